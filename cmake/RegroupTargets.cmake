@@ -1,0 +1,92 @@
+# How every target of this project is compiled, and the two kinds of target it has.
+
+# regroup_limit_parallel_compiles()
+# A file that includes LibTorch takes up to 2 GB to compile. Ninja would start one per core, which
+# on a machine with many cores and little memory ends in the kernel killing compilers.
+function(regroup_limit_parallel_compiles)
+  set(jobs "${REGROUP_COMPILE_JOBS}")
+  if(NOT jobs)
+    cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+    math(EXPR jobs "${memory_mib} / 2048")
+    if(jobs LESS 1)
+      set(jobs 1)
+    endif()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY JOB_POOLS regroup_compile=${jobs} regroup_link=2)
+  set(CMAKE_JOB_POOL_COMPILE regroup_compile PARENT_SCOPE)
+  set(CMAKE_JOB_POOL_LINK regroup_link PARENT_SCOPE)
+endfunction()
+
+# regroup_prefer_own_fmt()
+# LibTorch's include folder holds a copy of fmt's headers, newer than the library we link to, and
+# hides fmt in /usr/include, which compilers search last. One fmt for all files: ours comes first.
+function(regroup_prefer_own_fmt)
+  get_target_property(include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  set(first "${PROJECT_BINARY_DIR}/generated/fmt_before_libtorch")
+  file(MAKE_DIRECTORY "${first}")
+  file(CREATE_LINK "${include}/fmt" "${first}/fmt" SYMBOLIC)
+  target_include_directories(LibTorch::LibTorch SYSTEM BEFORE INTERFACE "${first}")
+endfunction()
+
+# regroup_compile_settings(<target>)
+# Warnings, sanitizers and include paths. Includes are written from the source root.
+function(regroup_compile_settings target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # False positives on plain std::string code: GCC bugs 105651 (restrict) and 109642 (dangling).
+    target_compile_options(${target} PRIVATE
+      -Wno-restrict $<$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>:-Wno-dangling-reference>)
+  endif()
+  if(REGROUP_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${REGROUP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${REGROUP_SANITIZE})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # The instrumentation hides initialisations from the optimiser's flow analysis.
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    endif()
+  endif()
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_definitions(${target} PRIVATE _GLIBCXX_ASSERTIONS)
+  endif()
+endfunction()
+
+# regroup_library(<folder> SOURCES <file>... [LINK <target>...])
+# The library of one top folder: target regroup_<folder>, to be linked as regroup::<folder>.
+function(regroup_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_library(regroup_${folder} STATIC ${arg_SOURCES})
+  add_library(regroup::${folder} ALIAS regroup_${folder})
+  regroup_compile_settings(regroup_${folder})
+  target_link_libraries(regroup_${folder} PUBLIC ${arg_LINK})
+endfunction()
+
+# regroup_test_suite(<name> SOURCES <file>... [LINK <target>...] [LABELS <label>...])
+# One Catch2 program, test_<name>. ctest sees each of its cases as "<name>: <case>", labelled <name>
+# and LABELS. Tests run in the source root and know REGROUP_TESTS_DIR and REGROUP_PROGRAM (paths).
+function(regroup_test_suite name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;LABELS")
+  set(target test_${name})
+  add_executable(${target} ${arg_SOURCES})
+  regroup_compile_settings(${target})
+  target_compile_definitions(${target} PRIVATE
+    "REGROUP_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\""
+    "REGROUP_PROGRAM=\"$<TARGET_FILE:regroup>\"")
+  target_link_libraries(${target} PRIVATE ${arg_LINK} Catch2::Catch2WithMain)
+  add_dependencies(${target} regroup)
+  # A list would fall apart on its way through Catch2's scripts. `ctest -L` matches parts of a label,
+  # so that "uptrain slow" serves as two.
+  list(JOIN arg_LABELS " " labels)
+  string(PREPEND labels "${name} ")
+  string(STRIP "${labels}" labels)
+  catch_discover_tests(${target}
+    TEST_PREFIX "${name}: "
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${labels}" TIMEOUT 600)
+endfunction()
