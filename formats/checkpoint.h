@@ -1,0 +1,75 @@
+// A checkpoint: named tensors somewhere in files, one view for every container.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/dtype.h"
+#include "formats/file.h"
+
+namespace regroup {
+
+/// Dimensions, outermost first. A scalar has none.
+using Shape = std::vector<std::int64_t>;
+
+/// Text such as "[32, 4096]".
+std::string text_of(const Shape& shape);
+
+/// Where one tensor lies: row-major, little-endian, bytes [begin, end) of a file.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::size_t file = 0;  ///< index into Checkpoint::files()
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+
+  std::uint64_t bytes() const { return end - begin; }
+  std::int64_t elements() const;
+};
+
+/// An open set of tensors. Opening reads headers only and validates them completely; nothing is
+/// handed out of a file with any fault.
+class Checkpoint {
+ public:
+  /// One container file each: its handle, its tensors in the order of their bytes, its metadata.
+  struct Part {
+    File file;
+    std::vector<TensorInfo> tensors;
+    std::map<std::string, std::string> metadata;
+  };
+
+  /// Joins parts (shards). Throws kBadInput if a tensor stands in two of them.
+  explicit Checkpoint(std::vector<Part> parts);
+
+  std::span<const File> files() const { return files_; }
+  std::span<const TensorInfo> tensors() const { return tensors_; }
+
+  /// String metadata of all parts; the first part wins where they differ.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  /// The tensor of that name, or null.
+  const TensorInfo* find(std::string_view name) const;
+
+  /// The tensor of that name; throws kBadInput naming it when it is missing.
+  const TensorInfo& at(std::string_view name) const;
+
+  /// Reads a whole tensor; `out` must be exactly its bytes long.
+  void read(const TensorInfo& tensor, std::span<std::byte> out) const;
+
+  const File& file_of(const TensorInfo& tensor) const { return files_[tensor.file]; }
+
+ private:
+  std::vector<File> files_;
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace regroup

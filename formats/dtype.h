@@ -1,0 +1,37 @@
+// Element types as safetensors names them, and exact conversion of the floating ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace regroup {
+
+enum class DType : std::uint8_t {
+  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
+  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+};  // clang-format keeps this list short
+
+/// Bits of one element (4, 6, 8, 16, 32 or 64).
+std::uint64_t bits_of(DType dtype);
+
+/// The safetensors name, such as "BF16".
+std::string_view name_of(DType dtype);
+
+/// The dtype of a safetensors name; none for an unknown one.
+std::optional<DType> dtype_from_name(std::string_view name);
+
+/// True for the types whose elements this library can compute with: F16, BF16, F32, F64.
+bool is_pooling_dtype(DType dtype);
+
+/// Reads `values.size()` elements of `dtype` (F16, BF16, F32, F64; little-endian) as doubles, exactly.
+/// Throws kUsage for another dtype or when `bytes` is not values.size() elements long.
+void decode_to_double(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
+
+/// Writes doubles as `dtype`, rounding ONCE to nearest, ties to even (never through an
+/// intermediate float: double rounding would be off by one unit in rare cases).
+void encode_from_double(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
+
+}  // namespace regroup

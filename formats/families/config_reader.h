@@ -1,0 +1,48 @@
+// Typed access to a config.json, with errors that name the key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/json.h"
+
+namespace regroup {
+
+/// All getters throw kBadInput: "<file>: <key> is <found>, <allowed> is needed". A null counts as
+/// absent. Where several keys are given the first one present is taken (old and new spellings).
+class ConfigReader {
+ public:
+  ConfigReader(const Json& config, std::string_view where) : config_(config), where_(where) {}
+
+  using Keys = std::initializer_list<std::string_view>;
+
+  /// A whole number from 1 to 2^31 - 1.
+  std::int64_t count(Keys keys) const;
+  std::optional<std::int64_t> optional_count(Keys keys) const;
+  double number_or(Keys keys, double absent) const;
+  bool flag_or(Keys keys, bool absent) const;
+  std::string text_or(Keys keys, std::string absent) const;
+
+  /// kv heads per layer: a number, or a list with one per layer; `absent` if there is none.
+  std::vector<std::int64_t> kv_heads(std::string_view key, std::int64_t layers,
+                                     std::int64_t query_heads, std::int64_t absent) const;
+
+  /// The nested object at `key`, or an empty one.
+  ConfigReader object(std::string_view key) const;
+  /// The value at `key`, or null where it is absent or JSON's null.
+  const Json* find(std::string_view key) const;
+  /// Whether `key` is there at all, be its value null.
+  bool mentions(std::string_view key) const { return config_.contains(key); }
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* find_first(Keys keys, std::string& key) const;
+
+  const Json& config_;
+  std::string where_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,74 @@
+#include "formats/families/decoder_sizes.h"
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kMaxHeads = 1 << 16;
+
+}  // namespace
+
+std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys keys,
+                              const Checkpoint& checkpoint) {
+  const std::int64_t layers = config.count(keys);
+  const auto tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
+  const bool to_be_made = checkpoint.files().empty();  // a model that has no weights yet
+  if (layers > tensors && !to_be_made) {
+    throw_bad_input("{}: {} is {}, but the checkpoint has only {} tensors", config.where(),
+                    *keys.begin(), layers, tensors);
+  }
+  return layers;
+}
+
+void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys heads_keys,
+               std::optional<std::int64_t> explicit_head_dim) {
+  spec.query_heads = config.count(heads_keys);
+  if (spec.query_heads > kMaxHeads) {
+    throw_bad_input("{}: {} is {}, at most {} allowed", config.where(), *heads_keys.begin(),
+                    spec.query_heads, kMaxHeads);
+  }
+  if (!explicit_head_dim && spec.hidden_size % spec.query_heads != 0) {
+    throw_bad_input("{}: hidden size {} is no multiple of {} heads, and there is no head_dim",
+                    config.where(), spec.hidden_size, spec.query_heads);
+  }
+  spec.head_dim = explicit_head_dim.value_or(spec.hidden_size / spec.query_heads);
+}
+
+std::string find_prefix(const Checkpoint& checkpoint, std::initializer_list<std::string_view> prefixes,
+                        std::string_view name) {
+  for (const std::string_view prefix : prefixes) {
+    if (checkpoint.find(std::string(prefix).append(name)) != nullptr) {
+      return std::string(prefix);
+    }
+  }
+  return std::string(*prefixes.begin());
+}
+
+Activation activation_from_name(const std::string& name, const std::string& where) {
+  if (name == "silu" || name == "swish") {
+    return Activation::kSilu;
+  }
+  if (name == "gelu" || name == "gelu_python") {
+    return Activation::kGeluErf;
+  }
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
+    return Activation::kGeluTanh;
+  }
+  if (name == "relu") {
+    return Activation::kRelu;
+  }
+  throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu", where,
+                  printable(name));
+}
+
+LinearTensors linear_at(const std::string& name, bool bias) {
+  return {name + ".weight", bias ? name + ".bias" : "", false};
+}
+
+NormTensors norm_at(const std::string& name, bool bias) {
+  return {name + ".weight", bias ? name + ".bias" : ""};
+}
+
+}  // namespace regroup

@@ -1,0 +1,111 @@
+// Which tensors a ModelSpec implies, with their shapes, and whether a checkpoint has them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "formats/error.h"
+#include "formats/families/family.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+void add_linear(std::vector<ExpectedTensor>& tensors, const LinearTensors& linear,
+                std::int64_t out, std::int64_t in) {
+  const auto known = [&](const ExpectedTensor& tensor) { return tensor.name == linear.weight; };
+  if (!linear.present() || std::any_of(tensors.begin(), tensors.end(), known)) {
+    return;  // in fused packings q, k and v name the same tensor
+  }
+  tensors.push_back({linear.weight, linear.input_major ? Shape{in, out} : Shape{out, in}});
+  if (!linear.bias.empty()) {
+    tensors.push_back({linear.bias, {out}});
+  }
+}
+
+void add_norm(std::vector<ExpectedTensor>& tensors, const NormTensors& norm, std::int64_t width) {
+  for (const std::string& name : {norm.weight, norm.bias}) {
+    if (!name.empty()) {
+      tensors.push_back({name, {width}});
+    }
+  }
+}
+
+void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, std::size_t i) {
+  const AttentionLayout& attention = spec.layers[i].attention;
+  const HeadFeatures features =
+      head_features(attention.packing, spec.query_heads, spec.kv_heads[i], spec.head_dim);
+  std::vector<ExpectedTensor> layer;
+  add_linear(layer, attention.q, features.q_total, spec.hidden_size);
+  add_linear(layer, attention.k, features.k_total, spec.hidden_size);
+  add_linear(layer, attention.v, features.v_total, spec.hidden_size);
+  add_linear(layer, attention.o, spec.hidden_size, spec.query_heads * spec.head_dim);
+  tensors.insert(tensors.end(), layer.begin(), layer.end());
+}
+
+void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> faults;
+  std::size_t count = 0;
+  for (const ExpectedTensor& tensor : expected) {
+    const TensorInfo* found = checkpoint.find(tensor.name);
+    if (found != nullptr && found->shape == tensor.shape) {
+      continue;
+    }
+    if (++count <= kShown) {
+      faults.push_back(found == nullptr
+                           ? fmt::format("{} is missing", printable(tensor.name))
+                           : fmt::format("{} is {}, the config says {}", printable(tensor.name),
+                                         text_of(found->shape), text_of(tensor.shape)));
+    }
+  }
+  if (count > 0) {
+    throw_bad_input("{}: tensors do not fit the config: {}{}",
+                    printable(checkpoint.files().front().path().parent_path().string(), 0),
+                    fmt::join(faults, "; "),
+                    count > kShown ? fmt::format("; and {} more", count - kShown) : "");
+  }
+}
+
+}  // namespace
+
+std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec) {
+  std::vector<ExpectedTensor> tensors;
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    add_attention(tensors, spec, i);
+  }
+  return tensors;
+}
+
+std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
+  std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, spec.hidden_size}}};
+  if (!spec.position_embedding.empty()) {
+    tensors.push_back({spec.position_embedding, {spec.max_positions.value(), spec.hidden_size}});
+  }
+  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerTensors& layer = spec.layers[i];
+    add_norm(tensors, layer.attention_norm, spec.hidden_size);
+    add_attention(tensors, spec, i);
+    add_norm(tensors, layer.mlp_norm, spec.hidden_size);
+    std::vector<ExpectedTensor> mlp;
+    add_linear(mlp, layer.gate, spec.intermediate_size, spec.hidden_size);
+    add_linear(mlp, layer.up, spec.intermediate_size, spec.hidden_size);
+    add_linear(mlp, layer.down, spec.hidden_size, spec.intermediate_size);
+    tensors.insert(tensors.end(), mlp.begin(), mlp.end());
+  }
+  add_norm(tensors, spec.final_norm, spec.hidden_size);
+  if (!spec.lm_head.empty()) {
+    tensors.push_back({spec.lm_head, {spec.vocab_size, spec.hidden_size}});
+  }
+  return tensors;
+}
+
+void check_attention_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_shapes(expected_attention_tensors(spec), checkpoint);
+}
+
+void check_all_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_shapes(expected_tensors(spec), checkpoint);
+}
+
+}  // namespace regroup

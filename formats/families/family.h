@@ -1,0 +1,41 @@
+// The families regroup knows. Adding one: its file here, one row in registry.cpp, its tests.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/checkpoint.h"
+#include "formats/json.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// The spec of the model that `config` describes, with the names its tensors have in `checkpoint`.
+/// `where` (the config's file name) opens error messages. Throws kBadInput for an unknown
+/// architecture (listing the known ones) and for missing or impossible config values. Tensor shapes
+/// are checked by check_attention_shapes() and check_all_shapes(), not here.
+ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::string_view where);
+
+/// Architectures that describe_model() accepts, for messages.
+std::vector<std::string_view> known_architectures();
+
+/// regroup's name for the family of an architecture; "unknown" if there is none.
+std::string_view family_of_architecture(std::string_view architecture);
+
+/// Throws kBadInput listing together all attention tensors that are missing or whose shape
+/// disagrees with `spec`.
+void check_attention_shapes(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// The same for every tensor the model computes with.
+void check_all_shapes(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// Every tensor the model computes with and the shape it must have, fused tensors once.
+struct ExpectedTensor {
+  std::string name;
+  Shape shape;
+};
+std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec);
+std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
+
+}  // namespace regroup

@@ -1,0 +1,107 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "formats/error.h"
+#include "formats/families/families.h"
+#include "formats/families/family.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+struct FamilyRow {
+  std::string_view model_type;    // the config's, what transformers dispatches on
+  std::string_view architecture;  // its causal language model
+  std::string_view family;
+  ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
+};
+
+constexpr std::array<FamilyRow, 5> kFamilies{{
+    {"llama", "LlamaForCausalLM", "llama", describe_llama},
+    {"mistral", "MistralForCausalLM", "llama", describe_llama},
+    {"qwen2", "Qwen2ForCausalLM", "llama", describe_llama},
+    {"gpt2", "GPT2LMHeadModel", "gpt2", describe_gpt2},
+    {"bloom", "BloomForCausalLM", "bloom", describe_bloom},
+}};
+
+std::string architecture_of(const ConfigReader& config) {
+  const Json* list = config.find("architectures");
+  return list != nullptr && list->is_array() && !list->empty() && list->front().is_string()
+             ? list->front().get<std::string>()
+             : "";
+}
+
+void refuse_quantised(const ConfigReader& config) {
+  if (config.find("quantization_config") != nullptr) {
+    throw_bad_input(
+        "{}: quantization_config is set; quantised weights cannot be pooled, use the "
+        "checkpoint they were made from",
+        config.where());
+  }
+}
+
+// Slopes that an earlier conversion recorded; every layer's row, or one row for all.
+void read_recorded_slopes(ModelSpec& spec, const ConfigReader& config) {
+  const ConfigReader alibi = config.object("regroup").object("alibi");
+  spec.alibi.bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
+  const Json* slopes = alibi.find("slopes");
+  if (slopes == nullptr) {
+    return;
+  }
+  try {
+    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
+      spec.alibi.slopes = slopes->get<std::vector<std::vector<double>>>();
+    } else {
+      spec.alibi.slopes = {slopes->get<std::vector<double>>()};
+    }
+  } catch (const Json::exception&) {
+    throw_bad_input("{}: regroup.alibi.slopes is no list of numbers", config.where());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> known_architectures() {
+  std::vector<std::string_view> names;
+  for (const FamilyRow& row : kFamilies) {
+    names.push_back(row.architecture);
+  }
+  return names;
+}
+
+std::string_view family_of_architecture(std::string_view architecture) {
+  for (const FamilyRow& row : kFamilies) {
+    if (row.architecture == architecture) {
+      return row.family;
+    }
+  }
+  return "unknown";
+}
+
+ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
+  const ConfigReader config(json, where);
+  const std::string model_type = config.text_or({"model_type"}, "");
+  const std::string architecture = architecture_of(config);
+  const auto row = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyRow& family) {
+    return model_type.empty() ? family.architecture == architecture
+                              : family.model_type == model_type;
+  });
+  if (row == kFamilies.end()) {
+    throw_bad_input("{}: unknown architecture {} (model_type {}); known: {}", where,
+                    architecture.empty() ? "none" : printable(architecture),
+                    model_type.empty() ? "none" : printable(model_type),
+                    fmt::join(known_architectures(), ", "));
+  }
+  refuse_quantised(config);
+  ModelSpec spec = row->describe(config, checkpoint);
+  spec.family = row->family;
+  spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
+  if (spec.positions == PositionKind::kAlibi) {
+    read_recorded_slopes(spec, config);
+  }
+  return spec;
+}
+
+}  // namespace regroup

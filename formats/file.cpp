@@ -1,0 +1,210 @@
+#include "formats/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+std::string shown(const std::filesystem::path& path) { return printable(path.string(), 0); }
+
+[[noreturn]] void throw_system(std::string_view action, const std::filesystem::path& path) {
+  throw_environment("{}: cannot {}: {}", shown(path), action, std::strerror(errno));
+}
+
+}  // namespace
+
+File::File(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    throw_system("stat", path_);
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  modified_seconds_ = status.st_mtim.tv_sec;
+  modified_nanoseconds_ = status.st_mtim.tv_nsec;
+}
+
+File File::open(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a FIFO that nobody writes to must fail below, not hang here.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    throw_bad_input("{}: cannot open: {}", shown(path), std::strerror(errno));
+  }
+  File file(path, descriptor);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw_bad_input("{}: not a regular file{}", shown(path),
+                    S_ISDIR(status.st_mode) ? " but a directory" : "");
+  }
+  return file;
+}
+
+File File::create(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    throw_system("create", path);
+  }
+  return File(path, descriptor);
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      modified_seconds_(other.modified_seconds_),
+      modified_nanoseconds_(other.modified_nanoseconds_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  std::swap(modified_seconds_, other.modified_seconds_);
+  std::swap(modified_nanoseconds_, other.modified_nanoseconds_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      throw_system("read", path_);
+    }
+    if (got == 0) {
+      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", shown(path_), offset,
+                      out.size());
+    }
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put <= 0) {
+      throw_system("write", path_);
+    }
+    offset += static_cast<std::uint64_t>(put);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+}
+
+void File::copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
+                     std::uint64_t length) {
+  constexpr std::uint64_t kChunk = 64U << 20;  // large enough to stream, small enough to interrupt
+  while (length > 0) {
+    auto from = static_cast<off_t>(source_offset);
+    auto to = static_cast<off_t>(offset);
+    const ssize_t moved = ::copy_file_range(source.descriptor_, &from, descriptor_, &to,
+                                            std::min(length, kChunk), 0);
+    if (moved < 0 && errno == EINTR) {
+      continue;
+    }
+    if (moved < 0 && (errno == EXDEV || errno == ENOSYS || errno == EOPNOTSUPP ||
+                      errno == EINVAL || errno == EPERM)) {
+      copy_through_memory(source, source_offset, offset, length);
+      return;
+    }
+    if (moved < 0) {
+      throw_system("write", path_);
+    }
+    if (moved == 0) {
+      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", shown(source.path_),
+                      source_offset, length);
+    }
+    source_offset += static_cast<std::uint64_t>(moved);
+    offset += static_cast<std::uint64_t>(moved);
+    length -= static_cast<std::uint64_t>(moved);
+  }
+}
+
+void File::copy_through_memory(const File& source, std::uint64_t source_offset,
+                               std::uint64_t offset, std::uint64_t length) {
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(length, 4U << 20));
+  while (length > 0) {
+    const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(length, buffer.size()));
+    source.read_at(source_offset, chunk);
+    write_at(offset, chunk);
+    source_offset += chunk.size();
+    offset += chunk.size();
+    length -= chunk.size();
+  }
+}
+
+void File::check_unchanged() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    throw_system("stat", path_);
+  }
+  if (static_cast<std::uint64_t>(status.st_size) != size_ ||
+      status.st_mtim.tv_sec != modified_seconds_ ||
+      status.st_mtim.tv_nsec != modified_nanoseconds_) {
+    throw_bad_input("{}: changed while it was being read", shown(path_));
+  }
+}
+
+void File::sync_and_close() {
+  const bool synced = ::fsync(descriptor_) == 0;
+  const int sync_error = errno;
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  if (!synced || !closed) {
+    errno = synced ? errno : sync_error;
+    throw_system("write to the device", path_);
+  }
+}
+
+std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const File file = File::open(path);
+  if (file.size() > max_bytes) {
+    throw_bad_input("{}: {} bytes, at most {} allowed", shown(path), file.size(), max_bytes);
+  }
+  std::string text(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  File file = File::create(path);
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.sync_and_close();
+}
+
+void sync_directory(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) {
+    throw_system("open", path);
+  }
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some filesystems cannot
+  const int sync_error = errno;
+  ::close(descriptor);
+  if (!synced) {
+    errno = sync_error;
+    throw_system("write to the device", path);
+  }
+}
+
+}  // namespace regroup

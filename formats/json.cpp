@@ -1,0 +1,158 @@
+#include "formats/json.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+// One member of an object in text: the byte ranges of its key and value.
+struct Member {
+  std::size_t key_begin = 0;
+  std::size_t value_begin = 0;
+  std::size_t value_end = 0;
+  std::string key;
+};
+
+// Scans text that is known to be valid JSON, so it needs no error paths.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  std::size_t skip_space(std::size_t at) const {
+    return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
+  }
+
+  // One past the string that opens at `at`.
+  std::size_t end_of_string(std::size_t at) const {
+    for (++at; text_[at] != '"'; ++at) {
+      at += text_[at] == '\\' ? 1U : 0U;
+    }
+    return at + 1;
+  }
+
+  // One past the value that begins at `at`.
+  std::size_t end_of_value(std::size_t at) const {
+    if (text_[at] == '"') {
+      return end_of_string(at);
+    }
+    if (text_[at] != '{' && text_[at] != '[') {
+      return std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
+    }
+    std::size_t depth = 0;
+    do {
+      if (text_[at] == '"') {
+        at = end_of_string(at);
+        continue;
+      }
+      depth += text_[at] == '{' || text_[at] == '[' ? 1U : 0U;
+      depth -= text_[at] == '}' || text_[at] == ']' ? 1U : 0U;
+      ++at;
+    } while (depth > 0);
+    return at;
+  }
+
+  std::vector<Member> members() const {
+    std::vector<Member> found;
+    std::size_t at = skip_space(skip_space(0) + 1);
+    while (text_[at] != '}') {
+      Member member;
+      member.key_begin = at;
+      const std::size_t key_end = end_of_string(at);
+      member.key = nlohmann::json::parse(text_.substr(at, key_end - at)).get<std::string>();
+      member.value_begin = skip_space(skip_space(key_end) + 1);  // past the colon
+      member.value_end = end_of_value(member.value_begin);
+      at = skip_space(member.value_end);
+      at = text_[at] == ',' ? skip_space(at + 1) : at;
+      found.push_back(std::move(member));
+    }
+    return found;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+std::optional<Member> find_member(const std::vector<Member>& members, std::string_view key) {
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const Member& member) { return member.key == key; });
+  return found == members.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string quoted(const std::string& key) { return nlohmann::json(key).dump(); }
+
+std::string append_member(std::string_view object, const std::vector<Member>& members,
+                          const std::string& key, std::string_view value) {
+  const std::string added = quoted(key) + ": " + std::string(value);
+  if (members.empty()) {
+    const std::size_t inside = object.find('{') + 1;
+    return std::string(object.substr(0, inside)) + added +
+           std::string(object.substr(object.rfind('}')));
+  }
+  // What stands before the last key (a newline and its indentation, or a space) serves again.
+  const std::size_t last = members.back().key_begin;
+  const std::size_t gap = object.find_last_not_of(" \t\r\n", last - 1) + 1;
+  const std::size_t end = members.back().value_end;
+  return std::string(object.substr(0, end)) + "," + std::string(object.substr(gap, last - gap)) +
+         added + std::string(object.substr(end));
+}
+
+}  // namespace
+
+Json parse_json_object(std::string_view text, std::string_view where) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMaxDepth) {
+      throw_bad_input("{}: JSON nested deeper than {}", where, kMaxDepth);
+    }
+    if (event == Json::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == Json::parse_event_t::key &&
+               !keys.back().insert(parsed.get<std::string>()).second) {
+      throw_bad_input("{}: duplicate key \"{}\"", where, printable(parsed.get<std::string>()));
+    }
+    return true;
+  };
+  Json parsed;
+  try {
+    parsed = Json::parse(text, check);
+  } catch (const Json::exception& fault) {
+    throw_bad_input("{}: not valid JSON: {}", where, printable(fault.what()));
+  }
+  if (!parsed.is_object()) {
+    throw_bad_input("{}: holds a JSON {}, an object is needed", where, parsed.type_name());
+  }
+  return parsed;
+}
+
+std::string with_member(std::string_view object, const std::vector<std::string>& path,
+                        std::string_view value) {
+  const std::vector<Member> members = Scanner(object).members();
+  const std::string& key = path.front();
+  const auto member = find_member(members, key);
+  if (path.size() == 1 && !member) {
+    return append_member(object, members, key, value);
+  }
+  if (path.size() == 1) {
+    return std::string(object.substr(0, member->value_begin)) + std::string(value) +
+           std::string(object.substr(member->value_end));
+  }
+  const std::vector<std::string> rest(path.begin() + 1, path.end());
+  if (!member) {
+    return append_member(object, members, key, with_member("{}", rest, value));
+  }
+  const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
+  return with_member(object, {key}, with_member(child, rest, value));
+}
+
+std::string json_number(double value) { return nlohmann::json(value).dump(); }
+
+}  // namespace regroup

@@ -1,0 +1,26 @@
+// Reading JSON from strangers, and changing it without disturbing a byte that need not change.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+using Json = nlohmann::ordered_json;
+
+/// Parses a whole document. `where` (a file name) opens every error message. Throws kBadInput for
+/// anything but one JSON object, for duplicate keys and for nesting deeper than 64.
+Json parse_json_object(std::string_view text, std::string_view where);
+
+/// `object` (the text of one JSON object that parse_json_object accepts) with the member at `path`
+/// set to `value` (JSON text). Every other byte stays: key order, number spelling, white space. A
+/// new member goes to the end, indented as its neighbours; missing parents are created.
+std::string with_member(std::string_view object, const std::vector<std::string>& path,
+                        std::string_view value);
+
+/// Shortest text that reads back as the same double: "0.0625", "1e-05".
+std::string json_number(double value);
+
+}  // namespace regroup

@@ -1,0 +1,103 @@
+#include "formats/model_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+#include "formats/safetensors.h"
+#include "formats/safetensors_index.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kConfigFile = "config.json";
+constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
+
+// Weights and their indices in any format: a stale one beside the new weights does get loaded by
+// some runtimes, so none of them travels.
+bool is_weight_file(const fs::path& file) {
+  const std::string name = file.filename().string();
+  constexpr std::array<std::string_view, 12> kSuffixes{
+      ".safetensors", ".index.json", ".bin", ".pt",   ".pth", ".gguf",
+      ".h5",          ".msgpack",    ".onnx", ".ckpt", ".npz", ".onnx_data"};
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
+         name.starts_with("consolidated") || name == "params.json";
+}
+
+std::vector<fs::path> companions_of(const fs::path& directory) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && name != kConfigFile && !name.starts_with('.') &&
+        !is_weight_file(entry.path())) {
+      found.push_back(entry.path().filename());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void check_exists(const fs::path& path) {
+  std::error_code fault;
+  if (!fs::exists(path, fault)) {
+    throw_bad_input("{}: no such file or directory", printable(path.string(), 0));
+  }
+}
+
+std::vector<Checkpoint::Part> open_single(const fs::path& file) {
+  std::vector<Checkpoint::Part> parts;
+  parts.push_back(open_safetensors(file));
+  return parts;
+}
+
+std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
+  if (fs::exists(directory / kIndexFile)) {
+    return open_indexed_shards(directory / kIndexFile);
+  }
+  if (fs::exists(directory / kSingleFile)) {
+    return open_single(directory / kSingleFile);
+  }
+  throw_bad_input("{}: holds neither {} nor {}; not a model directory with safetensors weights",
+                  printable(directory.string(), 0), kSingleFile, kIndexFile);
+}
+
+}  // namespace
+
+fs::path directory_of_model(const fs::path& path) {
+  check_exists(path);
+  return fs::is_directory(path) ? path : path.parent_path();
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  check_exists(path);
+  if (fs::is_directory(path)) {
+    return Checkpoint(open_weights_in(path));
+  }
+  if (path.filename().string().ends_with(".index.json")) {
+    return Checkpoint(open_indexed_shards(path));
+  }
+  return Checkpoint(open_single(path));
+}
+
+ModelDirectory open_model_directory(const fs::path& path) {
+  check_exists(path);
+  if (!fs::is_directory(path)) {
+    throw_bad_input("{}: a file, a model directory is needed", printable(path.string(), 0));
+  }
+  const fs::path config_path = path / kConfigFile;
+  if (!fs::exists(config_path)) {
+    throw_bad_input("{}: holds no {}; not a model directory", printable(path.string(), 0),
+                    kConfigFile);
+  }
+  std::string text = read_text(config_path, kMaxConfigBytes);
+  Json config = parse_json_object(text, printable(config_path.string(), 0));
+  return {path, std::move(text), std::move(config), Checkpoint(open_weights_in(path)),
+          companions_of(path)};
+}
+
+}  // namespace regroup

@@ -1,0 +1,103 @@
+#include "formats/model_spec.h"
+
+#include <algorithm>
+
+#include "formats/alibi.h"
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+// Features of a stored linear map: the dimension of its weight that is not the input.
+std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
+  const TensorInfo& weight = tensors.at(linear.weight);
+  if (weight.shape.size() != 2) {
+    throw_bad_input("tensor {}: shape {}, two dimensions are needed", printable(weight.name),
+                    text_of(weight.shape));
+  }
+  return weight.shape[linear.input_major ? 1 : 0];
+}
+
+}  // namespace
+
+std::string_view name_of(PositionKind kind) {
+  switch (kind) {
+    case PositionKind::kRope: return "rope";
+    case PositionKind::kLearned: return "learned";
+    case PositionKind::kAlibi: return "alibi";
+    case PositionKind::kNone: return "none";
+  }
+  return "none";
+}
+
+std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec) {
+  const auto& recorded = spec.alibi.slopes;
+  const auto heads = static_cast<std::size_t>(spec.query_heads);
+  if (recorded.empty()) {
+    return std::vector(spec.layers.size(), alibi_slopes(spec.query_heads, spec.alibi.bias_max));
+  }
+  if (recorded.size() != 1 && recorded.size() != spec.layers.size()) {
+    throw_bad_input("recorded ALiBi slopes for {} layers, the model has {}", recorded.size(),
+                    spec.layers.size());
+  }
+  for (const auto& row : recorded) {
+    if (row.size() != heads) {
+      throw_bad_input("{} recorded ALiBi slopes, the model has {} query heads", row.size(), heads);
+    }
+  }
+  return recorded.size() == 1 ? std::vector(spec.layers.size(), recorded.front()) : recorded;
+}
+
+std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors) {
+  std::vector<std::int64_t> kv_heads;
+  for (const LayerTensors& layer : spec.layers) {
+    const AttentionLayout& attention = layer.attention;
+    const std::int64_t features = output_features(attention.k, tensors);
+    const bool separate = attention.packing == Packing::kSeparate;
+    const std::int64_t kv_features = separate ? features : features - spec.query_heads * spec.head_dim;
+    const std::int64_t per_head = separate ? spec.head_dim : 2 * spec.head_dim;
+    const std::int64_t heads = kv_features / per_head;
+    if (kv_features % per_head != 0 || heads <= 0 || spec.query_heads % heads != 0) {
+      throw_bad_input(
+          "tensor {}: {} output features leave no whole number of kv heads for {} query heads of "
+          "dimension {}",
+          printable(attention.k.weight), features, spec.query_heads, spec.head_dim);
+    }
+    kv_heads.push_back(heads);
+  }
+  return kv_heads;
+}
+
+HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
+                           std::int64_t head_dim) {
+  HeadFeatures at;
+  const std::int64_t per_group = query_heads / kv_heads;
+  const std::int64_t fused = (query_heads + 2 * kv_heads) * head_dim;
+  at.q_total = packing == Packing::kSeparate ? query_heads * head_dim : fused;
+  at.k_total = at.v_total = packing == Packing::kSeparate ? kv_heads * head_dim : fused;
+  for (std::int64_t h = 0; h < query_heads; ++h) {
+    // In kPerGroup each group before this head holds two more heads: its key and its value.
+    const std::int64_t before = packing == Packing::kPerGroup ? 2 * (h / per_group) : 0;
+    at.q.push_back((h + before) * head_dim);
+  }
+  for (std::int64_t g = 0; g < kv_heads; ++g) {
+    switch (packing) {
+      case Packing::kSeparate:
+        at.k.push_back(g * head_dim);
+        at.v.push_back(g * head_dim);
+        break;
+      case Packing::kQueryKeyValue:
+        at.k.push_back((query_heads + g) * head_dim);
+        at.v.push_back((query_heads + kv_heads + g) * head_dim);
+        break;
+      case Packing::kPerGroup:
+        at.k.push_back(((g + 1) * per_group + 2 * g) * head_dim);
+        at.v.push_back(((g + 1) * per_group + 2 * g + 1) * head_dim);
+        break;
+    }
+  }
+  return at;
+}
+
+}  // namespace regroup

@@ -1,0 +1,180 @@
+#include "formats/model_summary.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "formats/error.h"
+#include "formats/families/family.h"
+#include "formats/model_directory.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
+  summary.tensors = checkpoint.tensors().size();
+  summary.files = checkpoint.files().size();
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    summary.bytes += tensor.bytes();
+    summary.bytes_by_dtype[std::string(name_of(tensor.dtype))] += tensor.bytes();
+    summary.parameters += static_cast<std::uint64_t>(tensor.elements());
+  }
+  const auto most =
+      std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
+}
+
+void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
+  constexpr std::string_view kPrefix = "regroup.";
+  for (const auto& [key, value] : checkpoint.metadata()) {
+    if (key.starts_with(kPrefix)) {
+      summary.provenance.emplace(key.substr(kPrefix.size()), value);
+    }
+  }
+}
+
+std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::string> kinds;
+  for (const std::int64_t heads : kv_heads) {
+    kinds.insert(heads == query_heads ? "mha" : heads == 1 ? "mqa" : "gqa");
+  }
+  const bool same_count =
+      std::set<std::int64_t>(kv_heads.begin(), kv_heads.end()).size() <= 1;
+  return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
+}
+
+// Buffers such as GPT-2's causal mask are no parameters.
+std::uint64_t count_parameters(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::uint64_t count = 0;
+  for (const ExpectedTensor& expected : expected_tensors(spec)) {
+    const TensorInfo* tensor = checkpoint.find(expected.name);
+    count += tensor == nullptr ? 0 : static_cast<std::uint64_t>(tensor->elements());
+  }
+  return count;
+}
+
+void describe_with_config(ModelSummary& summary, const Json& config, const std::string& where,
+                          const Checkpoint& checkpoint) {
+  summary.spec = describe_model(config, checkpoint, where);
+  const ModelSpec& spec = *summary.spec;
+  summary.family = spec.family;
+  summary.architecture = spec.architecture;
+  summary.layers = spec.layer_count();
+  summary.hidden_size = spec.hidden_size;
+  summary.query_heads = spec.query_heads;
+  summary.head_dim = spec.head_dim;
+  summary.vocab_size = spec.vocab_size;
+  summary.positions = name_of(spec.positions);
+  summary.config_kv_heads = spec.kv_heads;
+  summary.kv_heads = kv_heads_from_shapes(spec, checkpoint);
+  summary.attention = attention_kind(spec.query_heads, summary.kv_heads);
+  summary.parameters = count_parameters(spec, checkpoint);
+  if (spec.positions == PositionKind::kAlibi) {
+    summary.alibi_slopes = alibi_slopes_per_layer(spec);
+  }
+  for (std::size_t i = 0; i < summary.kv_heads.size(); ++i) {
+    if (summary.kv_heads[i] != spec.kv_heads[i]) {
+      summary.disagreements.push_back(
+          fmt::format("layer {}: the config says {} kv heads, the tensors hold {}", i,
+                      spec.kv_heads[i], summary.kv_heads[i]));
+    }
+  }
+  std::uint64_t kv_bytes = 0;
+  for (std::size_t i = 0; i < summary.kv_heads.size(); ++i) {
+    const DType dtype = checkpoint.at(spec.layers[i].attention.k.weight).dtype;
+    kv_bytes += 2 * static_cast<std::uint64_t>(summary.kv_heads[i] * spec.head_dim) *
+                bits_of(dtype) / 8;
+  }
+  summary.kv_bytes_per_token = kv_bytes;
+}
+
+std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& facts,
+                                      const std::string& key) {
+  const auto found = facts.find(key);
+  std::int64_t value = 0;
+  if (found == facts.end()) {
+    return std::nullopt;
+  }
+  const std::string& text = found->second;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return fault == std::errc() && end == text.data() + text.size() && value > 0
+             ? std::optional(value)
+             : std::nullopt;
+}
+
+// Number of layers by the names: one more than the largest "<n>" in "….<n>.…".
+std::int64_t count_layers(const Checkpoint& checkpoint) {
+  std::set<std::string_view> seen;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const std::string_view name = tensor.name;
+    for (std::size_t dot = name.find('.'); dot != std::string_view::npos;
+         dot = name.find('.', dot + 1)) {
+      const std::string_view part = name.substr(dot + 1, name.find('.', dot + 1) - dot - 1);
+      if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
+        seen.insert(part);
+        break;
+      }
+    }
+  }
+  return static_cast<std::int64_t>(seen.size());
+}
+
+// A weight file without a config: what its own metadata records, if regroup wrote it.
+void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
+  const auto& facts = summary.provenance;
+  summary.family = "unknown";
+  const auto architecture = facts.find("architecture");
+  if (architecture != facts.end()) {
+    summary.architecture = architecture->second;
+    summary.family = family_of_architecture(summary.architecture);
+  }
+  summary.layers = count_layers(checkpoint);
+  summary.query_heads = number_in(facts, "query_heads");
+  summary.head_dim = number_in(facts, "head_dim");
+  const auto kv_heads = facts.find("kv_heads");
+  if (kv_heads != facts.end()) {
+    const Json recorded = Json::parse(kv_heads->second, nullptr, false);
+    if (recorded.is_number_integer()) {
+      summary.kv_heads.assign(static_cast<std::size_t>(summary.layers),
+                              recorded.get<std::int64_t>());
+    } else if (recorded.is_array() &&
+               std::all_of(recorded.begin(), recorded.end(),
+                           [](const Json& heads) { return heads.is_number_integer(); })) {
+      summary.kv_heads = recorded.get<std::vector<std::int64_t>>();
+    }
+  }
+  if (summary.query_heads) {
+    summary.attention = attention_kind(*summary.query_heads, summary.kv_heads);
+  }
+  summary.positions = facts.contains("alibi_slopes") ? "alibi" : "";
+}
+
+}  // namespace
+
+ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint) {
+  ModelSummary summary;
+  summary.path = path;
+  count_tensors(summary, checkpoint);
+  read_provenance(summary, checkpoint);
+  const fs::path config = directory_of_model(path) / "config.json";
+  // One shard of several is not the model its config describes.
+  const bool whole_model =
+      fs::is_directory(path) || path.filename().string().ends_with(".index.json") ||
+      path.filename() == "model.safetensors";
+  if (whole_model && fs::exists(config)) {
+    const std::string where = printable(config.string(), 0);
+    describe_with_config(summary, parse_json_object(read_text(config, 64U << 20), where), where,
+                         checkpoint);
+  } else {
+    describe_bare_file(summary, checkpoint);
+  }
+  return summary;
+}
+
+}  // namespace regroup

@@ -1,0 +1,45 @@
+// What headers and config alone say about a checkpoint: the facts behind `regroup inspect`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// Facts that cannot be told (a bare weight file has no config) are empty.
+struct ModelSummary {
+  std::filesystem::path path;
+  std::optional<ModelSpec> spec;  ///< where there is a config.json
+  std::string family;             ///< "unknown" when nothing gives it away
+  std::string architecture;
+  std::int64_t layers = 0;
+  std::optional<std::int64_t> hidden_size, query_heads, head_dim, vocab_size;
+  std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
+  std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
+  std::string attention;                      ///< "mha", "gqa", "mqa", "mixed" or empty
+  std::string positions;                      ///< "rope", "alibi", "learned", "none" or empty
+  std::vector<std::vector<double>> alibi_slopes;  ///< per layer
+
+  std::string dtype;  ///< of most bytes
+  std::map<std::string, std::uint64_t> bytes_by_dtype;
+  std::uint64_t tensors = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t files = 0;
+  std::optional<std::uint64_t> kv_bytes_per_token;
+  std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata, prefix cut off
+  std::vector<std::string> disagreements;         ///< config against shapes, and the like
+};
+
+/// Reads headers and config only. `path` is a model directory, an index, or one weight file. Throws
+/// kBadInput when there is nothing of that kind, or its config cannot be understood.
+ModelSummary summarize_model(const std::filesystem::path& path, const Checkpoint& checkpoint);
+
+}  // namespace regroup

@@ -1,0 +1,76 @@
+#include "formats/staged_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "formats/error.h"
+#include "formats/file.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+std::filesystem::path without_trailing_slash(std::filesystem::path path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// Renames without ever replacing; filesystems that cannot promise it get a check and a rename.
+int rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const int result = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+  if (result == 0 || (errno != EINVAL && errno != ENOSYS)) {
+    return result;
+  }
+  if (std::filesystem::exists(std::filesystem::symlink_status(to))) {
+    errno = EEXIST;
+    return -1;
+  }
+  return ::rename(from.c_str(), to.c_str());
+}
+
+}  // namespace
+
+StagedDirectory::StagedDirectory(std::filesystem::path destination)
+    : destination_(without_trailing_slash(std::filesystem::absolute(destination))) {
+  const std::string shown = printable(destination_.string(), 0);
+  if (std::filesystem::exists(std::filesystem::symlink_status(destination_))) {
+    throw_usage("{}: exists already; name a directory that does not exist yet", shown);
+  }
+  staging_ = destination_;
+  staging_ += fmt::format(".partial-{}", ::getpid());
+  std::error_code fault;
+  std::filesystem::create_directories(destination_.parent_path(), fault);
+  if (!fault) {
+    // Left by a killed run whose process number came round again: nobody else can be writing it.
+    std::filesystem::remove_all(staging_, fault);
+  }
+  if (!fault) {
+    std::filesystem::create_directory(staging_, fault);
+  }
+  if (fault) {
+    throw_environment("{}: cannot create: {}", printable(staging_.string(), 0), fault.message());
+  }
+}
+
+StagedDirectory::~StagedDirectory() {
+  if (!published_) {
+    std::error_code ignored;
+    std::filesystem::remove_all(staging_, ignored);
+  }
+}
+
+void StagedDirectory::publish() {
+  sync_directory(staging_);
+  if (rename_to_new(staging_, destination_) != 0) {
+    throw_environment("{}: cannot publish: {}", printable(destination_.string(), 0),
+                      std::strerror(errno));
+  }
+  published_ = true;
+  sync_directory(destination_.parent_path());
+}
+
+}  // namespace regroup

@@ -1,0 +1,32 @@
+// A directory that appears under its name only when it is complete.
+#pragma once
+
+#include <filesystem>
+
+namespace regroup {
+
+/// Built beside its final name ("DST.partial-<pid>"), then renamed: a reader sees nothing or all.
+/// Destroyed without publish(), it leaves nothing behind.
+class StagedDirectory {
+ public:
+  /// Throws kUsage if `destination` exists, kEnvironment if its parent cannot be written to.
+  explicit StagedDirectory(std::filesystem::path destination);
+  StagedDirectory(const StagedDirectory&) = delete;
+  StagedDirectory& operator=(const StagedDirectory&) = delete;
+  ~StagedDirectory();
+
+  /// Where to write for now.
+  const std::filesystem::path& path() const { return staging_; }
+  const std::filesystem::path& destination() const { return destination_; }
+
+  /// Flushes the directory and gives it its final name. Never replaces anything: throws
+  /// kEnvironment if the name was taken in the meantime.
+  void publish();
+
+ private:
+  std::filesystem::path destination_;
+  std::filesystem::path staging_;
+  bool published_ = false;
+};
+
+}  // namespace regroup
