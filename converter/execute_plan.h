@@ -1,0 +1,26 @@
+// Carries out a conversion plan: streams tensor by tensor, publishes the result when it is complete.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "converter/conversion_plan.h"
+#include "formats/model_directory.h"
+
+namespace regroup {
+
+/// Called after each tensor: bytes written so far and its name.
+using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::string_view tensor)>;
+
+/// Writes the converted model to `destination`, which must not exist and appears only when it is
+/// complete. Holds one tensor at a time. Throws kInterrupted soon after `stop` turns true, leaving
+/// nothing behind; kBadInput for NaN or infinities in K or V; kEnvironment when writing fails or
+/// space cannot suffice.
+void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source,
+                        const std::filesystem::path& destination,
+                        const ConversionProgress& progress, const std::atomic<bool>& stop);
+
+}  // namespace regroup

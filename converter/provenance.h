@@ -1,0 +1,34 @@
+// What a converted checkpoint says of itself: the "regroup" block of config.json and the same facts
+// as safetensors metadata, so that one weight file explains itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// The facts of one conversion.
+struct Provenance {
+  std::vector<std::int64_t> source_kv_heads;
+  std::vector<std::int64_t> kv_heads;
+  std::string pool;
+  std::string grouping;
+};
+
+/// `config_text` with the family's kv-head key set and the "regroup" block written; every other byte
+/// as it was. In ALiBi models the block records one slope per query head, in double.
+std::string config_with_provenance(const std::string& config_text, const ModelSpec& spec,
+                                   const Provenance& facts);
+
+/// The same facts as "regroup.*" strings, added to the source's own metadata.
+std::map<std::string, std::string> metadata_with_provenance(
+    std::map<std::string, std::string> metadata, const ModelSpec& spec, const Provenance& facts);
+
+/// JSON text: a number where all layers agree, else a list with one per layer.
+std::string per_layer_json(const std::vector<std::int64_t>& values);
+
+}  // namespace regroup
