@@ -1,0 +1,220 @@
+// regroup inspect PATH
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "converter/provenance.h"
+#include "formats/error.h"
+#include "formats/json.h"
+#include "formats/model_directory.h"
+#include "formats/model_summary.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+struct InspectOptions {
+  std::string path;
+  bool tensors = false;
+  bool json = false;
+};
+
+Json tensors_json(const Checkpoint& checkpoint) {
+  Json list = Json::array();
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    list.push_back({{"name", tensor.name},
+                    {"dtype", name_of(tensor.dtype)},
+                    {"shape", tensor.shape},
+                    {"file", checkpoint.file_of(tensor).path().filename().string()},
+                    {"byte_range", {tensor.begin, tensor.end}}});
+  }
+  return list;
+}
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+
+Json heads_json(const std::vector<std::int64_t>& heads) {
+  return heads.empty() ? Json(nullptr) : Json::parse(per_layer_json(heads));
+}
+
+// One list where all layers agree, else one per layer; null where there are none.
+Json slopes_json(const std::vector<std::vector<double>>& slopes) {
+  const bool uniform = std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) ==
+                       slopes.end();
+  return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
+}
+
+Json summary_json(const ModelSummary& summary) {
+  return {{"path", summary.path.string()},
+          {"family", summary.family},
+          {"architecture", or_null(summary.architecture)},
+          {"layers", summary.layers},
+          {"hidden_size", or_null(summary.hidden_size)},
+          {"query_heads", or_null(summary.query_heads)},
+          {"kv_heads", heads_json(summary.kv_heads)},
+          {"config_kv_heads", heads_json(summary.config_kv_heads)},
+          {"head_dim", or_null(summary.head_dim)},
+          {"vocab_size", or_null(summary.vocab_size)},
+          {"dtype", or_null(summary.dtype)},
+          {"bytes_by_dtype", summary.bytes_by_dtype},
+          {"parameters", summary.parameters},
+          {"bytes", summary.bytes},
+          {"files", summary.files},
+          {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
+          {"attention", or_null(summary.attention)},
+          {"positions", or_null(summary.positions)},
+          {"alibi_slopes", slopes_json(summary.alibi_slopes)},
+          {"provenance", summary.provenance},
+          {"disagreements", summary.disagreements}};
+}
+
+// "8", or per layer "8 8 4 4 ..." as runs: "2 x 8, 2 x 4".
+std::string heads_text(const std::vector<std::int64_t>& heads) {
+  std::vector<std::string> runs;
+  for (std::size_t i = 0; i < heads.size();) {
+    std::size_t end = i;
+    while (end < heads.size() && heads[end] == heads[i]) {
+      ++end;
+    }
+    runs.push_back(fmt::format("{} x {}", end - i, heads[i]));
+    i = end;
+  }
+  return runs.size() == 1 ? std::to_string(heads.front())
+                          : fmt::format("{} (layers x heads)", fmt::join(runs, ", "));
+}
+
+std::string attention_text(const ModelSummary& summary) {
+  if (summary.kv_heads.empty() || !summary.query_heads) {
+    return "unknown (no config.json beside the file, no regroup metadata in it)";
+  }
+  const std::string dimension =
+      summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
+  return fmt::format("{}: {} query heads, {} kv heads{}", summary.attention, *summary.query_heads,
+                     heads_text(summary.kv_heads), dimension);
+}
+
+std::string dtypes_text(const ModelSummary& summary) {
+  if (summary.bytes_by_dtype.size() == 1) {
+    return summary.dtype;
+  }
+  std::vector<std::string> shares;
+  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
+    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(static_cast<double>(bytes))));
+  }
+  return fmt::format("{}", fmt::join(shares, ", "));
+}
+
+std::string slopes_text(const std::vector<double>& slopes) {
+  constexpr std::size_t kShown = 6;
+  const auto shown = std::span(slopes).first(std::min(slopes.size(), kShown));
+  return fmt::format("{}{}", fmt::join(shown, " "),
+                     slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)",
+                                                          slopes.size())
+                                            : "");
+}
+
+std::string summary_text(const ModelSummary& summary) {
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    if (!value.empty()) {
+      text += fmt::format("{}{:<12}{}", text.empty() ? "" : "\n", label, value);
+    }
+  };
+  line("model", fmt::format("{} ({})", printable(summary.path.string(), 0),
+                            summary.architecture.empty() ? "no config"
+                                                         : printable(summary.architecture)));
+  line("layers", fmt::format("{}{}{}", summary.layers,
+                             summary.hidden_size
+                                 ? fmt::format(", hidden size {}", *summary.hidden_size)
+                                 : "",
+                             summary.vocab_size
+                                 ? fmt::format(", vocabulary {}", *summary.vocab_size)
+                                 : ""));
+  line("attention", attention_text(summary));
+  line("positions", summary.positions);
+  if (!summary.alibi_slopes.empty()) {
+    line("slopes", slopes_text(summary.alibi_slopes.front()));
+  }
+  if (summary.kv_bytes_per_token) {
+    const auto bytes = static_cast<double>(*summary.kv_bytes_per_token);
+    line("KV cache", fmt::format("{} per token, {} at 4096 tokens", text_of_memory(bytes),
+                                 text_of_memory(bytes * 4096)));
+  }
+  line("parameters", fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
+                                 with_thousands(summary.parameters)));
+  line("weights", fmt::format("{} in {} file{}, {} tensors, {}",
+                              text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
+                              summary.files == 1 ? "" : "s", summary.tensors,
+                              dtypes_text(summary)));
+  if (summary.provenance.contains("pool")) {
+    const auto fact = [&](const std::string& key) {
+      const auto found = summary.provenance.find(key);
+      return found == summary.provenance.end() ? std::string("?") : printable(found->second);
+    };
+    line("converted", fmt::format("from {} kv heads to {} ({}, {}) by regroup {}",
+                                  fact("source_kv_heads"), fact("kv_heads"), fact("pool"),
+                                  fact("grouping"), fact("version")));
+  }
+  return text;
+}
+
+std::string tensors_text(const Checkpoint& checkpoint) {
+  Table table;
+  table.add_column("tensor", Table::Align::kLeft);
+  table.add_column("dtype", Table::Align::kLeft);
+  table.add_column("shape", Table::Align::kRight);
+  table.add_column("bytes", Table::Align::kRight);
+  table.add_column("file", Table::Align::kLeft);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    table.add_row({printable(tensor.name), std::string(name_of(tensor.dtype)),
+                   text_of(tensor.shape), with_thousands(tensor.bytes()),
+                   printable(checkpoint.file_of(tensor).path().filename().string())});
+  }
+  return table.text();
+}
+
+void run_inspect(const InspectOptions& options, const Console& console) {
+  const Checkpoint checkpoint = open_checkpoint(options.path);
+  const ModelSummary summary = summarize_model(options.path, checkpoint);
+  if (options.json) {
+    Json report = summary_json(summary);
+    if (options.tensors) {
+      report["tensors"] = tensors_json(checkpoint);
+    }
+    console.print(report.dump(2));
+    return;
+  }
+  console.print(summary_text(summary));
+  if (options.tensors) {
+    console.print("\n" + tensors_text(checkpoint));
+  }
+  for (const std::string& disagreement : summary.disagreements) {
+    console.note("warning: " + disagreement);
+  }
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = program.add_subcommand(
+      "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, provenance");
+  command->add_option("path", options->path, "model directory, index, or one weight file")
+      ->required();
+  command->add_flag("--tensors", options->tensors, "list every tensor");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer("Example: regroup inspect Llama-2-7b-gqa8 --tensors\nOnly headers are read.");
+  command->callback([options, &console] { run_inspect(*options, console); });
+}
+
+}  // namespace regroup

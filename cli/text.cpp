@@ -1,0 +1,64 @@
+#include "cli/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <string_view>
+
+namespace regroup {
+namespace {
+
+template <std::size_t N>
+std::string scaled(double value, double base, const std::array<std::string_view, N>& units) {
+  std::size_t unit = 0;
+  while (unit + 1 < N && value >= base) {
+    value /= base;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  std::string number = fmt::format("{:.{}f}", value, digits);
+  if (digits > 0) {  // "512.00" reads better as "512"
+    number.erase(number.find_last_not_of('0') + 1);
+    number.erase(number.find_last_not_of('.') + 1);
+  }
+  return units[unit].empty() ? number : fmt::format("{} {}", number, units[unit]);
+}
+
+}  // namespace
+
+std::string text_of_bytes(double bytes) {
+  return scaled(bytes, 1000, std::array<std::string_view, 5>{"B", "kB", "MB", "GB", "TB"});
+}
+
+std::string text_of_memory(double bytes) {
+  return scaled(bytes, 1024, std::array<std::string_view, 5>{"B", "KiB", "MiB", "GiB", "TiB"});
+}
+
+std::string text_of_count(double count) {
+  return scaled(count, 1000, std::array<std::string_view, 5>{"", "K", "M", "B", "T"});
+}
+
+std::string with_thousands(std::uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+std::string text_of_duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (seconds < 10) {
+    return fmt::format("{:.1f} s", seconds);
+  }
+  if (whole < 60) {
+    return fmt::format("{} s", whole);
+  }
+  if (whole < 3600) {
+    return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  }
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+}  // namespace regroup

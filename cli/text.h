@@ -1,0 +1,20 @@
+// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace regroup {
+
+/// "512 B", "13.5 GB" (powers of 1000, as disks and downloads are labelled).
+std::string text_of_bytes(double bytes);
+/// "512 KiB", "2.5 MiB" (powers of 1024, as memory and caches are counted).
+std::string text_of_memory(double bytes);
+/// "6.74 B", "124 M", "812 K": a count of parameters or tokens.
+std::string text_of_count(double count);
+/// "12,345".
+std::string with_thousands(std::uint64_t number);
+/// "42 s", "3 min 20 s", "2 h 05 min".
+std::string text_of_duration(double seconds);
+
+}  // namespace regroup
