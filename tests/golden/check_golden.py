@@ -1,0 +1,142 @@
+"""Checks that the fixtures of this directory, as they lie on disk, are fit to test with.
+
+transformers must read each of them and compute its logits; float32 must be precise enough for the tests'
+tolerance; and whatever a reader could get wrong (a parameter, a setting, a head, a rounding) must show.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "interop"))
+
+import alibi_slopes
+import checkpoints
+import fused_layouts
+import numpy as np
+import torch
+from cases import CASES
+from transformers import AutoConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+NOISE = 2e-5  # how far float32 may stray from float64: well below 1e-4, the tolerance of the tests
+SIGNAL = 1e-2  # how far a fault must move the logits: well above it
+
+
+def expected(directory, suffix=""):
+    tensors, _ = checkpoints.read_file(directory / f"expected{suffix}.safetensors")
+    return tensors["tokens"].bits.view(np.int64), checkpoints.floats(tensors["logits"])
+
+
+def difference(a, b):
+    return float(np.abs(a.astype(np.float64) - b).max())
+
+
+def check_logits(directory):
+    """-> the model, the tokens and the logits, once they are known to belong together"""
+    tokens, logits = expected(directory)
+    model = checkpoints.load(directory)
+    stray = difference(checkpoints.logits(model, tokens), logits)
+    noise = difference(checkpoints.logits(model.double(), tokens), logits)
+    largest, spread = float(np.abs(logits).max()), float(logits.std())
+    assert stray <= NOISE and noise <= NOISE, f"{directory.name}: float32 strays by {stray:.2g}, {noise:.2g}"
+    assert largest < 30 and spread > 0.5, f"{directory.name}: logits up to {largest:.2g}, spread {spread:.2g}"
+    print(f"{directory.name:18} noise {noise:.1e}  largest logit {largest:4.1f}  spread {spread:.1f}", end="")
+    return model.float(), tokens, logits
+
+
+def check_every_parameter_matters(directory, model, tokens, logits):
+    weakest = np.inf
+    for name, parameter in model.named_parameters():
+        original = parameter.data.clone()
+        parameter.data.copy_(original.roll(1, dims=0))
+        weakest = min(weakest, difference(checkpoints.logits(model, tokens), logits))
+        parameter.data.copy_(original)
+        assert weakest > SIGNAL, f"{directory.name}: {name} moves the logits by {weakest:.2g} only"
+    print(f"  weakest parameter {weakest:.2g}", end="")
+
+
+def check_controls(directory, case, tokens, logits):
+    for setting in case.controls:
+        config = AutoConfig.from_pretrained(directory, **setting)
+        moved = difference(checkpoints.logits(checkpoints.load(directory, config=config), tokens), logits)
+        assert moved > SIGNAL, f"{directory.name}: {setting} moves the logits by {moved:.2g} only"
+
+
+def check_pooled(directory, case):
+    """That summing in float32 is not good enough: the fixture must tell it from the exact mean."""
+    tensors, _ = checkpoints.read_directory(directory)
+    pooled, _ = checkpoints.read_file(directory / "pooled.safetensors")
+    for groups in case.pool:
+        size = case.config.num_attention_heads // groups
+        for part in ("k_proj", "v_proj"):
+            name = f"model.layers.0.self_attn.{part}.weight"
+            heads = values(tensors[name]).float().unflatten(0, (groups, size, -1))
+            naive = heads.mean(dim=1).flatten(0, 1).to(case.dtype)
+            wrong = int((naive != values(pooled[f"g{groups}/{name}"])).sum())
+            assert (wrong >= 2) == (size % 3 == 0), (
+                f"{directory.name}: float32 gets {wrong} means wrong at G = {groups}"
+            )
+        tokens, logits = expected(directory, f"_g{groups}")
+        assert difference(logits, expected(directory)[1]) > SIGNAL and (tokens == expected(directory)[0]).all()
+
+
+def values(stored):
+    kind = {"F32": (np.int32, torch.float32), "F16": (np.int16, torch.float16), "BF16": (np.int16, torch.bfloat16)}
+    bits, dtype = kind[stored.dtype]
+    return torch.from_numpy(stored.bits.view(bits).copy()).view(dtype)
+
+
+def check_equal_heads(directory, case):
+    """Heads are equal within each group, and differ between groups."""
+    heads = case.config.num_attention_heads
+    layout = fused_layouts.BY_MODEL_TYPE.get(case.config.model_type)
+    for name, stored in checkpoints.read_directory(directory)[0].items():
+        blocks = ()
+        if layout and name.endswith(layout.fused):
+            blocks = layout.split(stored.bits, heads, heads)[1:]
+        elif checkpoints.is_key_or_value(name):
+            blocks = (stored.bits.reshape(heads, -1),)
+        for block in blocks:
+            members = block.reshape(case.equal, heads // case.equal, -1)
+            assert (members == members[:, :1]).all() and (members[0] != members[1]).any(), f"{directory.name}: {name}"
+
+
+def check_case(directory, case):
+    model, tokens, logits = check_logits(directory)
+    check_every_parameter_matters(directory, model, tokens, logits)
+    check_controls(directory, case, tokens, logits)
+    if case.pool:
+        check_pooled(directory, case)
+    if case.equal:
+        check_equal_heads(directory, case)
+    if case.hub_twin:
+        twin = directory.with_name(case.hub_twin)
+        same = checkpoints.logits(checkpoints.load(twin), tokens)
+        assert difference(same, logits) <= NOISE and (expected(twin)[1] == logits).all(), f"{twin.name}: not the twin"
+    print()
+
+
+def check_alibi_slopes(path):
+    """That the file is what the C library's pow, and transformers in float32, make of the formula."""
+    rows = json.loads(path.read_text())["slopes"]
+    for heads, row in zip(alibi_slopes.HEADS, rows, strict=True):
+        exact = alibi_slopes.exponents(heads)
+        assert all(float(exponent) == exponent for exponent in exact)
+        assert row == [math.pow(2.0, -float(exponent)) for exponent in exact], f"{heads} heads: pow disagrees"
+        # The bias of key 1 is the slope. transformers raises a rounded float32 base to powers of up to 2H.
+        theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)[:, 0, 1].tolist()
+        allowed = (2 * heads + 1) * 2.0**-24
+        assert all(abs(a - b) <= allowed * b for a, b in zip(theirs, row, strict=True)), f"{heads} heads: transformers"
+
+
+def main():
+    for name, case in CASES.items():
+        check_case(HERE / name, case)
+    check_alibi_slopes(HERE / "alibi_slopes.json")
+    print("all fixtures are fit")
+
+
+main()

@@ -1,0 +1,183 @@
+"""Makes the fixtures of this directory, or of --out; README.md says what each one is.
+
+Everything is seeded: the weights and the exact means come out the same on every machine, the logits to
+within float32 rounding. check_golden.py tells whether what was made is good for testing.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import zlib
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "interop"))  # what these fixtures and the interop tests both need lies there
+
+import alibi_slopes
+import checkpoints
+import exact_mean
+import fused_layouts
+import numpy as np
+import torch
+from cases import BATCH, CASES, CONTEXT
+
+
+def equalise(model, groups):
+    """Every key and value head becomes a copy of the first one of its group."""
+    heads = model.config.num_attention_heads
+    layout = fused_layouts.BY_MODEL_TYPE.get(model.config.model_type)
+
+    def repeat_first(blocks):  # [H, d, ...]
+        return np.repeat(blocks[:: heads // groups], heads // groups, axis=0)
+
+    for name, parameter in model.named_parameters():
+        value = parameter.detach().numpy().copy()
+        if layout and name.endswith(layout.fused):
+            q, k, v = layout.split(value, heads, heads)
+            value = layout.join(q, repeat_first(k), repeat_first(v))
+        elif checkpoints.is_key_or_value(name):
+            value = repeat_first(value.reshape(heads, -1, *value.shape[1:])).reshape(value.shape)
+        parameter.data.copy_(torch.from_numpy(value))
+
+
+# Means that lie exactly half way between two numbers of the weights' dtype, or a hair off: they come out right only
+# if summed in more than float32 and rounded once, ties to even. Each: (how many half spacings above 1, which way off).
+WITNESSES = ((1, 0), (3, 0), (1, +1), (3, -1))
+PRECISION = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+HAIR = {torch.float32: 2.0**-45, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-40}  # exact in float64 sums of 1.5
+
+
+def plant_witnesses(weight, heads, group_size, column):
+    """Overwrites row 0 of each head of group 0, from the given column on, with both signs of every witness.
+
+    weight: [H·d, D]. The heads sum to ±(1.5 · (1 + halves · 2^-precision) + off · hair), and 1.5 is
+    group_size times a power of two.
+    """
+    members = weight.view(heads, -1, weight.shape[1])[:group_size, 0]  # [n, D]
+    for sign in (1.0, -1.0):
+        for halves, off in WITNESSES:
+            values = torch.zeros(group_size, dtype=torch.float64)
+            values[0] = 1.5
+            values[1] = 1.5 * halves * 2.0 ** -PRECISION[weight.dtype]
+            values[2] = off * HAIR[weight.dtype]
+            members[:, column] = (sign * values).to(weight.dtype)
+            column += 1
+
+
+def make_model(case, seed):
+    model = checkpoints.random_model(case.config, seed)
+    if case.equal:
+        equalise(model, case.equal)
+    model.to(case.dtype)
+    column = 0
+    for groups in case.pool:
+        size = case.config.num_attention_heads // groups
+        if size % 3 == 0:  # a power of two divides exactly: it has no use for them
+            attention = model.model.layers[0].self_attn
+            for projection in (attention.k_proj, attention.v_proj):
+                plant_witnesses(projection.weight.data, case.config.num_attention_heads, size, column)
+            column += 2 * len(WITNESSES)
+    return model
+
+
+def pool(directory, groups, heads):
+    """The directory's tensors with keys and values pooled, exactly."""
+    tensors, _ = checkpoints.read_directory(directory)
+    for name, stored in tensors.items():
+        if checkpoints.is_key_or_value(name):
+            bits = exact_mean.pool_rows(stored.bits, stored.dtype, heads, groups)
+            tensors[name] = checkpoints.Stored(stored.dtype, bits)
+    return tensors
+
+
+def write_pooled(directory, groups, heads, tokens):
+    """expected_g{groups}: what transformers computes from the pooled checkpoint. -> the pooled tensors"""
+    tensors = pool(directory, groups, heads)
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(directory / "config.json", scratch)
+        checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), tensors)
+        model = checkpoints.load(scratch, num_key_value_heads=groups)
+    write_expected(directory / f"expected_g{groups}.safetensors", tokens, checkpoints.logits(model, tokens))
+    return {f"g{groups}/{name}": stored for name, stored in tensors.items() if checkpoints.is_key_or_value(name)}
+
+
+def write_expected(path, tokens, logits):
+    stored = {
+        "tokens": checkpoints.Stored("I64", tokens.view(np.uint64)),
+        "logits": checkpoints.Stored("F32", logits.view(np.uint32)),
+    }
+    checkpoints.write_file(path, stored)
+
+
+def read_config(directory):
+    return json.loads((directory / "config.json").read_text())
+
+
+def write_config(directory, config):
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def hub_config(config):
+    """The keys in which the hub's gpt2 and bloom-560m describe what this config.json describes."""
+    common = ["architectures", "bos_token_id", "eos_token_id", "initializer_range", "layer_norm_epsilon", "model_type"]
+    common += ["n_layer", "vocab_size"]
+    if config["model_type"] == "gpt2":
+        own = ["activation_function", "attn_pdrop", "embd_pdrop", "n_embd", "n_head", "n_positions", "resid_pdrop"]
+        new = {"n_ctx": config["n_positions"], "task_specific_params": {"text-generation": {"do_sample": True}}}
+    else:
+        own = ["apply_residual_connection_post_layernorm", "attention_dropout", "hidden_dropout", "pretraining_tp"]
+        new = {"n_embed": config["hidden_size"], "num_attention_heads": config["n_head"], "n_inner": None}
+        new |= {"offset_alibi": 100, "seq_length": 2048, "skip_bias_add": True, "masked_softmax_fusion": True}
+    return dict(sorted(({key: config[key] for key in common + own} | new).items()))
+
+
+def write_hub_twin(source, directory):
+    """The same model without the `transformer.` prefix; GPT-2 with its causal masks, which are not weights."""
+    directory.mkdir(parents=True)
+    tensors, _ = checkpoints.read_directory(source)
+    tensors = {name.removeprefix("transformer."): stored for name, stored in tensors.items()}
+    config = read_config(source)
+    if config["model_type"] == "gpt2":
+        mask = np.tril(np.ones((1, 1, config["n_positions"], config["n_positions"]), np.float32))
+        for layer in range(config["n_layer"]):
+            tensors[f"h.{layer}.attn.bias"] = checkpoints.Stored("F32", mask.view(np.uint32))
+    checkpoints.write_file(directory / "model.safetensors", tensors)
+    write_config(directory, hub_config(config))
+    shutil.copy(source / "expected.safetensors", directory)
+
+
+def write_case(directory, case):
+    seed = zlib.crc32(directory.name.encode())
+    make_model(case, seed).save_pretrained(directory, **case.save)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    tokens = checkpoints.random_tokens(case.config.vocab_size, BATCH, CONTEXT, seed)
+    logits = checkpoints.logits(checkpoints.load(directory), tokens)
+    if case.rewrite:
+        write_config(directory, case.rewrite(read_config(directory)))
+        rewritten = checkpoints.logits(checkpoints.load(directory), tokens)
+        assert (rewritten == logits).all(), f"{directory.name}: the rewritten config.json means something else"
+    write_expected(directory / "expected.safetensors", tokens, logits)
+    pooled = {}
+    for groups in case.pool:
+        pooled |= write_pooled(directory, groups, case.config.num_attention_heads, tokens)
+    if pooled:
+        checkpoints.write_file(directory / "pooled.safetensors", pooled)
+    if case.hub_twin:
+        write_hub_twin(directory, directory.with_name(case.hub_twin))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=HERE)
+    out = parser.parse_args().out
+    for name, case in CASES.items():
+        for stale in filter(None, (name, case.hub_twin)):
+            shutil.rmtree(out / stale, ignore_errors=True)
+        write_case(out / name, case)
+        print(name)
+    alibi_slopes.write(out / "alibi_slopes.json")
+
+
+main()

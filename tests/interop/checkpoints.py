@@ -1,0 +1,127 @@
+"""Model directories as these tests need them: made at random, read bit for bit, loaded, and run.
+
+Importing this module ends the script with exit code 77 (skipped) where a Python package is missing.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+try:
+    import numpy as np
+    import safetensors  # noqa: F401  (transformers writes checkpoints through it)
+    import torch
+    import transformers
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "F16": 2, "BF16": 2, "F32": 4, "I64": 8}
+
+
+@dataclasses.dataclass
+class Stored:
+    """A tensor as it lies on disk: unsigned integers of the element's width, so that no read rounds."""
+
+    dtype: str
+    bits: np.ndarray
+
+    def same_as(self, other):
+        return self.dtype == other.dtype and self.bits.shape == other.bits.shape and (self.bits == other.bits).all()
+
+
+def read_file(path):
+    """(tensors by name, __metadata__) of one safetensors file, parsed here and not by the library under the models."""
+    raw = pathlib.Path(path).read_bytes()
+    header_end = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:header_end])
+    metadata = header.pop("__metadata__", {})
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = (header_end + offset for offset in entry["data_offsets"])
+        bits = np.frombuffer(raw[begin:end], dtype=f"<u{ELEMENT_BYTES[entry['dtype']]}")
+        tensors[name] = Stored(entry["dtype"], bits.reshape(entry["shape"]))
+    return tensors, metadata
+
+
+def read_directory(directory):
+    """(tensors by name, __metadata__ by file name) of the weight files in a model directory."""
+    tensors, metadata = {}, {}
+    for path in sorted(pathlib.Path(directory).glob("model*.safetensors")):
+        in_file, metadata[path.name] = read_file(path)
+        twice = tensors.keys() & in_file.keys()
+        if twice:
+            raise ValueError(f"{directory}: in two shards: {sorted(twice)}")
+        tensors.update(in_file)
+    return tensors, metadata
+
+
+def write_file(path, tensors):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name in sorted(tensors):
+        stored = tensors[name]
+        begin = len(data)
+        data += np.ascontiguousarray(stored.bits).tobytes()
+        header[name] = {"dtype": stored.dtype, "shape": list(stored.bits.shape), "data_offsets": [begin, len(data)]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def is_key_or_value(name):
+    """Of a family with separate projections."""
+    return ".k_proj." in name or ".v_proj." in name
+
+
+def floats(stored):
+    """F32 tensor -> float32 array."""
+    assert stored.dtype == "F32", stored.dtype
+    return stored.bits.view(np.float32)
+
+
+def random_model(config, seed, std=0.3):
+    """A model whose every parameter is random: norms and biases too, which HF initialises to ones and zeros.
+
+    RandomState, because its stream is frozen across numpy versions; names sorted, because the order in
+    which modules are declared is not.
+    """
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    random = np.random.RandomState(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            is_norm = parameter.ndim == 1 and name.endswith("weight")
+            values = random.standard_normal(tuple(parameter.shape)) * std + (1.0 if is_norm else 0.0)
+            parameter.copy_(torch.from_numpy(values))
+    return model
+
+
+def save_random(config, seed, directory, dtype=torch.float32, **options):
+    """Writes a random model the way its users' tools do; returns the directory."""
+    random_model(config, seed).to(dtype).save_pretrained(directory, **options)
+    return directory
+
+
+def random_tokens(vocab_size, windows, context, seed):
+    """[windows, context] of int64"""
+    return np.random.RandomState(seed).randint(0, vocab_size, (windows, context)).astype(np.int64)
+
+
+def load(directory, **options):
+    """The directory's model in float32; raises if any tensor is missing, unexpected or misshapen."""
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **options
+    )
+    complaints = {kind: found for kind, found in info.items() if found}
+    if complaints:
+        raise ValueError(f"{directory}: transformers loads it with {complaints}")
+    return model.eval()
+
+
+def logits(model, tokens):
+    """[B, T] tokens -> [B, T, V] in the model's dtype"""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor(tokens), use_cache=False).logits.numpy()

@@ -1,0 +1,53 @@
+"""Where q, k and v lie in the fused tensors of GPT-2 and BLOOM, grouped or not.
+
+Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
+Every array may hold values or their bits: nothing here computes.
+"""
+
+import numpy as np
+
+
+class Gpt2:
+    """Conv1D: weight [D, (H+2G)·d] with columns q | k | v, bias [(H+2G)·d]."""
+
+    fused = ("attn.c_attn.weight", "attn.c_attn.bias")
+
+    @staticmethod
+    def split(tensor, heads, groups):
+        rows = tensor.T  # of a bias: itself
+        blocks = rows.reshape(heads + 2 * groups, -1, *rows.shape[1:])
+        return blocks[:heads], blocks[heads : heads + groups], blocks[heads + groups :]
+
+    @staticmethod
+    def join(q, k, v):
+        blocks = np.concatenate([q, k, v])
+        return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[2:]).T)
+
+
+class Bloom:
+    """Linear: weight [(H+2G)·d, D] as G groups of H/G query heads, then the group's k, then its v; bias alike."""
+
+    fused = ("self_attention.query_key_value.weight", "self_attention.query_key_value.bias")
+
+    @staticmethod
+    def split(tensor, heads, groups):
+        n = heads // groups
+        blocks = tensor.reshape(groups, n + 2, -1, *tensor.shape[1:])  # [G, n+2, d, D]
+        q = blocks[:, :n].reshape(heads, *blocks.shape[2:])
+        return q, blocks[:, n], blocks[:, n + 1]
+
+    @staticmethod
+    def join(q, k, v):
+        groups = k.shape[0]
+        q = q.reshape(groups, -1, *q.shape[1:])
+        blocks = np.concatenate([q, k[:, None], v[:, None]], axis=1)
+        return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[3:]))
+
+
+BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom}
+
+
+def expand(layout, tensor, heads, groups):
+    """Grouped -> the MHA layout of the same family, each key-value head repeated H/G times: the same function."""
+    q, k, v = layout.split(tensor, heads, groups)
+    return layout.join(q, np.repeat(k, heads // groups, axis=0), np.repeat(v, heads // groups, axis=0))
