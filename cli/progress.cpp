@@ -71,6 +71,12 @@ void Progress::clear() {
   }
 }
 
+void Progress::interrupt_with(std::string_view text) {
+  clear();
+  next_ = console_.redraws() ? Clock::now() : next_;
+  console_.note(text);
+}
+
 void Progress::finish() {
   clear();
   if (!std::exchange(finished_, true)) {

@@ -22,6 +22,9 @@ class Progress {
   /// `done` of `total`; `detail` (a loss, a tensor's name) stands at the end of the line.
   void update(std::uint64_t done, std::string_view detail = "");
 
+  /// A line of its own, above the bar.
+  void interrupt_with(std::string_view text);
+
   /// Takes the bar away and, unless it was quiet, leaves one line saying how much and how long.
   void finish();
 

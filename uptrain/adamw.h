@@ -1,0 +1,58 @@
+// AdamW on master weights, clipping and the check for finite gradients fused into its one pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace regroup {
+
+struct AdamWSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
+};
+
+/// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
+/// the updates made,
+///   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
+///   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
+class AdamW {
+ public:
+  /// Updates `parameters` (fp32 or fp64) in place from now on; moments start at zero.
+  AdamW(std::vector<at::Tensor> parameters, const AdamWSettings& settings);
+
+  /// One update with gradients of the parameters' dtypes. `gradient_divisor` and `skip` are scalar
+  /// fp32 tensors on the parameters' device, so that nothing waits for the device: gradients are
+  /// divided by the first; where the second is 1, not 0, nothing changes, the count included.
+  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+            const at::Tensor& gradient_divisor, const at::Tensor& skip);
+
+  /// The state, to be saved and restored in place: first and second moments, one per parameter, and
+  /// the count of updates, an fp32 scalar.
+  const std::vector<at::Tensor>& first_moments() const { return first_moments_; }
+  const std::vector<at::Tensor>& second_moments() const { return second_moments_; }
+  const at::Tensor& count() const { return count_; }
+
+ private:
+  // Parameters that share a weight decay.
+  struct Group {
+    std::vector<std::size_t> members;
+    double weight_decay = 0.0;
+  };
+  std::vector<at::Tensor> pick(const Group& group, const std::vector<at::Tensor>& from) const;
+
+  std::vector<at::Tensor> parameters_;
+  AdamWSettings settings_;
+  std::vector<Group> groups_;
+  std::vector<at::Tensor> first_moments_;
+  std::vector<at::Tensor> second_moments_;
+  at::Tensor count_;
+};
+
+/// What to divide gradients of that norm by so that it becomes at most `max_norm`: at least 1.
+/// `max_norm` of 0 stands for no limit.
+at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
+
+}  // namespace regroup

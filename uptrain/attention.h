@@ -1,0 +1,66 @@
+// Causal self-attention over heads, with fewer key/value heads than query heads where the model
+// has them; repeated keys and values are never materialised.
+//
+// Shapes: B sequences, T positions, H query heads, G kv heads, d head dimension.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// The heads of one layer: q [B, H, T, d], k and v [B, G, T, d].
+struct Heads {
+  at::Tensor q, k, v;
+};
+
+/// Splits the output features of a fused projection, [B, T, (H + 2G)·d], into heads.
+Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_t query_heads,
+                        std::int64_t kv_heads, std::int64_t head_dim);
+
+/// Splits the output features of one role's own projection: [B, T, n·d] -> [B, n, T, d].
+at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
+
+/// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
+at::Tensor merge_heads(const at::Tensor& heads);
+
+/// An additive mask [1, 1, T, T] by which a query sees itself and the window-1 positions before it.
+at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
+                               const at::TensorOptions& options);
+
+/// softmax(q kᵀ / √d + mask) v -> [B, H, T, d]. An undefined `mask` means plain causal attention.
+at::Tensor attend(const Heads& heads, const at::Tensor& mask);
+
+/// How ALiBi's bias reaches the attention kernel; the results are equal up to rounding.
+enum class AlibiForm {
+  kBias,             ///< as a bias [1, H, 1, T]: exact, the CPU kernel takes it
+  kExtraDimensions,  ///< as eight more dimensions of q and k: any flash kernel, O(T) memory
+};
+
+/// ALiBi for one layer. The bias slope·(j - i) of key j and query i equals slope·j under softmax.
+/// Press et al., https://arxiv.org/abs/2108.12409
+class Alibi {
+ public:
+  /// `slopes`: one per query head. `options`: dtype and device of the queries to come.
+  Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options);
+
+  /// The form that is fast on `device`.
+  static AlibiForm best_form(at::Device device);
+
+  /// softmax(q kᵀ / √d + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
+  at::Tensor attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const;
+
+ private:
+  at::Tensor attend_with_bias(const Heads& heads) const;
+  at::Tensor attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const;
+
+  at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
+  at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype
+  double scale_;                 // 1/√d
+};
+
+}  // namespace regroup

@@ -1,0 +1,20 @@
+// XXH64, a fast checksum against damaged files (not against malice).
+// https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace regroup {
+
+/// The XXH64 of `bytes` with seed 0.
+std::uint64_t xxh64(std::span<const std::byte> bytes);
+
+/// The same as 16 hexadecimal digits.
+std::string checksum_of(std::span<const std::byte> bytes);
+std::string checksum_of(std::string_view text);
+
+}  // namespace regroup

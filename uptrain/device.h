@@ -1,0 +1,36 @@
+// The device and the precision to compute with.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace regroup {
+
+/// Reads "cpu", "cuda" or "cuda:N". Throws kUsage for anything else and kEnvironment where this
+/// machine, or this build of LibTorch, has no such device.
+c10::Device parse_device(const std::string& text);
+
+enum class Precision { kFp32, kBf16 };
+
+/// Reads "fp32" or "bf16"; throws kUsage for anything else.
+Precision parse_precision(std::string_view text);
+
+/// "fp32" or "bf16".
+std::string_view name_of(Precision precision);
+
+/// The type the model computes in.
+c10::ScalarType scalar_type_of(Precision precision);
+
+/// Lets LibTorch compute with so many CPU threads; 0 leaves its own choice, one per core. Applies to
+/// the whole process, so call it before any work.
+void set_compute_threads(int threads);
+
+/// Calls `work`, turning LibTorch's own exceptions (no memory, a device that failed) into kEnvironment
+/// errors of one line.
+void with_torch_errors(const std::function<void()>& work);
+
+}  // namespace regroup

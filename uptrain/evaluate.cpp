@@ -1,0 +1,158 @@
+#include "uptrain/evaluate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+#include "formats/safetensors.h"
+#include "uptrain/loss.h"
+
+namespace regroup {
+namespace {
+
+void check_settings(const EvaluationSettings& settings) {
+  if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
+    throw_usage("context, batch and max tokens must be 1 or more");
+  }
+}
+
+// Windows of `width` tokens that begin `context` tokens apart: int64 [count, width].
+at::Tensor read_windows(const TokenFile& file, std::int64_t first, std::int64_t count,
+                        std::int64_t context, std::int64_t width) {
+  at::Tensor ids = at::empty({count, width}, at::kLong);
+  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
+  for (std::int64_t i = 0; i < count; ++i) {
+    file.read((first + i) * context, all.subspan(i * width, width));
+  }
+  return ids;
+}
+
+// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows.
+std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
+                           std::int64_t width) {
+  check_settings(settings);
+  if (file.size() < width) {
+    throw_bad_input("{}: {} tokens, a context of {} needs {}", printable(file.path().string(), 0),
+                    file.size(), settings.context, width);
+  }
+  const std::int64_t all = (file.size() - width) / settings.context + 1;
+  const std::int64_t wanted = settings.max_tokens.value_or(all * settings.context);
+  return std::min(all, (wanted + settings.context - 1) / settings.context);
+}
+
+void check_stop(const std::atomic<bool>& stop) {
+  if (stop) {
+    throw Error(ErrorKind::kInterrupted, "evaluation was stopped");
+  }
+}
+
+// A file that gets its name when it is complete.
+class PendingFile {
+ public:
+  explicit PendingFile(std::filesystem::path path)
+      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {}
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+  ~PendingFile() {
+    std::error_code ignored;
+    std::filesystem::remove(staging_, ignored);  // gone already if it was published
+  }
+
+  File& file() { return file_; }
+
+  void publish() {
+    file_.sync_and_close();
+    std::error_code fault;
+    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
+    if (fault) {
+      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+    }
+  }
+
+ private:
+  static std::filesystem::path staging_name(const std::filesystem::path& path) {
+    if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
+      throw_usage("{}: exists already", printable(path.string(), 0));
+    }
+    return path.string() + ".partial-" + std::to_string(::getpid());
+  }
+
+  std::filesystem::path path_;
+  std::filesystem::path staging_;
+  File file_;
+};
+
+std::string logits_header(std::int64_t windows, std::int64_t context, std::int64_t vocab) {
+  const Shape shape{windows, context, vocab};
+  const TensorInfo logits{"logits", DType::kF32, shape, 0, 0, tensor_bytes(DType::kF32, shape)};
+  return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
+}
+
+}  // namespace
+
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings) {
+  return count_windows(file, settings, settings.context + 1);
+}
+
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings) {
+  return count_windows(file, settings, settings.context);
+}
+
+Evaluation evaluate(const Transformer& model, const TokenFile& file,
+                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t windows = evaluation_windows(file, settings);
+  file.check_vocabulary(model.spec().vocab_size);
+  double sum = 0.0;
+  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+    check_stop(stop);
+    const std::int64_t count = std::min(settings.batch, windows - first);
+    const at::Tensor ids =
+        read_windows(file, first, count, settings.context, settings.context + 1).to(model.device());
+    const at::Tensor hidden = model.hidden_states(ids.narrow(1, 0, settings.context));
+    const at::Tensor loss = next_token_loss(hidden.flatten(0, 1), model.head(),
+                                            ids.narrow(1, 1, settings.context).flatten());
+    sum += loss.item<double>() * static_cast<double>(count * settings.context);
+    progress(first + count, windows);
+  }
+  Evaluation result;
+  result.tokens = windows * settings.context;
+  result.loss = sum / static_cast<double>(result.tokens);
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+void write_logits(const Transformer& model, const TokenFile& file,
+                  const EvaluationSettings& settings, const std::filesystem::path& path,
+                  const EvaluationProgress& progress, const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t windows = logits_windows(file, settings);
+  file.check_vocabulary(model.spec().vocab_size);
+  PendingFile pending(path);
+  const std::string header = logits_header(windows, settings.context, model.head().size(0));
+  pending.file().write_at(0, std::as_bytes(std::span(header)));
+  std::uint64_t offset = header.size();
+  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+    check_stop(stop);
+    const std::int64_t count = std::min(settings.batch, windows - first);
+    const at::Tensor ids = read_windows(file, first, count, settings.context, settings.context);
+    const at::Tensor logits = model.logits(model.hidden_states(ids.to(model.device())))
+                                  .to(at::kCPU, at::kFloat)
+                                  .contiguous();  // [count, context, V]
+    pending.file().write_at(
+        offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
+    offset += logits.nbytes();
+    progress(first + count, windows);
+  }
+  pending.publish();
+}
+
+}  // namespace regroup

@@ -1,0 +1,49 @@
+// How well a model predicts a text: loss, perplexity, or all its logits.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "uptrain/token_file.h"
+#include "uptrain/transformer.h"
+
+namespace regroup {
+
+struct EvaluationSettings {
+  std::int64_t context = 1024;  ///< tokens the model sees at most
+  std::int64_t batch = 8;       ///< windows at a time
+  std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
+};
+
+struct Evaluation {
+  double loss = 0.0;        ///< nats per token
+  double perplexity = 0.0;  ///< e^loss
+  std::int64_t tokens = 0;  ///< predicted tokens
+};
+
+/// Called with the windows done and the windows there are.
+using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Windows that evaluate() looks at: consecutive ones of `context` predictions each, so that window w
+/// sees tokens w·context … (w+1)·context. Throws kBadInput for a file shorter than one.
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings);
+
+/// The same for write_logits(), whose windows need no token after them.
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings);
+
+/// The mean next-token loss over the file's windows; a remainder shorter than a window is left out.
+/// Throws kBadInput for a token outside the vocabulary, kInterrupted soon after `stop` turns true.
+Evaluation evaluate(const Transformer& model, const TokenFile& file,
+                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const std::atomic<bool>& stop);
+
+/// Writes `path`, a safetensors file with F32 `logits` [windows, context, V] of consecutive windows
+/// of exactly `context` tokens. Throws kUsage if `path` exists; it appears when it is complete.
+void write_logits(const Transformer& model, const TokenFile& file,
+                  const EvaluationSettings& settings, const std::filesystem::path& path,
+                  const EvaluationProgress& progress, const std::atomic<bool>& stop);
+
+}  // namespace regroup

@@ -1,0 +1,33 @@
+// Gradients of a loss: their sum over micro-batches and their norm.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace regroup {
+
+/// Adds gradients up in a wide type, whatever type the model computes in.
+class GradientSum {
+ public:
+  /// Sums gradients of `parameters`, leaves that require gradients, in fp32 (fp64 for fp64 ones).
+  explicit GradientSum(std::vector<at::Tensor> parameters);
+
+  /// Adds the gradients of a scalar `loss`; its graph is freed.
+  void add(const at::Tensor& loss);
+
+  /// The sums, one per parameter, in their order.
+  const std::vector<at::Tensor>& sums() const { return sums_; }
+
+  /// Forgets the sums.
+  void clear() { sums_.clear(); }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> sums_;
+};
+
+/// The Euclidean norm of all tensors taken as one vector: a scalar tensor on their device.
+at::Tensor global_norm(const std::vector<at::Tensor>& tensors);
+
+}  // namespace regroup

@@ -1,0 +1,161 @@
+#include "uptrain/parameters.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <utility>
+
+#include "formats/checkpoint_writer.h"
+#include "formats/error.h"
+#include "formats/families/family.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+std::span<std::byte> bytes_of(at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
+                       at::Device device) {
+  if (!is_pooling_dtype(info.dtype)) {
+    throw_bad_input("{}: tensor \"{}\" is {}, allowed are F16, BF16, F32 and F64",
+                    printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
+                    name_of(info.dtype));
+  }
+  at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
+  checkpoint.read(info, bytes_of(stored));
+  return stored.to(device, type);
+}
+
+// Bytes of `value` as they are stored in a tensor of `dtype`.
+at::Tensor stored_form(const at::Tensor& value, DType dtype) {
+  return value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
+}
+
+void write_tensor(CheckpointWriter& writer, const std::string& name, const at::Tensor& value,
+                  DType dtype) {
+  at::Tensor stored = stored_form(value, dtype);
+  writer.write(name, bytes_of(stored));
+}
+
+// Whether `tensor`, which the model does not compute with, repeats the token embedding.
+bool repeats_embedding(const TensorInfo& tensor, const ModelSpec& spec, const Checkpoint& source) {
+  const TensorInfo& embedding = source.at(spec.token_embedding);
+  if (tensor.dtype != embedding.dtype || tensor.shape != embedding.shape) {
+    return false;
+  }
+  std::vector<std::byte> one(tensor.bytes());
+  std::vector<std::byte> other(embedding.bytes());
+  source.read(tensor, one);
+  source.read(embedding, other);
+  return one == other;
+}
+
+}  // namespace
+
+Parameters::Parameters(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!by_name_.emplace(entries_[i].name, i).second) {
+      throw_bad_input("parameter \"{}\" is named twice", printable(entries_[i].name));
+    }
+  }
+}
+
+const at::Tensor& Parameters::at(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  if (found == by_name_.end()) {
+    throw_bad_input("tensor \"{}\" is missing", printable(name));
+  }
+  return entries_[found->second].value;
+}
+
+std::vector<at::Tensor> Parameters::tensors() const {
+  std::vector<at::Tensor> all;
+  all.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    all.push_back(entry.value);
+  }
+  return all;
+}
+
+std::int64_t Parameters::elements() const {
+  std::int64_t total = 0;
+  for (const Entry& entry : entries_) {
+    total += entry.value.numel();
+  }
+  return total;
+}
+
+Parameters Parameters::copy_as(at::ScalarType type) const {
+  std::vector<Entry> copies;
+  copies.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    copies.push_back({entry.name, entry.value.detach().to(type, /*non_blocking=*/false,
+                                                          /*copy=*/true)});
+  }
+  return Parameters(std::move(copies));
+}
+
+void Parameters::require_gradients() const {
+  for (const Entry& entry : entries_) {
+    entry.value.set_requires_grad(true);
+  }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return at::kHalf;
+    case DType::kBF16: return at::kBFloat16;
+    case DType::kF32: return at::kFloat;
+    case DType::kF64: return at::kDouble;
+    default: throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
+                             name_of(dtype));
+  }
+}
+
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device) {
+  check_all_shapes(spec, checkpoint);
+  std::vector<Parameters::Entry> entries;
+  for (const ExpectedTensor& expected : expected_tensors(spec)) {
+    const TensorInfo& info = checkpoint.at(expected.name);
+    entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
+  }
+  return Parameters(std::move(entries));
+}
+
+void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
+                     const std::filesystem::path& directory) {
+  std::vector<OutputTensor> outputs;
+  for (const TensorInfo& tensor : source.tensors()) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  CheckpointWriter writer(directory, outputs, source.metadata());
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (parameters.contains(tensor.name)) {
+      write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
+    } else if (repeats_embedding(tensor, spec, source)) {
+      write_tensor(writer, tensor.name, parameters.at(spec.token_embedding), tensor.dtype);
+    } else {
+      writer.copy(tensor.name, source, tensor);
+    }
+  }
+  writer.finish();
+}
+
+void save_new_parameters(const Parameters& parameters, DType dtype,
+                         const std::filesystem::path& directory) {
+  std::vector<OutputTensor> outputs;
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    outputs.push_back({entry.name, dtype, entry.value.sizes().vec()});
+  }
+  CheckpointWriter writer(directory, outputs, {});
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    write_tensor(writer, entry.name, entry.value, dtype);
+  }
+  writer.finish();
+}
+
+}  // namespace regroup

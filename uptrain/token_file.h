@@ -1,0 +1,54 @@
+// Token data on disk: ids of one long text, in the formats of nanoGPT, llm.c and numpy.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "formats/file.h"
+
+namespace regroup {
+
+/// A file of token ids, read with pread. Recognised by its first bytes:
+///   numpy .npy   one dimension of little-endian u16 or u32
+///   llm.c        256 i32 of header: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
+///   raw          anything else: little-endian u16 from the first byte on
+class TokenFile {
+ public:
+  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers that
+  /// do not fit the file.
+  static TokenFile open(const std::filesystem::path& path);
+
+  /// Tokens in the file.
+  std::int64_t size() const { return size_; }
+
+  /// Bytes of one stored id, 2 or 4.
+  std::int64_t token_bytes() const { return token_bytes_; }
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  /// "raw u16", "llm.c u32", ….
+  std::string_view format() const { return format_; }
+
+  /// Fills `ids` with the tokens from `begin` on. Throws kBadInput if the file ends before.
+  void read(std::int64_t begin, std::span<std::int64_t> ids) const;
+
+  /// Throws kBadInput naming the first id that is not below `vocab_size`. Reads the whole file, unless
+  /// its ids are too narrow to exceed it.
+  void check_vocabulary(std::int64_t vocab_size) const;
+
+ private:
+  explicit TokenFile(File file) : file_(std::move(file)) {}
+  void read_numpy_header();
+  void read_llmc_header(bool wide);
+  void set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format);
+
+  File file_;
+  std::uint64_t offset_ = 0;  // of the first token, in bytes
+  std::int64_t token_bytes_ = 2;
+  std::int64_t size_ = 0;
+  std::string_view format_;
+};
+
+}  // namespace regroup

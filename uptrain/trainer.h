@@ -1,0 +1,70 @@
+// The training loop, and nothing but the loop: what it works with is given to it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "uptrain/adamw.h"
+#include "uptrain/gradients.h"
+#include "uptrain/parameters.h"
+#include "uptrain/schedule.h"
+#include "uptrain/token_batches.h"
+#include "uptrain/training_state.h"
+#include "uptrain/transformer.h"
+
+namespace regroup {
+
+/// What one step did.
+struct StepReport {
+  std::int64_t step = 0;      ///< steps done so far, this one included
+  double loss = 0.0;          ///< mean over the step's tokens, nats
+  double gradient_norm = 0.0; ///< before clipping
+  double learning_rate = 0.0;
+  std::int64_t tokens = 0;    ///< the step's
+  double seconds = 0.0;       ///< the step's
+  bool skipped = false;       ///< no update: loss or gradients were not finite
+  std::int64_t skipped_so_far = 0;
+};
+
+struct LoopSettings {
+  std::int64_t steps = 0;
+  std::int64_t batch = 1;
+  std::int64_t accumulation = 1;
+  double max_gradient_norm = 1.0;
+  std::int64_t max_skipped_in_a_row = 10;
+  CosineSchedule schedule;
+};
+
+/// Trains `model` on `data`. The optimizer works on `masters`; where the model computes in a narrower
+/// type than theirs it has weights of its own, which follow the masters after each step.
+class Trainer {
+ public:
+  Trainer(const Transformer& model, const Parameters& model_weights, const Parameters& masters,
+          AdamW& optimizer, const TokenBatches& data, const LoopSettings& settings);
+
+  /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
+  /// advanced. Returns false as soon as `stop` is found to be true between two steps. Throws kBadInput
+  /// when too many steps in a row had to be skipped.
+  bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
+           const std::function<void(const StepReport&)>& after_step);
+
+ private:
+  StepReport step(TrainingProgress& progress);
+  at::Tensor accumulate(std::int64_t first_sample);
+  void refresh_model_weights() const;
+
+  const Transformer& model_;
+  std::vector<at::Tensor> model_weights_;
+  std::vector<at::Tensor> masters_;
+  bool shared_;  // the model computes with the masters themselves
+  AdamW& optimizer_;
+  const TokenBatches& data_;
+  LoopSettings settings_;
+  GradientSum gradients_;
+};
+
+/// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.
+void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to);
+
+}  // namespace regroup

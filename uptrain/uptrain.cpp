@@ -1,0 +1,239 @@
+#include "uptrain/uptrain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "formats/error.h"
+#include "formats/json.h"
+#include "formats/printable.h"
+#include "formats/version.h"
+#include "uptrain/metrics.h"
+#include "uptrain/run_directory.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kLossWindow = 20;
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+// The masters, the optimizer's moments and its count, under the names they are saved by.
+std::vector<Parameters::Entry> state_tensors(const Parameters& masters, const AdamW& optimizer) {
+  std::vector<Parameters::Entry> tensors;
+  const auto entries = masters.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    tensors.push_back({"weight." + entries[i].name, entries[i].value});
+    tensors.push_back({"first_moment." + entries[i].name, optimizer.first_moments()[i]});
+    tensors.push_back({"second_moment." + entries[i].name, optimizer.second_moments()[i]});
+  }
+  tensors.push_back({"optimizer.count", optimizer.count()});
+  return tensors;
+}
+
+RunDirectory open_run(const UptrainPlan& plan, const ModelSource& source, bool resume) {
+  const std::string model = fingerprint_of(source);
+  return resume ? RunDirectory::resume(plan.settings.output, plan.recipe, model)
+                : RunDirectory::create(plan.settings.output, plan.recipe, model);
+}
+
+EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
+  return {plan.sequence_length, plan.settings.batch, plan.settings.eval_max_tokens};
+}
+
+std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const ModelSource& source) {
+  if (plan.settings.eval_data.empty()) {
+    return std::nullopt;
+  }
+  TokenFile file = TokenFile::open(plan.settings.eval_data);
+  evaluation_windows(file, evaluation_settings(plan));  // throws when there are none
+  file.check_vocabulary(source.spec.vocab_size);
+  return file;
+}
+
+LoopSettings loop_settings(const UptrainPlan& plan) {
+  return {plan.steps,
+          plan.settings.batch,
+          plan.settings.accumulation,
+          plan.settings.max_gradient_norm,
+          plan.settings.max_skipped_in_a_row,
+          plan.schedule};
+}
+
+// config.json of the result: what it was made from says so already, this adds how it was trained.
+std::string config_of_result(const UptrainPlan& plan, const ModelSource& source,
+                             const TrainingProgress& progress) {
+  if (!plan.settings.record) {
+    return source.directory.config_text;
+  }
+  Json block = {{"version", kVersion}, {"steps", plan.steps}, {"tokens", plan.tokens},
+                {"skipped_steps", progress.skipped}};
+  Json recipe = plan.recipe;
+  recipe.erase("steps");
+  block.update(recipe);
+  return with_member(source.directory.config_text, {"regroup", "uptrain"}, block.dump());
+}
+
+// One run in progress.
+class Run {
+ public:
+  Run(const UptrainPlan& plan, const ModelSource& source, const TokenBatches& data, bool resume,
+      UptrainObserver& observer, const std::atomic<bool>& stop)
+      : plan_(plan),
+        source_(source),
+        data_(data),
+        observer_(observer),
+        stop_(stop),
+        eval_file_(open_eval_data(plan, source)),
+        masters_(load_parameters(source.spec, source.directory.checkpoint, at::kFloat,
+                                 plan.settings.device)),
+        weights_(plan.settings.precision == Precision::kFp32
+                     ? masters_
+                     : masters_.copy_as(scalar_type_of(plan.settings.precision))),
+        model_(source.spec, weights_),
+        optimizer_(masters_.tensors(), plan.settings.optimizer),
+        directory_(open_run(plan, source, resume)) {}  // last: nothing else can fail any more
+
+  UptrainResult execute() {
+    const auto state = directory_.load_newest(state_tensors(masters_, optimizer_),
+                                              [&](const auto& text) { observer_.on_warning(text); });
+    progress_ = state.value_or(TrainingProgress{});
+    const bool fresh = progress_.step == 0;
+    metrics_.emplace(directory_.metrics_path(), fresh ? -1 : progress_.step);
+    observer_.on_start(progress_);
+    Trainer trainer(model_, weights_, masters_, optimizer_, data_, loop_settings(plan_));
+    if (fresh) {
+      result_.before = evaluate_now();
+    }
+    if (!trainer.run(progress_, stop_, [&](const StepReport& report) { after_step(report); })) {
+      stop_here();
+    }
+    if (!result_.after) {
+      result_.after = evaluate_now();
+    }
+    save_model(source_, masters_, config_of_result(plan_, source_, progress_),
+               plan_.settings.output);
+    directory_.remove_states();
+    return finish();
+  }
+
+ private:
+  void after_step(const StepReport& report) {
+    record(report);
+    observer_.on_step(report);
+    const bool last = report.step == plan_.steps;
+    if (last || is_due(plan_.settings.eval_every)) {
+      result_.after = evaluate_now();
+    }
+    if (last || is_due(plan_.settings.save_every)) {
+      save_or_warn();
+    }
+  }
+
+  bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
+
+  void record(const StepReport& report) {
+    metrics_->append({{"step", report.step},
+                      {"loss", finite_or_null(report.loss)},
+                      {"lr", report.learning_rate},
+                      {"grad_norm", finite_or_null(report.gradient_norm)},
+                      {"tokens", report.step * report.tokens},
+                      {"seconds", report.seconds},
+                      {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+                      {"skipped", report.skipped}});
+    if (report.skipped) {
+      observer_.on_warning(fmt::format("step {}: loss or gradients are not finite, no update made",
+                                       report.step));
+      return;
+    }
+    losses_.push_back(report.loss);
+    if (losses_.size() > kLossWindow) {
+      losses_.pop_front();
+    }
+  }
+
+  std::optional<Evaluation> evaluate_now() {
+    if (!eval_file_) {
+      return std::nullopt;
+    }
+    std::optional<Evaluation> evaluation;
+    try {
+      evaluation = evaluate(model_, *eval_file_, evaluation_settings(plan_), [](auto, auto) {},
+                            stop_);
+    } catch (const Error& fault) {
+      if (fault.kind() == ErrorKind::kInterrupted) {
+        stop_here();
+      }
+      throw;
+    }
+    metrics_->append({{"step", progress_.step},
+                      {"eval_loss", finite_or_null(evaluation->loss)},
+                      {"eval_perplexity", finite_or_null(evaluation->perplexity)},
+                      {"eval_tokens", evaluation->tokens}});
+    observer_.on_evaluation(progress_.step, *evaluation);
+    return evaluation;
+  }
+
+  void save() {
+    directory_.save(progress_, state_tensors(masters_, optimizer_));
+    observer_.on_saved(directory_.path(), progress_.step);
+  }
+
+  // A full disk need not end a run: the state before stays, and the next may succeed.
+  void save_or_warn() {
+    try {
+      save();
+    } catch (const Error& fault) {
+      observer_.on_warning(fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
+    }
+  }
+
+  [[noreturn]] void stop_here() {
+    save();
+    throw Error(ErrorKind::kInterruptedSaved,
+                fmt::format("stopped after step {} of {}; the state is in {}", progress_.step,
+                            plan_.steps, printable(directory_.path().string(), 0)));
+  }
+
+  UptrainResult finish() {
+    result_.progress = progress_;
+    result_.last_loss = losses_.empty() ? std::nan("")
+                                        : std::accumulate(losses_.begin(), losses_.end(), 0.0) /
+                                              static_cast<double>(losses_.size());
+    return result_;
+  }
+
+  const UptrainPlan& plan_;
+  const ModelSource& source_;
+  const TokenBatches& data_;
+  UptrainObserver& observer_;
+  const std::atomic<bool>& stop_;
+  std::optional<TokenFile> eval_file_;
+  Parameters masters_;
+  Parameters weights_;
+  Transformer model_;
+  AdamW optimizer_;
+  RunDirectory directory_;
+  std::optional<MetricsLog> metrics_;
+  TrainingProgress progress_;
+  std::deque<double> losses_;
+  UptrainResult result_;
+};
+
+}  // namespace
+
+UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
+                             const TokenBatches& data, bool resume, UptrainObserver& observer,
+                             const std::atomic<bool>& stop) {
+  RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
+  std::optional<UptrainResult> result;
+  with_torch_errors([&] {
+    result = Run(plan, source, data, resume, observer, stop).execute();
+  });
+  return *result;
+}
+
+}  // namespace regroup

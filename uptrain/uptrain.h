@@ -1,0 +1,44 @@
+// A whole uptraining run: from a model directory and token files to a trained model directory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "uptrain/evaluate.h"
+#include "uptrain/language_model.h"
+#include "uptrain/token_batches.h"
+#include "uptrain/trainer.h"
+#include "uptrain/uptrain_plan.h"
+
+namespace regroup {
+
+/// Hears of what happens in a run; every call may be left alone.
+class UptrainObserver {
+ public:
+  virtual ~UptrainObserver() = default;
+  virtual void on_start(const TrainingProgress&) {}
+  virtual void on_step(const StepReport&) {}
+  virtual void on_evaluation(std::int64_t /*step*/, const Evaluation&) {}
+  virtual void on_saved(const std::filesystem::path& /*run directory*/, std::int64_t /*step*/) {}
+  virtual void on_warning(const std::string&) {}
+};
+
+struct UptrainResult {
+  TrainingProgress progress;
+  double last_loss = 0.0;              ///< mean over the last (at most 20) steps of this process
+  std::optional<Evaluation> before;    ///< where there is evaluation data, and the run began here
+  std::optional<Evaluation> after;
+};
+
+/// Carries out `plan`: trains, evaluates, keeps OUT.run (see RunDirectory) and at last publishes the
+/// settings' output. With `resume` it goes on from the newest state of an earlier run, to the same
+/// result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
+/// kInterruptedSaved. Whatever happens, the output is there whole or not at all.
+UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
+                             const TokenBatches& data, bool resume, UptrainObserver& observer,
+                             const std::atomic<bool>& stop);
+
+}  // namespace regroup

@@ -1,0 +1,48 @@
+// What an uptraining run comes to, before it starts: steps, tokens, compute, memory.
+#pragma once
+
+#include <cstdint>
+
+#include "uptrain/language_model.h"
+#include "uptrain/schedule.h"
+#include "uptrain/token_batches.h"
+#include "uptrain/uptrain_settings.h"
+
+namespace regroup {
+
+struct UptrainPlan {
+  UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
+  Json recipe;               ///< recipe_of() the above, with alpha as it was asked for
+  CosineSchedule schedule;
+
+  std::int64_t steps = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t tokens_per_step = 0;
+  std::int64_t tokens = 0;         ///< seen in the whole run
+  std::int64_t data_tokens = 0;    ///< in the training files
+  double epochs = 0.0;             ///< passes over them
+  std::int64_t parameters = 0;
+  double flops = 0.0;              ///< of the whole run, see training_flops_per_token()
+  double memory_bytes = 0.0;       ///< an estimate: weights, gradients, optimizer, activations
+};
+
+/// Checks settings, model and data together. Throws kUsage or kBadInput.
+UptrainPlan plan_uptraining(const UptrainSettings& settings, const ModelSource& source,
+                            const TokenBatches& data);
+
+/// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
+TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
+
+/// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.
+/// Throws kUsage when a model with learned positions has fewer.
+std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec);
+
+/// Elements of all tensors the model computes with.
+std::int64_t count_parameters(const ModelSpec& spec);
+
+/// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
+/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer for the causal half
+/// of attention. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
+double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_length);
+
+}  // namespace regroup

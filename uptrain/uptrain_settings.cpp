@@ -1,0 +1,122 @@
+#include "uptrain/uptrain_settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string_view>
+
+#include "formats/error.h"
+
+namespace regroup {
+namespace {
+
+// Collects faults so that a user sees all of them at once.
+class Faults {
+ public:
+  void require(bool holds, std::string_view fault) {
+    if (!holds) {
+      found_.emplace_back(fault);
+    }
+  }
+  void at_least(std::int64_t lowest, std::string_view name, std::int64_t value) {
+    require(value >= lowest, fmt::format("{} is {}, allowed is {} or more", name, value, lowest));
+  }
+  void within(double lowest, double highest, std::string_view name, double value) {
+    require(value >= lowest && value <= highest,  // false for NaN
+            fmt::format("{} is {}, allowed is {} to {}", name, value, lowest, highest));
+  }
+  void report() const {
+    if (!found_.empty()) {
+      throw_usage("{}", fmt::join(found_, "; "));
+    }
+  }
+
+ private:
+  std::vector<std::string> found_;
+};
+
+void check_length(Faults& faults, const UptrainSettings& settings) {
+  const int totals = (settings.pretrain_steps ? 1 : 0) + (settings.pretrain_tokens ? 1 : 0);
+  if (settings.steps) {
+    faults.at_least(1, "steps", *settings.steps);
+    faults.require(!settings.alpha && totals == 0,
+                   "steps excludes alpha and the pretraining length");
+    return;
+  }
+  faults.require(settings.alpha.has_value(), "alpha (or a number of steps) is needed");
+  faults.require(totals == 1,
+                 "alpha is a fraction of pretraining: give its steps, or its tokens, not both");
+  if (settings.alpha) {
+    faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
+                   fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
+  }
+  faults.at_least(1, "pretraining steps", settings.pretrain_steps.value_or(1));
+  faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
+}
+
+}  // namespace
+
+void UptrainSettings::validate() const {
+  Faults faults;
+  check_length(faults, *this);
+  faults.require(!data.empty(), "no training data is named");
+  faults.require(!output.empty(), "no output is named");
+  faults.at_least(1, "sequence length", sequence_length.value_or(1));
+  faults.at_least(1, "batch", batch);
+  faults.at_least(1, "accumulation", accumulation);
+  faults.require(learning_rate > 0 && learning_rate < 10,
+                 fmt::format("learning rate is {}, allowed is more than 0, below 10",
+                             learning_rate));
+  faults.within(0, 1, "least learning rate ratio", min_learning_rate_ratio);
+  faults.at_least(0, "warm-up steps", warmup_steps.value_or(0));
+  faults.within(0, 0.999999, "beta1", optimizer.beta1);
+  faults.within(0, 0.999999, "beta2", optimizer.beta2);
+  faults.within(1e-20, 1, "epsilon", optimizer.epsilon);
+  faults.within(0, 10, "weight decay", optimizer.weight_decay);
+  faults.within(0, 1e9, "clipping norm", max_gradient_norm);
+  faults.at_least(0, "steps between evaluations", eval_every);
+  faults.at_least(1, "evaluation tokens", eval_max_tokens.value_or(1));
+  faults.at_least(0, "steps between saved states", save_every);
+  faults.require(eval_every == 0 || !eval_data.empty(), "evaluation needs evaluation data");
+  faults.report();
+}
+
+Json recipe_of(const UptrainSettings& settings) {
+  Json sizes = Json::array();
+  for (const std::filesystem::path& path : settings.data) {
+    std::error_code fault;
+    sizes.push_back(std::filesystem::file_size(path, fault));
+  }
+  const auto number = [](const auto& value) { return value ? Json(*value) : Json(); };
+  return {{"alpha", number(settings.alpha)},
+          {"pretrain_steps", number(settings.pretrain_steps)},
+          {"pretrain_tokens", number(settings.pretrain_tokens)},
+          {"steps", number(settings.steps)},
+          {"sequence_length", number(settings.sequence_length)},
+          {"batch", settings.batch},
+          {"accumulation", settings.accumulation},
+          {"optimizer", "adamw"},
+          {"learning_rate", settings.learning_rate},
+          {"schedule", "cosine"},
+          {"min_learning_rate_ratio", settings.min_learning_rate_ratio},
+          {"warmup_steps", number(settings.warmup_steps)},
+          {"beta1", settings.optimizer.beta1},
+          {"beta2", settings.optimizer.beta2},
+          {"epsilon", settings.optimizer.epsilon},
+          {"weight_decay", settings.optimizer.weight_decay},
+          {"max_gradient_norm", settings.max_gradient_norm},
+          {"seed", settings.seed},
+          {"precision", name_of(settings.precision)},
+          {"data_bytes", std::move(sizes)}};
+}
+
+std::int64_t fraction_of(double alpha, std::int64_t total) {
+  const double product = alpha * static_cast<double>(total);
+  const double nearest = std::round(product);
+  // Two roundings (of alpha, of the product) are each off by less than 2^-53 of it.
+  const bool whole = std::abs(product - nearest) <= product * 0x1p-51;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(whole ? nearest : std::ceil(product)));
+}
+
+}  // namespace regroup
