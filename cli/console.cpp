@@ -1,12 +1,12 @@
 #include "cli/console.h"
 
-#include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
 
 namespace regroup {
 namespace {

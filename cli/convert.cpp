@@ -1,10 +1,10 @@
 // regroup convert SRC DST --kv-heads G
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -107,7 +107,7 @@ void run_convert(const ConvertOptions& options, const Console& console) {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   if (options.json) {
-    console.print(report_json(plan, options, elapsed.count()).dump(2));
+    console.print(text_of_json(report_json(plan, options, elapsed.count())));
   } else {
     if (options.dry_run && changed_tensors(plan) > 0) {
       console.print(steps_table(plan, source.checkpoint) + "\n");
@@ -135,10 +135,18 @@ void add_convert_command(CLI::App& program, Console& console) {
                    "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
                    "comma-separated list with one per layer")
       ->required();
+  // As a size, -1 would wrap round to the largest there is.
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return std::string(text.find('-') == std::string::npos ? "" : "must not be negative");
+      },
+      "");
   command
       ->add_option("--max-shard-size", options->max_shard_bytes,
                    "split the weights into files of at most this size, such as 2GB")
       ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::PositiveNumber)
+      ->transform(not_negative)  // the last transformation is the first to see what was typed
       ->default_str("5GB");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "pool heads that hold NaN or infinities");

@@ -1,16 +1,17 @@
 // regroup demo: the main job on a checkpoint trained on the spot.
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
 #include "cli/commands.h"
 #include "cli/demo_corpus.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/sleeping_threads.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "converter/conversion_plan.h"
@@ -138,8 +139,8 @@ class Demo {
       source = root_ / row.variant;
       convert(mha, source, kv_heads, row);
     } else {
-      row.kv_bytes_per_token = kv_bytes_per_token(std::vector<std::int64_t>(4, kv_heads), 16,
-                                                  DType::kF32);
+      row.kv_bytes_per_token =
+          kv_bytes_per_token(std::vector<std::int64_t>(4, kv_heads), 16, DType::kF32);
     }
     UptrainSettings settings = training_settings(source, source.string() + "-uptrained");
     settings.alpha = options_.alpha;
@@ -206,13 +207,15 @@ class Demo {
     }
     console_.print(table_of(rows));
     console_.print(fmt::format(
-        "\nHeld-out loss in nats per byte. Conversion by mean pooling; uptraining for alpha = {} of "
+        "\nHeld-out loss in nats per byte. Conversion by mean pooling; uptraining for alpha = {} "
+        "of "
         "{} steps.\nThe mha row is not converted: it shows what the same extra steps do to the "
         "source.",
         options_.alpha, options_.pretrain_steps));
-    console_.note(fmt::format("\ndone in {}. Look at the checkpoints, for example:\n"
-                              "  regroup inspect {}/gqa-2-uptrained",
-                              text_of_duration(seconds), printable(root_.string(), 0)));
+    console_.note(
+        fmt::format("\ndone in {}. Look at the checkpoints, for example:\n"
+                    "  regroup inspect {}/gqa-2-uptrained",
+                    text_of_duration(seconds), printable(root_.string(), 0)));
   }
 
   static std::string table_of(const std::vector<DemoRow>& rows) {
@@ -228,11 +231,10 @@ class Demo {
       // Against the source before any further training: the model the user had.
       const double lost = row.converted_loss - source.converted_loss;
       const double left = row.uptrained_loss - source.converted_loss;
-      table.add_row({row.variant, std::to_string(row.kv_heads),
-                     with_thousands(row.kv_bytes_per_token),
-                     fmt::format("{:.3f}", row.converted_loss),
-                     fmt::format("{:.3f}", row.uptrained_loss),
-                     &row == &source ? "-" : fmt::format("{:.0f} %", 100 * (1 - left / lost))});
+      table.add_row(
+          {row.variant, std::to_string(row.kv_heads), with_thousands(row.kv_bytes_per_token),
+           fmt::format("{:.3f}", row.converted_loss), fmt::format("{:.3f}", row.uptrained_loss),
+           &row == &source ? "-" : fmt::format("{:.0f} %", 100 * (1 - left / lost))});
     }
     return table.text();
   }
@@ -256,7 +258,10 @@ void add_demo_command(CLI::App& program, Console& console) {
   command->add_option("--alpha", options->alpha, "fraction of those steps to uptrain for")
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "report as JSON");
-  command->callback([options, &console] { Demo(*options, console).run(); });
+  command->callback([options, &console] {
+    let_threads_sleep();
+    Demo(*options, console).run();
+  });
 }
 
 }  // namespace regroup

@@ -79,7 +79,8 @@ DemoCorpus read_demo_corpus(const fs::path& origin, std::uint64_t max_bytes) {
     }
   }
   if (corpus.training.size() + corpus.held_out.size() < kMinTextBytes) {
-    throw_usage("{}: {} bytes of text, at least {} are needed", printable(corpus.origin.string(), 0),
+    throw_usage("{}: {} bytes of text, at least {} are needed",
+                printable(corpus.origin.string(), 0),
                 corpus.training.size() + corpus.held_out.size(), kMinTextBytes);
   }
   return corpus;

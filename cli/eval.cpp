@@ -1,14 +1,15 @@
 // regroup eval DIR --data FILE
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <memory>
 
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/sleeping_threads.h"
 #include "cli/text.h"
 #include "formats/json.h"
 #include "formats/printable.h"
@@ -43,7 +44,9 @@ struct EvalRequest {
 
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
-  EvalRequest request{open_model_source(options.model), TokenFile::open(options.data), {},
+  EvalRequest request{open_model_source(options.model),
+                      TokenFile::open(options.data),
+                      {},
                       parse_device(options.device),
                       scalar_type_of(parse_precision(options.precision))};
   const std::int64_t limit = request.source.spec.max_positions.value_or(kDefaultContext);
@@ -74,14 +77,15 @@ void report(const EvalOptions& options, const EvalRequest& request, const Evalua
     console.print(report_json(options, request, evaluation, seconds).dump(2));
     return;
   }
-  console.print(fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-                            "tokens      {} in windows of {}",
-                            evaluation.loss, evaluation.perplexity,
-                            with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
-                            request.settings.context));
+  console.print(fmt::format(
+      "loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
+      "tokens      {} in windows of {}",
+      evaluation.loss, evaluation.perplexity,
+      with_thousands(static_cast<std::uint64_t>(evaluation.tokens)), request.settings.context));
 }
 
 void run_eval(const EvalOptions& options, const Console& console) {
+  let_threads_sleep();
   set_compute_threads(options.threads);
   const EvalRequest request = make_request(options);
   const bool writes = !options.logits.empty();
@@ -122,8 +126,7 @@ void add_eval_command(CLI::App& program, Console& console) {
       ->check(CLI::PositiveNumber)
       ->default_str("");
   command->add_option("--batch", options->batch, "windows at a time")->check(CLI::PositiveNumber);
-  command
-      ->add_option("--max-tokens", options->max_tokens, "stop after about so many tokens")
+  command->add_option("--max-tokens", options->max_tokens, "stop after about so many tokens")
       ->check(CLI::PositiveNumber)
       ->default_str("");
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
@@ -136,9 +139,8 @@ void add_eval_command(CLI::App& program, Console& console) {
                       "vocabulary], to this safetensors file");
   command->add_flag("--json", options->json, "report as JSON");
   command->footer("Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048");
-  command->callback([options, &console] {
-    with_torch_errors([&] { run_eval(*options, console); });
-  });
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_eval(*options, console); }); });
 }
 
 }  // namespace regroup

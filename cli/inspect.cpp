@@ -1,9 +1,9 @@
 // regroup inspect PATH
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <memory>
 
 #include <CLI/CLI.hpp>
-#include <memory>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/table.h"
@@ -49,8 +49,8 @@ Json heads_json(const std::vector<std::int64_t>& heads) {
 
 // One list where all layers agree, else one per layer; null where there are none.
 Json slopes_json(const std::vector<std::vector<double>>& slopes) {
-  const bool uniform = std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) ==
-                       slopes.end();
+  const bool uniform =
+      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
   return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
 }
 
@@ -117,10 +117,9 @@ std::string dtypes_text(const ModelSummary& summary) {
 std::string slopes_text(const std::vector<double>& slopes) {
   constexpr std::size_t kShown = 6;
   const auto shown = std::span(slopes).first(std::min(slopes.size(), kShown));
-  return fmt::format("{}{}", fmt::join(shown, " "),
-                     slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)",
-                                                          slopes.size())
-                                            : "");
+  return fmt::format(
+      "{}{}", fmt::join(shown, " "),
+      slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
 }
 
 std::string summary_text(const ModelSummary& summary) {
@@ -130,16 +129,13 @@ std::string summary_text(const ModelSummary& summary) {
       text += fmt::format("{}{:<12}{}", text.empty() ? "" : "\n", label, value);
     }
   };
-  line("model", fmt::format("{} ({})", printable(summary.path.string(), 0),
-                            summary.architecture.empty() ? "no config"
-                                                         : printable(summary.architecture)));
-  line("layers", fmt::format("{}{}{}", summary.layers,
-                             summary.hidden_size
-                                 ? fmt::format(", hidden size {}", *summary.hidden_size)
-                                 : "",
-                             summary.vocab_size
-                                 ? fmt::format(", vocabulary {}", *summary.vocab_size)
-                                 : ""));
+  line("model",
+       fmt::format("{} ({})", printable(summary.path.string(), 0),
+                   summary.architecture.empty() ? "no config" : printable(summary.architecture)));
+  line("layers",
+       fmt::format("{}{}{}", summary.layers,
+                   summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
+                   summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : ""));
   line("attention", attention_text(summary));
   line("positions", summary.positions);
   if (!summary.alibi_slopes.empty()) {
@@ -152,18 +148,18 @@ std::string summary_text(const ModelSummary& summary) {
   }
   line("parameters", fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
                                  with_thousands(summary.parameters)));
-  line("weights", fmt::format("{} in {} file{}, {} tensors, {}",
-                              text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
-                              summary.files == 1 ? "" : "s", summary.tensors,
-                              dtypes_text(summary)));
+  line("weights",
+       fmt::format("{} in {} file{}, {} tensors, {}",
+                   text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
+                   summary.files == 1 ? "" : "s", summary.tensors, dtypes_text(summary)));
   if (summary.provenance.contains("pool")) {
     const auto fact = [&](const std::string& key) {
       const auto found = summary.provenance.find(key);
       return found == summary.provenance.end() ? std::string("?") : printable(found->second);
     };
-    line("converted", fmt::format("from {} kv heads to {} ({}, {}) by regroup {}",
-                                  fact("source_kv_heads"), fact("kv_heads"), fact("pool"),
-                                  fact("grouping"), fact("version")));
+    line("converted",
+         fmt::format("from {} kv heads to {} ({}, {}) by regroup {}", fact("source_kv_heads"),
+                     fact("kv_heads"), fact("pool"), fact("grouping"), fact("version")));
   }
   return text;
 }
@@ -191,7 +187,7 @@ void run_inspect(const InspectOptions& options, const Console& console) {
     if (options.tensors) {
       report["tensors"] = tensors_json(checkpoint);
     }
-    console.print(report.dump(2));
+    console.print(text_of_json(report));
     return;
   }
   console.print(summary_text(summary));

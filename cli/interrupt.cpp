@@ -1,8 +1,7 @@
 #include "cli/interrupt.h"
 
-#include <unistd.h>
-
 #include <csignal>
+#include <unistd.h>
 
 namespace regroup {
 namespace {
@@ -21,7 +20,7 @@ extern "C" void on_interrupt(int number) {
 }  // namespace
 
 void install_interrupt_handlers() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // a read or write in progress goes on: the work stops in between

@@ -1,14 +1,16 @@
 // regroup: options, then one call per command; errors become exit codes here and nowhere else.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
+#include <filesystem>
 #include <new>
 #include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/interrupt.h"
 #include "formats/error.h"
+#include "formats/printable.h"
 #include "formats/version.h"
 
 namespace {
@@ -17,8 +19,15 @@ using namespace regroup;
 
 // 0 done · 1 bug · 2 wrong usage · 3 bad input · 4 environment · 5 difference · 75 interrupted with
 // state saved. Interrupted with nothing to save: 128 + signal, as the shell has it.
-enum ExitCode { kDone = 0, kBug = 1, kWrongUsage = 2, kBadInput = 3, kEnvironmentFailed = 4,
-                kDifferenceFound = 5, kStateSaved = 75 };
+enum ExitCode {
+  kDone = 0,
+  kBug = 1,
+  kWrongUsage = 2,
+  kBadInput = 3,
+  kEnvironmentFailed = 4,
+  kDifferenceFound = 5,
+  kStateSaved = 75
+};
 
 int exit_code_of(const Error& error) {
   switch (error.kind()) {
@@ -42,6 +51,9 @@ void describe_program(CLI::App& program, Console& console) {
       "print results and errors only");
   program.add_flag_callback(
       "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "say more");
+  program.set_config("--config", "",
+                     "read options from a TOML file, a section for each command: [uptrain]");
+  program.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt key is no default
   add_inspect_command(program, console);
   add_convert_command(program, console);
 #if REGROUP_WITH_UPTRAIN
@@ -80,6 +92,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     console.error(fmt::format("regroup: {}", error.what()));
     return exit_code_of(error);
+  } catch (const std::filesystem::filesystem_error& fault) {
+    console.error(fmt::format("regroup: {}", printable(fault.what(), 0)));
+    return kEnvironmentFailed;
   } catch (const std::bad_alloc&) {
     console.error("regroup: out of memory");
     return kEnvironmentFailed;

@@ -1,10 +1,10 @@
 #include "cli/progress.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "cli/text.h"
 

@@ -1,10 +1,10 @@
 #include "cli/text.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cmath>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace regroup {
 namespace {
@@ -59,6 +59,10 @@ std::string text_of_duration(double seconds) {
     return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   }
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string text_of_json(const Json& report) {
+  return report.dump(2, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace regroup

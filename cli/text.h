@@ -1,8 +1,10 @@
-// Numbers as people read them.
+// Numbers as people read them, and reports as machines do.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "formats/json.h"
 
 namespace regroup {
 
@@ -16,5 +18,8 @@ std::string text_of_count(double count);
 std::string with_thousands(std::uint64_t number);
 /// "42 s", "3 min 20 s", "2 h 05 min".
 std::string text_of_duration(double seconds);
+/// A report for machines, in ASCII: names out of files reach a terminal escaped, and paths that are
+/// no UTF-8 with their odd bytes replaced.
+std::string text_of_json(const Json& report);
 
 }  // namespace regroup

@@ -1,16 +1,17 @@
 // regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
 #include "uptrain/uptrain.h"
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/sleeping_threads.h"
 #include "cli/text.h"
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -41,22 +42,17 @@ std::string plan_text(const UptrainPlan& plan) {
       "compute   {:.3g} FLOPs, about {} of memory",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      count_text(plan.data_tokens), plan.epochs, settings.learning_rate,
-      plan.schedule.warmup_steps, settings.learning_rate * settings.min_learning_rate_ratio,
-      settings.optimizer.weight_decay, settings.max_gradient_norm, count_text(plan.parameters),
-      name_of(settings.precision), settings.device.str(), plan.flops,
-      text_of_memory(plan.memory_bytes));
+      count_text(plan.data_tokens), plan.epochs, settings.learning_rate, plan.schedule.warmup_steps,
+      settings.learning_rate * settings.min_learning_rate_ratio, settings.optimizer.weight_decay,
+      settings.max_gradient_norm, count_text(plan.parameters), name_of(settings.precision),
+      settings.device.str(), plan.flops, text_of_memory(plan.memory_bytes));
 }
 
 Json plan_json(const UptrainPlan& plan) {
-  return {{"steps", plan.steps},
-          {"tokens_per_step", plan.tokens_per_step},
-          {"tokens", plan.tokens},
-          {"data_tokens", plan.data_tokens},
-          {"epochs", plan.epochs},
-          {"parameters", plan.parameters},
-          {"flops", plan.flops},
-          {"memory_bytes", plan.memory_bytes},
+  return {{"steps", plan.steps},   {"tokens_per_step", plan.tokens_per_step},
+          {"tokens", plan.tokens}, {"data_tokens", plan.data_tokens},
+          {"epochs", plan.epochs}, {"parameters", plan.parameters},
+          {"flops", plan.flops},   {"memory_bytes", plan.memory_bytes},
           {"recipe", plan.recipe}};
 }
 
@@ -136,19 +132,21 @@ void report(const UptrainPlan& plan, const UptrainResult& result, double tokens_
     return;
   }
   if (result.before && result.after) {
-    console.print(fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss,
-                              result.after->loss));
+    console.print(
+        fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss, result.after->loss));
   }
   console.print(fmt::format("wrote {}", printable(output, 0)));
 }
 
 // One line that says how to go on, after the error's own.
 [[noreturn]] void explain_resuming(const Error& fault) {
-  throw Error(fault.kind(), fmt::format("{}; the same command with --resume goes on", fault.what()));
+  throw Error(fault.kind(),
+              fmt::format("{}; the same command with --resume goes on", fault.what()));
 }
 
 void run_uptrain(UptrainOptions options, const Console& console) {
   UptrainSettings& settings = options.settings;
+  let_threads_sleep();
   set_compute_threads(options.threads);
   settings.device = parse_device(options.device);
   settings.precision = parse_precision(options.precision);
@@ -231,7 +229,9 @@ void add_uptrain_command(CLI::App& program, Console& console) {
       "uptrain", "Train a converted model for a fraction of its pretraining, to recover quality");
   UptrainSettings& settings = options->settings;
   command->add_option("model", settings.model, "model directory")->required();
-  command->add_option("--data", settings.data, "token files: raw u16, llm.c, or numpy")->required();
+  command->add_option("--data", settings.data, "token files: raw u16, llm.c, or numpy")
+      ->required()
+      ->default_str("");
   command->add_option("--output", settings.output, "directory to make; must not exist yet")
       ->required();
   add_length_options(*command, settings);

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "converter/kv_head_request.h"
 #include "converter/provenance.h"
@@ -42,8 +43,8 @@ void add_move(StepsByName& steps, const LayerChange& change, const std::string& 
   check_poolable(tensor);
   Shape shape = tensor.shape;
   shape[shape.size() == 2 && input_major ? 1 : 0] = features_after;
-  TensorStep& step = steps.try_emplace(name, TensorStep{{name, tensor.dtype, shape}, {}})
-                         .first->second;
+  TensorStep& step =
+      steps.try_emplace(name, TensorStep{{name, tensor.dtype, shape}, {}}).first->second;
   const std::int64_t head_dim = change.spec.head_dim;
   step.moves.push_back({action, head_blocks(tensor.shape, input_major, from, head_dim),
                         head_blocks(shape, input_major, to, head_dim)});
@@ -59,10 +60,10 @@ void add_role(StepsByName& steps, const LayerChange& change, const LinearTensors
 
 void plan_layer(StepsByName& steps, const LayerChange& change, const AttentionLayout& attention) {
   const ModelSpec& spec = change.spec;
-  const HeadFeatures before = head_features(change.packing, spec.query_heads,
-                                            change.kv_heads_before, spec.head_dim);
-  const HeadFeatures after = head_features(change.packing, spec.query_heads, change.kv_heads_after,
-                                           spec.head_dim);
+  const HeadFeatures before =
+      head_features(change.packing, spec.query_heads, change.kv_heads_before, spec.head_dim);
+  const HeadFeatures after =
+      head_features(change.packing, spec.query_heads, change.kv_heads_after, spec.head_dim);
   const TensorInfo& k = change.checkpoint.at(attention.k.weight);
   const TensorInfo& v = change.checkpoint.at(attention.v.weight);
   if (k.dtype != v.dtype) {
@@ -72,8 +73,10 @@ void plan_layer(StepsByName& steps, const LayerChange& change, const AttentionLa
   if (change.packing != Packing::kSeparate) {
     add_role(steps, change, attention.q, HeadMove::Action::kCopy, after.q_total, before.q, after.q);
   }
-  add_role(steps, change, attention.k, HeadMove::Action::kPoolMean, after.k_total, before.k, after.k);
-  add_role(steps, change, attention.v, HeadMove::Action::kPoolMean, after.v_total, before.v, after.v);
+  add_role(steps, change, attention.k, HeadMove::Action::kPoolMean, after.k_total, before.k,
+           after.k);
+  add_role(steps, change, attention.v, HeadMove::Action::kPoolMean, after.v_total, before.v,
+           after.v);
 }
 
 StepsByName plan_changes(const ModelSpec& spec, const Checkpoint& checkpoint,
@@ -89,6 +92,24 @@ StepsByName plan_changes(const ModelSpec& spec, const Checkpoint& checkpoint,
   return steps;
 }
 
+// A scale, a zero point or a bias that the config does not mention would be copied as it is and no
+// longer fit the pooled weight beside it.
+void check_nothing_left_beside(const StepsByName& changes, const Checkpoint& checkpoint) {
+  const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  std::unordered_set<std::string> modules;
+  for (const auto& [name, step] : changes) {
+    modules.insert(module_of(name));
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (modules.contains(module_of(tensor.name)) && !changes.contains(tensor.name)) {
+      throw_bad_input(
+          "{}: tensor {}: its weight is to be pooled, but the config says nothing of this part "
+          "(quantised, or an unmentioned bias?)",
+          printable(checkpoint.file_of(tensor).path().string(), 0), printable(tensor.name));
+    }
+  }
+}
+
 std::vector<std::string> loading_notes(const ModelSpec& spec,
                                        const std::vector<std::int64_t>& kv_heads) {
   std::vector<std::string> notes;
@@ -100,10 +121,11 @@ std::vector<std::string> loading_notes(const ModelSpec& spec,
         "regroup runs the result",
         spec.architecture));
   } else if (changed && !spec.loaders_read_kv_heads) {
-    notes.push_back(fmt::format(
-        "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the same); "
-        "regroup runs the result",
-        spec.architecture));
+    notes.push_back(
+        fmt::format("stock {} loaders know no grouped heads (the config gets num_key_value_heads "
+                    "all the same); "
+                    "regroup runs the result",
+                    spec.architecture));
   }
   if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(kv_heads.front()))) {
     notes.push_back(fmt::format(
@@ -145,6 +167,7 @@ ConversionPlan plan_conversion(const ModelDirectory& source, const ConversionReq
   plan.allow_nonfinite = request.allow_nonfinite;
 
   StepsByName changes = plan_changes(plan.spec, checkpoint, plan.kv_heads);
+  check_nothing_left_beside(changes, checkpoint);
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     const auto change = changes.find(tensor.name);
     plan.steps.push_back(change != changes.end()

@@ -37,10 +37,10 @@ struct ConversionRequest {
 };
 
 struct ConversionPlan {
-  ModelSpec spec;                      ///< of the source
-  std::vector<std::int64_t> kv_heads;  ///< per layer, of the result
-  std::vector<TensorStep> steps;       ///< in the order of the source's bytes
-  std::string config_text;             ///< the result's config.json
+  ModelSpec spec;                               ///< of the source
+  std::vector<std::int64_t> kv_heads;           ///< per layer, of the result
+  std::vector<TensorStep> steps;                ///< in the order of the source's bytes
+  std::string config_text;                      ///< the result's config.json
   std::map<std::string, std::string> metadata;  ///< the result's safetensors metadata
   std::vector<std::string> notes;  ///< what a user should know about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
@@ -52,8 +52,9 @@ struct ConversionPlan {
   std::uint64_t kv_bytes_per_token_after = 0;
 };
 
-/// Plans the conversion of `source`. Throws kUsage for a request the model does not allow, kBadInput
-/// for a model that cannot be converted (tensors that are missing, misshapen or quantised).
+/// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,
+/// kBadInput for a model that cannot be converted (tensors that are missing, misshapen or
+/// quantised).
 ConversionPlan plan_conversion(const ModelDirectory& source, const ConversionRequest& request);
 
 /// Bytes of keys and values that one token adds to the cache over all layers.

@@ -15,8 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 void refuse_nested(const fs::path& source, const fs::path& destination) {
-  const fs::path from = fs::weakly_canonical(fs::absolute(source));
-  const fs::path to = fs::weakly_canonical(fs::absolute(destination));
+  std::error_code unknown;  // a path that cannot be resolved is StagedDirectory's to refuse
+  const fs::path from = fs::weakly_canonical(fs::absolute(source, unknown), unknown);
+  const fs::path to = fs::weakly_canonical(fs::absolute(destination, unknown), unknown);
   const auto [inside, rest] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
   if (inside == from.end()) {
     throw_usage("{}: lies inside the source {}", printable(to.string(), 0),
@@ -84,8 +85,8 @@ void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source
     if (step.unchanged()) {
       writer.copy(step.output.name, source.checkpoint, tensor);
     } else {
-      writer.write(step.output.name, change_tensor(step, tensor, source.checkpoint, bytes,
-                                                   plan.allow_nonfinite));
+      writer.write(step.output.name,
+                   change_tensor(step, tensor, source.checkpoint, bytes, plan.allow_nonfinite));
     }
     done += bytes;
     progress(done, step.output.name);

@@ -1,4 +1,5 @@
-// Carries out a conversion plan: streams tensor by tensor, publishes the result when it is complete.
+// Carries out a conversion plan: streams tensor by tensor, publishes the result when it is
+// complete.
 #pragma once
 
 #include <atomic>

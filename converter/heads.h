@@ -12,8 +12,8 @@
 namespace regroup {
 
 /// Where heads lie inside one stored tensor, in elements: head h consists of `runs` runs of `run`
-/// elements each, `stride` apart, the first at `first[h]`. A head stored as d rows of D is one run of
-/// d·D; stored as d columns (Conv1D) it is D runs of d; in a bias it is one run of d.
+/// elements each, `stride` apart, the first at `first[h]`. A head stored as d rows of D is one run
+/// of d·D; stored as d columns (Conv1D) it is D runs of d; in a bias it is one run of d.
 struct HeadBlocks {
   std::vector<std::int64_t> first;
   std::int64_t runs = 1;

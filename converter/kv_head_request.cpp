@@ -1,9 +1,9 @@
 #include "converter/kv_head_request.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -31,8 +31,9 @@ std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
     std::int64_t count = 0;
     const auto [end, fault] = std::from_chars(item.data(), item.data() + item.size(), count);
     if (fault != std::errc() || end != item.data() + item.size() || count <= 0) {
-      throw_usage("--kv-heads: \"{}\" is no positive whole number nor a list of them, one per layer",
-                  printable(text));
+      throw_usage(
+          "--kv-heads: \"{}\" is no positive whole number nor a list of them, one per layer",
+          printable(text));
     }
     heads.push_back(count);
     if (item.size() == rest.size()) {

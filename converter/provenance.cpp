@@ -1,8 +1,8 @@
 #include "converter/provenance.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+
+#include <fmt/ranges.h>
 
 #include "formats/json.h"
 #include "formats/version.h"

@@ -19,8 +19,8 @@ struct Provenance {
   std::string grouping;
 };
 
-/// `config_text` with the family's kv-head key set and the "regroup" block written; every other byte
-/// as it was. In ALiBi models the block records one slope per query head, in double.
+/// `config_text` with the family's kv-head key set and the "regroup" block written; every other
+/// byte as it was. In ALiBi models the block records one slope per query head, in double.
 std::string config_with_provenance(const std::string& config_text, const ModelSpec& spec,
                                    const Provenance& facts);
 

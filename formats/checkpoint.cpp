@@ -1,8 +1,9 @@
 #include "formats/checkpoint.h"
 
-#include <fmt/ranges.h>
-
+#include <cstring>
 #include <iterator>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -10,6 +11,28 @@
 namespace regroup {
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+namespace {
+
+// Row-major elements out of strided ones; `at` is the first element of dimension `dimension`.
+void gather(const TensorInfo& tensor, std::span<const std::byte> stored, std::size_t dimension,
+            std::int64_t at, std::span<std::byte>& out) {
+  const std::size_t size = bits_of(tensor.dtype) / 8;
+  if (dimension == tensor.shape.size()) {
+    std::memcpy(out.data(), stored.data() + static_cast<std::size_t>(at) * size, size);
+    out = out.subspan(size);
+    return;
+  }
+  for (std::int64_t i = 0; i < tensor.shape[dimension]; ++i) {
+    gather(tensor, stored, dimension + 1, at + i * tensor.strides[dimension], out);
+  }
+}
+
+}  // namespace
+
+std::uint64_t TensorInfo::bytes() const {
+  return contiguous() ? end - begin : static_cast<std::uint64_t>(elements()) * (bits_of(dtype) / 8);
+}
 
 std::int64_t TensorInfo::elements() const {
   std::int64_t product = 1;
@@ -59,7 +82,13 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const 
     throw_usage("tensor {} has {} bytes, asked for {}", printable(tensor.name), tensor.bytes(),
                 out.size());
   }
-  file_of(tensor).read_at(tensor.begin, out);
+  if (tensor.contiguous()) {
+    file_of(tensor).read_at(tensor.begin, out);
+    return;
+  }
+  std::vector<std::byte> stored(tensor.end - tensor.begin);
+  file_of(tensor).read_at(tensor.begin, stored);
+  gather(tensor, stored, 0, 0, out);
 }
 
 }  // namespace regroup

@@ -21,7 +21,8 @@ using Shape = std::vector<std::int64_t>;
 /// Text such as "[32, 4096]".
 std::string text_of(const Shape& shape);
 
-/// Where one tensor lies: row-major, little-endian, bytes [begin, end) of a file.
+/// Where one tensor lies: little-endian elements in bytes [begin, end) of a file, row-major unless
+/// it has strides of its own. Tensors of one file may share bytes (tied weights in torch files).
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -29,8 +30,12 @@ struct TensorInfo {
   std::size_t file = 0;  ///< index into Checkpoint::files()
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  std::vector<std::int64_t> strides = {};  ///< in elements, one per dimension; empty: row-major
 
-  std::uint64_t bytes() const { return end - begin; }
+  /// Bytes of its elements, row-major.
+  std::uint64_t bytes() const;
+  /// Whether [begin, end) holds the tensor as it is, to be copied without looking at it.
+  bool contiguous() const { return strides.empty(); }
   std::int64_t elements() const;
 };
 
@@ -60,7 +65,7 @@ class Checkpoint {
   /// The tensor of that name; throws kBadInput naming it when it is missing.
   const TensorInfo& at(std::string_view name) const;
 
-  /// Reads a whole tensor; `out` must be exactly its bytes long.
+  /// Reads a whole tensor, row-major; `out` must be exactly its bytes long.
   void read(const TensorInfo& tensor, std::span<std::byte> out) const;
 
   const File& file_of(const TensorInfo& tensor) const { return files_[tensor.file]; }

@@ -21,7 +21,8 @@ std::vector<std::vector<TensorInfo>> shard(std::span<const OutputTensor> tensors
       shards.emplace_back();
       filled = 0;
     }
-    shards.back().push_back({tensor.name, tensor.dtype, tensor.shape, 0, filled, filled + bytes});
+    shards.back().push_back(
+        {tensor.name, tensor.dtype, tensor.shape, 0, filled, filled + bytes, {}});
     filled += bytes;
   }
   return shards;
@@ -78,6 +79,12 @@ void CheckpointWriter::write(const std::string& name, std::span<const std::byte>
 void CheckpointWriter::copy(const std::string& name, const Checkpoint& source,
                             const TensorInfo& tensor) {
   const Slot& slot = claim(name, tensor.bytes());
+  if (!tensor.contiguous()) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    source.read(tensor, bytes);
+    files_[slot.file].write_at(slot.offset, bytes);
+    return;
+  }
   files_[slot.file].copy_from(source.file_of(tensor), tensor.begin, slot.offset, tensor.bytes());
 }
 

@@ -10,9 +10,29 @@
 namespace regroup {
 
 enum class DType : std::uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
-  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
-};  // clang-format keeps this list short
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
+};
 
 /// Bits of one element (4, 6, 8, 16, 32 or 64).
 std::uint64_t bits_of(DType dtype);
@@ -26,8 +46,8 @@ std::optional<DType> dtype_from_name(std::string_view name);
 /// True for the types whose elements this library can compute with: F16, BF16, F32, F64.
 bool is_pooling_dtype(DType dtype);
 
-/// Reads `values.size()` elements of `dtype` (F16, BF16, F32, F64; little-endian) as doubles, exactly.
-/// Throws kUsage for another dtype or when `bytes` is not values.size() elements long.
+/// Reads `values.size()` elements of `dtype` (F16, BF16, F32, F64; little-endian) as doubles,
+/// exactly. Throws kUsage for another dtype or when `bytes` is not values.size() elements long.
 void decode_to_double(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
 /// Writes doubles as `dtype`, rounding ONCE to nearest, ties to even (never through an

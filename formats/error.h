@@ -1,21 +1,21 @@
 // The one exception type of the libraries: a message of one line and the kind of fault behind it.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace regroup {
 
 /// What went wrong, in the terms a caller can act on. The program maps each kind to an exit code.
 enum class ErrorKind {
-  kUsage,        ///< the request makes no sense for this input (a wrong option or value)
-  kBadInput,     ///< a file or model that cannot be used
-  kEnvironment,  ///< I/O, memory or device failed
-  kDifference,   ///< a verification found a difference
-  kInterrupted,  ///< stopped on request, with nothing left behind
+  kUsage,             ///< the request makes no sense for this input (a wrong option or value)
+  kBadInput,          ///< a file or model that cannot be used
+  kEnvironment,       ///< I/O, memory or device failed
+  kDifference,        ///< a verification found a difference
+  kInterrupted,       ///< stopped on request, with nothing left behind
   kInterruptedSaved,  ///< stopped on request, with the state saved to go on from
 };
 

@@ -1,12 +1,11 @@
 #include "formats/file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -26,7 +25,7 @@ std::string shown(const std::filesystem::path& path) { return printable(path.str
 
 File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) {
     throw_system("stat", path_);
   }
@@ -42,7 +41,7 @@ File File::open(const std::filesystem::path& path) {
     throw_bad_input("{}: cannot open: {}", shown(path), std::strerror(errno));
   }
   File file(path, descriptor);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     throw_bad_input("{}: not a regular file{}", shown(path),
                     S_ISDIR(status.st_mode) ? " but a directory" : "");
@@ -119,13 +118,13 @@ void File::copy_from(const File& source, std::uint64_t source_offset, std::uint6
   while (length > 0) {
     auto from = static_cast<off_t>(source_offset);
     auto to = static_cast<off_t>(offset);
-    const ssize_t moved = ::copy_file_range(source.descriptor_, &from, descriptor_, &to,
-                                            std::min(length, kChunk), 0);
+    const ssize_t moved =
+        ::copy_file_range(source.descriptor_, &from, descriptor_, &to, std::min(length, kChunk), 0);
     if (moved < 0 && errno == EINTR) {
       continue;
     }
-    if (moved < 0 && (errno == EXDEV || errno == ENOSYS || errno == EOPNOTSUPP ||
-                      errno == EINVAL || errno == EPERM)) {
+    if (moved < 0 && (errno == EXDEV || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ||
+                      errno == EPERM)) {
       copy_through_memory(source, source_offset, offset, length);
       return;
     }
@@ -156,7 +155,7 @@ void File::copy_through_memory(const File& source, std::uint64_t source_offset,
 }
 
 void File::check_unchanged() const {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) {
     throw_system("stat", path_);
   }
@@ -175,6 +174,11 @@ void File::sync_and_close() {
     errno = synced ? errno : sync_error;
     throw_system("write to the device", path_);
   }
+}
+
+bool path_exists(const std::filesystem::path& path) {
+  std::error_code fault;
+  return std::filesystem::status(path, fault).type() != std::filesystem::file_type::not_found;
 }
 
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {

@@ -61,6 +61,10 @@ class File {
   std::int64_t modified_nanoseconds_ = 0;
 };
 
+/// Whether there is something under that name. What cannot be looked at counts as there: opening it
+/// says why.
+bool path_exists(const std::filesystem::path& path);
+
 /// The whole of a small file as text. Throws kBadInput when it is larger than `max_bytes`.
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 

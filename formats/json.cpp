@@ -121,6 +121,10 @@ Json parse_json_object(std::string_view text, std::string_view where) {
     }
     return true;
   };
+  // The parser would skip the one and take the other for the end of the text.
+  if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
+    throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where);
+  }
   Json parsed;
   try {
     parsed = Json::parse(text, check);
@@ -150,6 +154,10 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
     return append_member(object, members, key, with_member("{}", rest, value));
   }
   const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
+  if (!child.starts_with('{')) {
+    throw_bad_input("JSON member {} is no object, so {} cannot be set in it", printable(key),
+                    printable(rest.front()));
+  }
   return with_member(object, {key}, with_member(child, rest, value));
 }
 

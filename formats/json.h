@@ -1,10 +1,11 @@
 // Reading JSON from strangers, and changing it without disturbing a byte that need not change.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 namespace regroup {
 
@@ -16,7 +17,8 @@ Json parse_json_object(std::string_view text, std::string_view where);
 
 /// `object` (the text of one JSON object that parse_json_object accepts) with the member at `path`
 /// set to `value` (JSON text). Every other byte stays: key order, number spelling, white space. A
-/// new member goes to the end, indented as its neighbours; missing parents are created.
+/// new member goes to the end, indented as its neighbours; missing parents are created. Throws
+/// kBadInput where a parent is no object.
 std::string with_member(std::string_view object, const std::vector<std::string>& path,
                         std::string_view value);
 

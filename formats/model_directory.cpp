@@ -21,9 +21,9 @@ constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
 // some runtimes, so none of them travels.
 bool is_weight_file(const fs::path& file) {
   const std::string name = file.filename().string();
-  constexpr std::array<std::string_view, 12> kSuffixes{
-      ".safetensors", ".index.json", ".bin", ".pt",   ".pth", ".gguf",
-      ".h5",          ".msgpack",    ".onnx", ".ckpt", ".npz", ".onnx_data"};
+  constexpr std::array<std::string_view, 14> kSuffixes{
+      ".safetensors", ".index.json", ".bin",  ".pt",   ".pth", ".gguf",      ".h5",
+      ".msgpack",     ".tflite",     ".onnx", ".ckpt", ".npz", ".onnx_data", ".ot"};
   return std::any_of(kSuffixes.begin(), kSuffixes.end(),
                      [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
          name.starts_with("consolidated") || name == "params.json";
@@ -33,7 +33,8 @@ std::vector<fs::path> companions_of(const fs::path& directory) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && name != kConfigFile && !name.starts_with('.') &&
+    std::error_code unusable;  // such as a link in a circle
+    if (entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
         !is_weight_file(entry.path())) {
       found.push_back(entry.path().filename());
     }
@@ -56,10 +57,10 @@ std::vector<Checkpoint::Part> open_single(const fs::path& file) {
 }
 
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
-  if (fs::exists(directory / kIndexFile)) {
+  if (path_exists(directory / kIndexFile)) {
     return open_indexed_shards(directory / kIndexFile);
   }
-  if (fs::exists(directory / kSingleFile)) {
+  if (path_exists(directory / kSingleFile)) {
     return open_single(directory / kSingleFile);
   }
   throw_bad_input("{}: holds neither {} nor {}; not a model directory with safetensors weights",
@@ -90,7 +91,7 @@ ModelDirectory open_model_directory(const fs::path& path) {
     throw_bad_input("{}: a file, a model directory is needed", printable(path.string(), 0));
   }
   const fs::path config_path = path / kConfigFile;
-  if (!fs::exists(config_path)) {
+  if (!path_exists(config_path)) {
     throw_bad_input("{}: holds no {}; not a model directory", printable(path.string(), 0),
                     kConfigFile);
   }

@@ -55,7 +55,8 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
     const AttentionLayout& attention = layer.attention;
     const std::int64_t features = output_features(attention.k, tensors);
     const bool separate = attention.packing == Packing::kSeparate;
-    const std::int64_t kv_features = separate ? features : features - spec.query_heads * spec.head_dim;
+    const std::int64_t kv_features =
+        separate ? features : features - spec.query_heads * spec.head_dim;
     const std::int64_t per_head = separate ? spec.head_dim : 2 * spec.head_dim;
     const std::int64_t heads = kv_features / per_head;
     if (kv_features % per_head != 0 || heads <= 0 || spec.query_heads % heads != 0) {

@@ -38,9 +38,9 @@ struct NormTensors {
 /// How query, key and value heads share the output features of their tensors.
 /// H query heads, G kv heads, n = H / G, head dimension d:
 enum class Packing {
-  kSeparate,   ///< three tensors: q [H·d], k [G·d], v [G·d]
+  kSeparate,       ///< three tensors: q [H·d], k [G·d], v [G·d]
   kQueryKeyValue,  ///< one tensor: q‖k‖v, (H + 2G)·d features
-  kPerGroup,   ///< one tensor: G times [n query heads, key, value]; [H, 3, d] when G = H
+  kPerGroup,       ///< one tensor: G times [n query heads, key, value]; [H, 3, d] when G = H
 };
 
 /// Where one layer keeps its self-attention. In fused packings q, k and v name the same tensors.
@@ -61,7 +61,7 @@ struct LayerTensors {
 
 struct RopeSpec {
   double theta = 10000.0;
-  std::int64_t rotary_dim = 0;   ///< leading dimensions of each head that rotate
+  std::int64_t rotary_dim = 0;  ///< leading dimensions of each head that rotate
 };
 
 struct AlibiSpec {
@@ -84,8 +84,8 @@ struct ModelSpec {
   std::vector<std::int64_t> kv_heads;  ///< G per layer, as the config says
 
   PositionKind positions = PositionKind::kNone;
-  RopeSpec rope;    ///< where positions is kRope
-  AlibiSpec alibi;  ///< where positions is kAlibi
+  RopeSpec rope;                               ///< where positions is kRope
+  AlibiSpec alibi;                             ///< where positions is kAlibi
   std::optional<std::int64_t> sliding_window;  ///< tokens a query sees, itself included
 
   NormKind norm = NormKind::kRmsNorm;
@@ -105,8 +105,8 @@ struct ModelSpec {
   /// Whether the family's stock loaders read that key.
   bool loaders_read_kv_heads = false;
 
-  /// Why uptrain/ cannot compute this model, such as "rope_type yarn"; empty when it can. Inspecting
-  /// and converting need no computation and go ahead.
+  /// Why uptrain/ cannot compute this model, such as "rope_type yarn"; empty when it can.
+  /// Inspecting and converting need no computation and go ahead.
   std::string not_computable;
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }

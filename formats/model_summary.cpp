@@ -1,10 +1,10 @@
 #include "formats/model_summary.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <set>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/families/family.h"
@@ -44,8 +44,7 @@ std::string attention_kind(std::int64_t query_heads, const std::vector<std::int6
   for (const std::int64_t heads : kv_heads) {
     kinds.insert(heads == query_heads ? "mha" : heads == 1 ? "mqa" : "gqa");
   }
-  const bool same_count =
-      std::set<std::int64_t>(kv_heads.begin(), kv_heads.end()).size() <= 1;
+  const bool same_count = std::set<std::int64_t>(kv_heads.begin(), kv_heads.end()).size() <= 1;
   return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
 }
 
@@ -88,8 +87,8 @@ void describe_with_config(ModelSummary& summary, const Json& config, const std::
   std::uint64_t kv_bytes = 0;
   for (std::size_t i = 0; i < summary.kv_heads.size(); ++i) {
     const DType dtype = checkpoint.at(spec.layers[i].attention.k.weight).dtype;
-    kv_bytes += 2 * static_cast<std::uint64_t>(summary.kv_heads[i] * spec.head_dim) *
-                bits_of(dtype) / 8;
+    kv_bytes +=
+        2 * static_cast<std::uint64_t>(summary.kv_heads[i] * spec.head_dim) * bits_of(dtype) / 8;
   }
   summary.kv_bytes_per_token = kv_bytes;
 }
@@ -125,6 +124,22 @@ std::int64_t count_layers(const Checkpoint& checkpoint) {
   return static_cast<std::int64_t>(seen.size());
 }
 
+// What regroup recorded under `key`, one value for all layers or a list with one per layer, as one
+// value per layer; nothing where that is not what stands there.
+template <typename T, typename Accept>
+std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, const std::string& key,
+                            std::int64_t layers, Accept accept) {
+  const auto found = facts.find(key);
+  const Json recorded = found == facts.end() ? Json() : Json::parse(found->second, nullptr, false);
+  const auto count = static_cast<std::size_t>(layers);
+  if (accept(recorded)) {
+    return std::vector<T>(count, recorded.get<T>());
+  }
+  const bool one_each = recorded.is_array() && recorded.size() == count &&
+                        std::all_of(recorded.begin(), recorded.end(), accept);
+  return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
+}
+
 // A weight file without a config: what its own metadata records, if regroup wrote it.
 void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   const auto& facts = summary.provenance;
@@ -137,22 +152,22 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.layers = count_layers(checkpoint);
   summary.query_heads = number_in(facts, "query_heads");
   summary.head_dim = number_in(facts, "head_dim");
-  const auto kv_heads = facts.find("kv_heads");
-  if (kv_heads != facts.end()) {
-    const Json recorded = Json::parse(kv_heads->second, nullptr, false);
-    if (recorded.is_number_integer()) {
-      summary.kv_heads.assign(static_cast<std::size_t>(summary.layers),
-                              recorded.get<std::int64_t>());
-    } else if (recorded.is_array() &&
-               std::all_of(recorded.begin(), recorded.end(),
-                           [](const Json& heads) { return heads.is_number_integer(); })) {
-      summary.kv_heads = recorded.get<std::vector<std::int64_t>>();
-    }
+  if (!summary.query_heads || !summary.head_dim) {
+    return;
   }
-  if (summary.query_heads) {
-    summary.attention = attention_kind(*summary.query_heads, summary.kv_heads);
-  }
-  summary.positions = facts.contains("alibi_slopes") ? "alibi" : "";
+  const std::int64_t query_heads = *summary.query_heads;
+  summary.kv_heads =
+      per_layer_in<std::int64_t>(facts, "kv_heads", summary.layers, [&](const Json& heads) {
+        return heads.is_number_unsigned() && heads > 0 && heads <= query_heads;
+      });
+  summary.attention = attention_kind(query_heads, summary.kv_heads);
+  summary.alibi_slopes = per_layer_in<std::vector<double>>(
+      facts, "alibi_slopes", summary.layers, [&](const Json& slopes) {
+        return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
+               std::all_of(slopes.begin(), slopes.end(),
+                           [](const Json& slope) { return slope.is_number(); });
+      });
+  summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
 }
 
 }  // namespace
@@ -164,10 +179,10 @@ ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint)
   read_provenance(summary, checkpoint);
   const fs::path config = directory_of_model(path) / "config.json";
   // One shard of several is not the model its config describes.
-  const bool whole_model =
-      fs::is_directory(path) || path.filename().string().ends_with(".index.json") ||
-      path.filename() == "model.safetensors";
-  if (whole_model && fs::exists(config)) {
+  const bool whole_model = fs::is_directory(path) ||
+                           path.filename().string().ends_with(".index.json") ||
+                           path.filename() == "model.safetensors";
+  if (whole_model && path_exists(config)) {
     const std::string where = printable(config.string(), 0);
     describe_with_config(summary, parse_json_object(read_text(config, 64U << 20), where), where,
                          checkpoint);

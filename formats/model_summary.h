@@ -21,10 +21,10 @@ struct ModelSummary {
   std::string architecture;
   std::int64_t layers = 0;
   std::optional<std::int64_t> hidden_size, query_heads, head_dim, vocab_size;
-  std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
-  std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
-  std::string attention;                      ///< "mha", "gqa", "mqa", "mixed" or empty
-  std::string positions;                      ///< "rope", "alibi", "learned", "none" or empty
+  std::vector<std::int64_t> kv_heads;             ///< per layer, as the tensors' shapes say
+  std::vector<std::int64_t> config_kv_heads;      ///< per layer, as the config says
+  std::string attention;                          ///< "mha", "gqa", "mqa", "mixed" or empty
+  std::string positions;                          ///< "rope", "alibi", "learned", "none" or empty
   std::vector<std::vector<double>> alibi_slopes;  ///< per layer
 
   std::string dtype;  ///< of most bytes

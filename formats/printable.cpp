@@ -1,8 +1,8 @@
 #include "formats/printable.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
+
+#include <fmt/format.h>
 
 namespace regroup {
 namespace {
@@ -27,7 +27,8 @@ std::size_t printable_sequence(std::string_view text, std::size_t at) {
     }
   }
   const bool c1_control = lead == 0xc2 && byte(at + 1) < 0xa0;
-  const bool overlong = (lead == 0xe0 && byte(at + 1) < 0xa0) || (lead == 0xf0 && byte(at + 1) < 0x90);
+  const bool overlong =
+      (lead == 0xe0 && byte(at + 1) < 0xa0) || (lead == 0xf0 && byte(at + 1) < 0x90);
   // U+200E..U+202E and U+2066..U+2069 reorder text on a terminal.
   const bool reorders = lead == 0xe2 && ((byte(at + 1) == 0x80 && byte(at + 2) >= 0x8e) ||
                                          (byte(at + 1) == 0x81 && byte(at + 2) >= 0xa0));

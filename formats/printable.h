@@ -6,7 +6,8 @@
 
 namespace regroup {
 
-/// `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes` (0: never).
+/// `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes` (0:
+/// never).
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
 }  // namespace regroup

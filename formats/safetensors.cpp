@@ -19,7 +19,8 @@ std::string_view wrong_file_hint(std::string_view first) {
   if (first.starts_with("version ")) {
     return " (a git-LFS pointer: run `git lfs pull`)";
   }
-  if (first.starts_with("<!DOCTYP") || first.starts_with("<html") || first.starts_with("<HTML")) {
+  if (first.starts_with("<!DOCTYP") || first.starts_with("<!doctyp") ||
+      first.starts_with("<html") || first.starts_with("<HTML")) {
     return " (an HTML page: the download failed)";
   }
   if (first.starts_with("\x1f\x8b")) {
@@ -52,6 +53,9 @@ std::string read_header(const File& file, std::string_view where) {
   }
   std::string header(length, '\0');
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
+  if (!header.starts_with('{')) {
+    throw_bad_input("{}: the header does not begin with '{{'{}", where, hint);
+  }
   return header;
 }
 
@@ -94,13 +98,16 @@ std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
 void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::string_view where, std::vector<TensorInfo>& tensors,
                               std::map<std::string, std::string>& metadata) {
-  if (!header.starts_with('{')) {
-    throw_bad_input("{}: the header does not begin with '{{'", where);
+  if (header.find('\0') != std::string_view::npos) {  // where the parser would stop reading
+    throw_bad_input("{}: the header holds a NUL byte", where);
   }
   // After the object only padding may follow, and padding is spaces.
-  const std::size_t end = header.find_last_not_of(' ') + 1;
+  header = header.substr(0, header.find_last_not_of(' ') + 1);
   SafetensorsHeaderParser parser(where, tensors, metadata);
-  parser.parse(header.substr(0, end));
+  parser.parse(header);
+  if (!header.ends_with('}')) {
+    throw_bad_input("{}: the header is padded with something else than spaces", where);
+  }
   for (const TensorInfo& tensor : tensors) {
     if (tensor.end > data_bytes) {
       throw_bad_input("{}: tensor {} ends at byte {} of the data, which has {} (truncated?)", where,
@@ -135,11 +142,10 @@ std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
   }
   for (const TensorInfo& tensor : tensors) {
     // push_back, not operator[]: an ordered_json looks a new key up in linear time.
-    header.get_ref<Json::object_t&>().push_back(
-        {tensor.name,
-         {{"dtype", name_of(tensor.dtype)},
-          {"shape", tensor.shape},
-          {"data_offsets", {tensor.begin, tensor.end}}}});
+    header.get_ref<Json::object_t&>().push_back({tensor.name,
+                                                 {{"dtype", name_of(tensor.dtype)},
+                                                  {"shape", tensor.shape},
+                                                  {"data_offsets", {tensor.begin, tensor.end}}}});
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');

@@ -19,9 +19,9 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 /// exactly, each as long as its shape and dtype say. Throws kBadInput naming file and tensor.
 Checkpoint::Part open_safetensors(const std::filesystem::path& path);
 
-/// The tensors and metadata in `header` (the JSON text) of a file whose data section is
-/// `data_bytes` long; the ranges in the result are relative to the data section and sorted.
-/// `where` (a file name) opens every error message.
+/// The tensors and metadata in `header` (the JSON text, from its brace on) of a file whose data
+/// section is `data_bytes` long; the ranges in the result are relative to the data section and
+/// sorted. `where` (a file name) opens every error message.
 void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::string_view where, std::vector<TensorInfo>& tensors,
                               std::map<std::string, std::string>& metadata);

@@ -181,8 +181,8 @@ void SafetensorsHeaderParser::finish_entry() {
   entry_.begin = offsets_[0];
   entry_.end = offsets_[1];
   if (entry_.begin > entry_.end) {
-    throw_bad_input("{}: tensor {}: data_offsets begin {} after end {}", where_, name,
-                    entry_.begin, entry_.end);
+    throw_bad_input("{}: tensor {}: data_offsets begin {} after end {}", where_, name, entry_.begin,
+                    entry_.end);
   }
   std::uint64_t expected = 0;
   try {

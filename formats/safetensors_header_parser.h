@@ -1,14 +1,14 @@
 // Reads a safetensors header in one pass, entry by entry, without building a document.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "formats/checkpoint.h"
 

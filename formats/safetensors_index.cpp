@@ -69,7 +69,7 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
   std::vector<Checkpoint::Part> parts;
   for (auto& [shard, tensors] : parse_weight_map(json, where)) {
     const std::filesystem::path path = index.parent_path() / shard;
-    if (!std::filesystem::exists(path)) {
+    if (!path_exists(path)) {
       throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard),
                       tensors.size());
     }

@@ -1,12 +1,11 @@
 #include "formats/staged_directory.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <system_error>
+#include <unistd.h>
 
 #include "formats/error.h"
 #include "formats/file.h"
@@ -15,8 +14,12 @@
 namespace regroup {
 namespace {
 
+// "a/" and "a/." name the directory "a".
 std::filesystem::path without_trailing_slash(std::filesystem::path path) {
-  return path.has_filename() ? path : path.parent_path();
+  while (path.has_relative_path() && (!path.has_filename() || path.filename() == ".")) {
+    path = path.parent_path();
+  }
+  return path;
 }
 
 // Renames without ever replacing; filesystems that cannot promise it get a check and a rename.
@@ -34,15 +37,22 @@ int rename_to_new(const std::filesystem::path& from, const std::filesystem::path
 
 }  // namespace
 
-StagedDirectory::StagedDirectory(std::filesystem::path destination)
-    : destination_(without_trailing_slash(std::filesystem::absolute(destination))) {
-  const std::string shown = printable(destination_.string(), 0);
-  if (std::filesystem::exists(std::filesystem::symlink_status(destination_))) {
-    throw_usage("{}: exists already; name a directory that does not exist yet", shown);
+StagedDirectory::StagedDirectory(std::filesystem::path destination) {
+  if (destination.empty()) {
+    throw_usage("the destination has no name");
+  }
+  destination_ = without_trailing_slash(std::filesystem::absolute(destination));
+  std::error_code fault;
+  if (std::filesystem::exists(std::filesystem::symlink_status(destination_, fault))) {
+    throw_usage("{}: exists already; name a directory that does not exist yet",
+                printable(destination_.string(), 0));
   }
   staging_ = destination_;
   staging_ += fmt::format(".partial-{}", ::getpid());
-  std::error_code fault;
+  for (auto parent = destination_.parent_path(); !std::filesystem::exists(parent, fault);
+       parent = parent.parent_path()) {
+    ++parents_made_;
+  }
   std::filesystem::create_directories(destination_.parent_path(), fault);
   if (!fault) {
     // Left by a killed run whose process number came round again: nobody else can be writing it.
@@ -52,14 +62,24 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination)
     std::filesystem::create_directory(staging_, fault);
   }
   if (fault) {
+    discard();
     throw_environment("{}: cannot create: {}", printable(staging_.string(), 0), fault.message());
   }
 }
 
 StagedDirectory::~StagedDirectory() {
   if (!published_) {
-    std::error_code ignored;
-    std::filesystem::remove_all(staging_, ignored);
+    discard();
+  }
+}
+
+void StagedDirectory::discard() const {
+  std::error_code ignored;
+  std::filesystem::remove_all(staging_, ignored);
+  auto parent = destination_.parent_path();
+  for (int i = 0; i < parents_made_; ++i) {
+    std::filesystem::remove(parent, ignored);  // fails, as it should, where others put something
+    parent = parent.parent_path();
   }
 }
 

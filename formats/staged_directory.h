@@ -6,10 +6,11 @@
 namespace regroup {
 
 /// Built beside its final name ("DST.partial-<pid>"), then renamed: a reader sees nothing or all.
-/// Destroyed without publish(), it leaves nothing behind.
+/// Destroyed without publish(), it leaves nothing behind, parents made for it included.
 class StagedDirectory {
  public:
-  /// Throws kUsage if `destination` exists, kEnvironment if its parent cannot be written to.
+  /// Makes missing parents. Throws kUsage if `destination` exists or is empty, kEnvironment if its
+  /// parent cannot be written to.
   explicit StagedDirectory(std::filesystem::path destination);
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
@@ -24,8 +25,11 @@ class StagedDirectory {
   void publish();
 
  private:
+  void discard() const;
+
   std::filesystem::path destination_;
   std::filesystem::path staging_;
+  int parents_made_ = 0;
   bool published_ = false;
 };
 

@@ -1,13 +1,13 @@
 #include "uptrain/adamw.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
-#include <utility>
 
 namespace regroup {
 
@@ -43,8 +43,8 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
   count_.add_(1.0);
   for (const Group& group : groups_) {
     const std::vector<at::Tensor> counts(group.members.size(), count_);
-    at::_fused_adamw_(pick(group, parameters_), pick(group, gradients),
-                      pick(group, first_moments_), pick(group, second_moments_),
+    at::_fused_adamw_(pick(group, parameters_), pick(group, gradients), pick(group, first_moments_),
+                      pick(group, second_moments_),
                       /*max_exp_avg_sqs=*/{}, counts, learning_rate, settings_.beta1,
                       settings_.beta2, group.weight_decay, settings_.epsilon, /*amsgrad=*/false,
                       /*maximize=*/false, gradient_divisor, skip);

@@ -1,9 +1,9 @@
 // AdamW on master weights, clipping and the check for finite gradients fused into its one pass.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace regroup {
 

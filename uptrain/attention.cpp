@@ -1,5 +1,10 @@
 #include "uptrain/attention.h"
 
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
@@ -10,11 +15,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
-
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <vector>
 
 namespace regroup {
 namespace {
@@ -65,7 +65,8 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
     const std::int64_t queries = query_heads / kv_heads;
     // [B, T, G, n + 2, d]: n query heads, the key and the value of each group
     const at::Tensor groups = features.view({batch, length, kv_heads, queries + 2, head_dim});
-    const at::Tensor q = groups.narrow(3, 0, queries).reshape({batch, length, query_heads, head_dim});
+    const at::Tensor q =
+        groups.narrow(3, 0, queries).reshape({batch, length, query_heads, head_dim});
     return {q.transpose(1, 2), groups.select(3, queries).transpose(1, 2),
             groups.select(3, queries + 1).transpose(1, 2)};
   }
@@ -92,8 +93,8 @@ Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,
              const at::TensorOptions& options)
     : scale_(1.0 / std::sqrt(static_cast<double>(head_dim))) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
-  const at::Tensor exact = at::tensor(at::ArrayRef<double>(slopes.data(), slopes.size()), wide)
-                               .view({1, -1, 1, 1});
+  const at::Tensor exact =
+      at::tensor(at::ArrayRef<double>(slopes.data(), slopes.size()), wide).view({1, -1, 1, 1});
   const bool fp64 = c10::typeMetaToScalarType(options.dtype()) == at::kDouble;
   slopes_ = exact.to(options.dtype(fp64 ? at::kDouble : at::kFloat));
   // slope/scale = coarse + fine with a bf16 coarse part: their sum is good to 16 bits in bf16.

@@ -4,10 +4,10 @@
 // Shapes: B sequences, T positions, H query heads, G kv heads, d head dimension.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <span>
+
+#include <ATen/core/Tensor.h>
 
 #include "formats/model_spec.h"
 

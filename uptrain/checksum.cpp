@@ -1,10 +1,10 @@
 #include "uptrain/checksum.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <bit>
 #include <cstring>
+
+#include <fmt/format.h>
 
 namespace regroup {
 namespace {

@@ -1,11 +1,11 @@
 #include "uptrain/device.h"
 
+#include <regex>
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-
-#include <regex>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -27,7 +27,8 @@ c10::Device parse_device(const std::string& text) {
     throw_usage("device \"{}\" is unknown, allowed are cpu, cuda and cuda:N", printable(text));
   }
   if (!at::globalContext().hasCUDA()) {
-    throw_environment("device {}: no CUDA device was found, or LibTorch was built without CUDA", text);
+    throw_environment("device {}: no CUDA device was found, or LibTorch was built without CUDA",
+                      text);
   }
   const int index = match[2].matched ? std::stoi(match[2].str()) : 0;
   const int count = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();

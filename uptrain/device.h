@@ -1,12 +1,12 @@
 // The device and the precision to compute with.
 #pragma once
 
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
-
 #include <functional>
 #include <string>
 #include <string_view>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 namespace regroup {
 
@@ -25,12 +25,12 @@ std::string_view name_of(Precision precision);
 /// The type the model computes in.
 c10::ScalarType scalar_type_of(Precision precision);
 
-/// Lets LibTorch compute with so many CPU threads; 0 leaves its own choice, one per core. Applies to
-/// the whole process, so call it before any work.
+/// Lets LibTorch compute with so many CPU threads; 0 leaves its own choice, one per core. Applies
+/// to the whole process, so call it before any work.
 void set_compute_threads(int threads);
 
-/// Calls `work`, turning LibTorch's own exceptions (no memory, a device that failed) into kEnvironment
-/// errors of one line.
+/// Calls `work`, turning LibTorch's own exceptions (no memory, a device that failed) into
+/// kEnvironment errors of one line.
 void with_torch_errors(const std::function<void()>& work);
 
 }  // namespace regroup

@@ -1,13 +1,13 @@
 #include "uptrain/evaluate.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
+#include <unistd.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -90,8 +90,11 @@ class PendingFile {
 };
 
 std::string logits_header(std::int64_t windows, std::int64_t context, std::int64_t vocab) {
-  const Shape shape{windows, context, vocab};
-  const TensorInfo logits{"logits", DType::kF32, shape, 0, 0, tensor_bytes(DType::kF32, shape)};
+  TensorInfo logits;
+  logits.name = "logits";
+  logits.dtype = DType::kF32;
+  logits.shape = {windows, context, vocab};
+  logits.end = tensor_bytes(logits.dtype, logits.shape);
   return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
 }
 

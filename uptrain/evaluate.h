@@ -13,8 +13,8 @@
 namespace regroup {
 
 struct EvaluationSettings {
-  std::int64_t context = 1024;  ///< tokens the model sees at most
-  std::int64_t batch = 8;       ///< windows at a time
+  std::int64_t context = 1024;             ///< tokens the model sees at most
+  std::int64_t batch = 8;                  ///< windows at a time
   std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
 };
 
@@ -27,8 +27,8 @@ struct Evaluation {
 /// Called with the windows done and the windows there are.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Windows that evaluate() looks at: consecutive ones of `context` predictions each, so that window w
-/// sees tokens w·context … (w+1)·context. Throws kBadInput for a file shorter than one.
+/// Windows that evaluate() looks at: consecutive ones of `context` predictions each, so that window
+/// w sees tokens w·context … (w+1)·context. Throws kBadInput for a file shorter than one.
 std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings);
 
 /// The same for write_logits(), whose windows need no token after them.

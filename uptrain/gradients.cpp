@@ -1,12 +1,12 @@
 #include "uptrain/gradients.h"
 
+#include <utility>
+
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <utility>
 
 namespace regroup {
 namespace {

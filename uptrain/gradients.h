@@ -1,9 +1,9 @@
 // Gradients of a loss: their sum over micro-batches and their norm.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace regroup {
 

@@ -1,13 +1,13 @@
 #include "uptrain/initialise.h"
 
+#include <cmath>
+#include <set>
+#include <utility>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-
-#include <cmath>
-#include <set>
-#include <utility>
 
 #include "formats/error.h"
 #include "formats/families/family.h"

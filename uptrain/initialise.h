@@ -12,12 +12,12 @@
 namespace regroup {
 
 /// Weights as GPT-2 begins with (Radford et al. 2019, section 2.3): normal with standard deviation
-/// 0.02, that of the projections into the residual stream divided by √(2·layers); norms 1, biases 0.
-/// fp32, on the CPU, a pure function of `spec` and `seed`.
+/// 0.02, that of the projections into the residual stream divided by √(2·layers); norms 1, biases
+/// 0. fp32, on the CPU, a pure function of `spec` and `seed`.
 Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed);
 
-/// Writes a model directory at `destination` (which must not exist) for `config_text`, a config.json
-/// of a known family, with such weights stored as `dtype`.
+/// Writes a model directory at `destination` (which must not exist) for `config_text`, a
+/// config.json of a known family, with such weights stored as `dtype`.
 void write_new_model(const std::string& config_text, std::uint64_t seed, DType dtype,
                      const std::filesystem::path& destination);
 

@@ -40,7 +40,7 @@ std::string fingerprint_of(const ModelSource& source) {
   std::vector<std::byte> sample;
   for (const TensorInfo& tensor : source.directory.checkpoint.tensors()) {
     digest += fmt::format("|{} {} {}", tensor.name, name_of(tensor.dtype), text_of(tensor.shape));
-    const std::uint64_t bytes = std::min(kSample, tensor.bytes());
+    const std::uint64_t bytes = std::min(kSample, tensor.end - tensor.begin);
     sample.resize(bytes);
     for (const std::uint64_t begin : {tensor.begin, tensor.end - bytes}) {
       source.directory.checkpoint.file_of(tensor).read_at(begin, sample);

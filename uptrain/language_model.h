@@ -1,10 +1,10 @@
 // A model directory opened for computing, and written back.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <filesystem>
 #include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "formats/model_directory.h"
 #include "formats/model_spec.h"
@@ -19,8 +19,8 @@ struct ModelSource {
   ModelSpec spec;
 };
 
-/// Opens a directory and checks that every tensor the model computes with is there. Throws kBadInput
-/// for models that cannot be computed.
+/// Opens a directory and checks that every tensor the model computes with is there. Throws
+/// kBadInput for models that cannot be computed.
 ModelSource open_model_source(const std::filesystem::path& path);
 
 /// A checksum of the config, of all tensors' names, dtypes and shapes, and of samples of their
@@ -30,9 +30,9 @@ std::string fingerprint_of(const ModelSource& source);
 /// Reads the weights onto `device` and builds the transformer on them.
 Transformer load_transformer(const ModelSource& source, at::ScalarType type, at::Device device);
 
-/// Writes a Hugging Face directory at `destination`, which appears only when it is complete: weights
-/// in the source's names, order and dtypes with the values of `parameters`, `config_text` as
-/// config.json, and the source's other files.
+/// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
+/// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
+/// as config.json, and the source's other files.
 void save_model(const ModelSource& source, const Parameters& parameters,
                 const std::string& config_text, const std::filesystem::path& destination);
 

@@ -1,5 +1,7 @@
 #include "uptrain/loss.h"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_log_softmax.h>
@@ -8,8 +10,6 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
-
-#include <algorithm>
 
 namespace regroup {
 namespace {
@@ -31,7 +31,7 @@ struct ChunkedLoss {
 void add_chunk(ChunkedLoss& sum, const at::Tensor& hidden, const at::Tensor& head,
                const at::Tensor& targets, double scale, at::Tensor hidden_gradient) {
   const at::ScalarType wide = sum.loss.scalar_type();
-  const at::Tensor index = targets.unsqueeze(1);                                   // [n, 1]
+  const at::Tensor index = targets.unsqueeze(1);                                     // [n, 1]
   at::Tensor log_p = at::_log_softmax(at::linear(hidden, head).to(wide), 1, false);  // [n, V]
   sum.loss.sub_(log_p.gather(1, index).sum(), scale);
   if (!hidden_gradient.defined()) {

@@ -1,9 +1,9 @@
 // Next-token cross entropy without ever holding the logits of a whole batch.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include <ATen/core/Tensor.h>
 
 namespace regroup {
 

@@ -1,11 +1,11 @@
 #include "uptrain/metrics.h"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "formats/error.h"
 #include "formats/printable.h"

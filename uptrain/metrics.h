@@ -13,8 +13,8 @@ namespace regroup {
 /// An append-only file of JSON lines, each with its "step".
 class MetricsLog {
  public:
-  /// Opens `path`, made if it is missing, and cuts off what follows `last_step`: lines of later steps,
-  /// which a resumed run will write again, and a line that was not finished.
+  /// Opens `path`, made if it is missing, and cuts off what follows `last_step`: lines of later
+  /// steps, which a resumed run will write again, and a line that was not finished.
   MetricsLog(const std::filesystem::path& path, std::int64_t last_step);
 
   /// Appends one line; it is in the file when this returns. Throws kEnvironment.

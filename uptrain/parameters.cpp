@@ -1,9 +1,9 @@
 #include "uptrain/parameters.h"
 
-#include <ATen/ops/empty.h>
-
 #include <cstring>
 #include <utility>
+
+#include <ATen/ops/empty.h>
 
 #include "formats/checkpoint_writer.h"
 #include "formats/error.h"
@@ -110,8 +110,9 @@ at::ScalarType scalar_type_of(DType dtype) {
     case DType::kBF16: return at::kBFloat16;
     case DType::kF32: return at::kFloat;
     case DType::kF64: return at::kDouble;
-    default: throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
-                             name_of(dtype));
+    default:
+      throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
+                      name_of(dtype));
   }
 }
 

@@ -1,8 +1,6 @@
 // A model's learned tensors, under the names and in the layout in which they are stored.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -11,13 +9,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "formats/checkpoint.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
 
 /// Named tensors in a fixed order. Copies share the tensors' memory, as copies of at::Tensor do.
-/// Fused projections stay fused and Conv1D weights stay [in, out]: saving is the inverse of loading.
+/// Fused projections stay fused and Conv1D weights stay [in, out]: saving is the inverse of
+/// loading.
 class Parameters {
  public:
   struct Entry {

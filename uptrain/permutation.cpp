@@ -17,7 +17,9 @@ std::uint64_t scramble(std::uint64_t x) {
 
 }  // namespace
 
-std::uint64_t mix(std::uint64_t one, std::uint64_t other) { return scramble(scramble(one) ^ other); }
+std::uint64_t mix(std::uint64_t one, std::uint64_t other) {
+  return scramble(scramble(one) ^ other);
+}
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t stream)
     : size_(size),

@@ -2,9 +2,9 @@
 // Su et al., RoFormer, https://arxiv.org/abs/2104.09864; halves as in GPT-NeoX and Llama.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include <ATen/core/Tensor.h>
 
 #include "formats/model_spec.h"
 

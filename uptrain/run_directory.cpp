@@ -1,16 +1,16 @@
 #include "uptrain/run_directory.h"
 
-#include <fcntl.h>
-#include <fmt/ranges.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fcntl.h>
 #include <string_view>
+#include <sys/file.h>
+#include <unistd.h>
 #include <utility>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/file.h"
@@ -41,8 +41,8 @@ std::vector<std::string> differences(const Json& there, const Json& here) {
   for (const auto& [key, value] : here.items()) {
     const Json before = there.contains(key) ? there[key] : Json();
     if (before != value) {
-      found.push_back(fmt::format("{} was {}, now {}", key, printable(before.dump()),
-                                  printable(value.dump())));
+      found.push_back(
+          fmt::format("{} was {}, now {}", key, printable(before.dump()), printable(value.dump())));
     }
   }
   return found;
@@ -213,9 +213,8 @@ void RunDirectory::remove_states() const {
 
 // What a killed process left half written; the lock says that nobody is writing now.
 void RunDirectory::remove_partial_states() const {
-  remove_entries([](const std::string& name) {
-    return name.starts_with(kStatePrefix) && !step_of(name);
-  });
+  remove_entries(
+      [](const std::string& name) { return name.starts_with(kStatePrefix) && !step_of(name); });
 }
 
 void RunDirectory::remove_entries(

@@ -51,7 +51,8 @@ class RunDirectory {
   void save(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors) const;
 
   /// Reads the newest state that is whole; none if there are no states. Those that are not are
-  /// reported through `warn` and set aside; throws kBadInput when states exist and none can be used.
+  /// reported through `warn` and set aside; throws kBadInput when states exist and none can be
+  /// used.
   std::optional<TrainingProgress> load_newest(
       std::span<const Parameters::Entry> tensors,
       const std::function<void(const std::string&)>& warn) const;

@@ -6,10 +6,10 @@
 namespace regroup {
 
 struct CosineSchedule {
-  double peak = 0.0;             ///< the highest learning rate
-  double final_ratio = 0.1;      ///< the last learning rate, as a fraction of the peak
+  double peak = 0.0;         ///< the highest learning rate
+  double final_ratio = 0.1;  ///< the last learning rate, as a fraction of the peak
   std::int64_t warmup_steps = 0;
-  std::int64_t steps = 0;        ///< of the whole run, warm-up included
+  std::int64_t steps = 0;  ///< of the whole run, warm-up included
 
   /// The learning rate of `step`, counted from 0. It rises linearly to the peak at step
   /// warmup_steps-1 and falls along a cosine to final_ratio·peak at the last step, where it stays.

@@ -1,12 +1,12 @@
 // Which tokens a training step sees: a pure function of a seed and a running sample number.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "uptrain/token_file.h"
 
@@ -17,8 +17,8 @@ namespace regroup {
 /// another phase each epoch where a file's length leaves room.
 class TokenBatches {
  public:
-  /// Throws kBadInput naming a file that is shorter than one window or holds a token that is not below
-  /// `vocab_size`.
+  /// Throws kBadInput naming a file that is shorter than one window or holds a token that is not
+  /// below `vocab_size`.
   TokenBatches(const std::vector<std::filesystem::path>& paths, std::int64_t sequence_length,
                std::int64_t vocab_size, std::uint64_t seed);
 

@@ -71,8 +71,8 @@ TokenFile TokenFile::open(const std::filesystem::path& path) {
 void TokenFile::set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format) {
   const std::uint64_t bytes = file_.size() - offset;
   if (bytes % token_bytes != 0) {
-    throw_bad_input("{}: {} bytes of token ids, which is no multiple of {} ({})", shown(file_), bytes,
-                    token_bytes, format);
+    throw_bad_input("{}: {} bytes of token ids, which is no multiple of {} ({})", shown(file_),
+                    bytes, token_bytes, format);
   }
   offset_ = offset;
   token_bytes_ = token_bytes;
@@ -100,8 +100,8 @@ void TokenFile::read_llmc_header(bool wide) {
 
 void TokenFile::read_numpy_header() {
   const std::uint64_t prefix = read_value<std::uint8_t>(file_, 6) == 1 ? 10 : 12;
-  const std::uint64_t length = prefix == 10 ? read_value<std::uint16_t>(file_, 8)
-                                            : read_value<std::uint32_t>(file_, 8);
+  const std::uint64_t length =
+      prefix == 10 ? read_value<std::uint16_t>(file_, 8) : read_value<std::uint32_t>(file_, 8);
   if (length > 4096 || prefix + length > file_.size()) {
     throw_bad_input("{}: numpy header of {} bytes does not fit", shown(file_), length);
   }
@@ -137,12 +137,13 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
   for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
     const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
     read(begin, chunk);
-    const auto wrong = std::find_if(chunk.begin(), chunk.end(),
-                                    [&](std::int64_t id) { return id >= vocab_size; });
+    const auto wrong =
+        std::find_if(chunk.begin(), chunk.end(), [&](std::int64_t id) { return id >= vocab_size; });
     if (wrong != chunk.end()) {
-      throw_bad_input("{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "
-                      "model?",
-                      shown(file_), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
+      throw_bad_input(
+          "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "
+          "model?",
+          shown(file_), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
     }
   }
 }

@@ -16,8 +16,8 @@ namespace regroup {
 ///   raw          anything else: little-endian u16 from the first byte on
 class TokenFile {
  public:
-  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers that
-  /// do not fit the file.
+  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers
+  /// that do not fit the file.
   static TokenFile open(const std::filesystem::path& path);
 
   /// Tokens in the file.
@@ -34,8 +34,8 @@ class TokenFile {
   /// Fills `ids` with the tokens from `begin` on. Throws kBadInput if the file ends before.
   void read(std::int64_t begin, std::span<std::int64_t> ids) const;
 
-  /// Throws kBadInput naming the first id that is not below `vocab_size`. Reads the whole file, unless
-  /// its ids are too narrow to exceed it.
+  /// Throws kBadInput naming the first id that is not below `vocab_size`. Reads the whole file,
+  /// unless its ids are too narrow to exceed it.
   void check_vocabulary(std::int64_t vocab_size) const;
 
  private:

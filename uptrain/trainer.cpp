@@ -1,12 +1,12 @@
 #include "uptrain/trainer.h"
 
+#include <chrono>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
-
-#include <chrono>
 
 #include "formats/error.h"
 #include "uptrain/loss.h"
@@ -30,20 +30,21 @@ Trainer::Trainer(const Transformer& model, const Parameters& model_weights,
       settings_(settings),
       gradients_(model_weights_) {
   model_weights.require_gradients();
+  refresh_model_weights();
 }
 
 bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
                   const std::function<void(const StepReport&)>& after_step) {
-  refresh_model_weights();
   while (progress.step < settings_.steps) {
     if (stop) {
       return false;
     }
     after_step(step(progress));
     if (progress.skipped_in_a_row > settings_.max_skipped_in_a_row) {
-      throw_bad_input("step {}: loss or gradients were not finite {} times in a row, allowed are {}; "
-                      "a lower learning rate may help",
-                      progress.step, progress.skipped_in_a_row, settings_.max_skipped_in_a_row);
+      throw_bad_input(
+          "step {}: loss or gradients were not finite {} times in a row, allowed are {}; "
+          "a lower learning rate may help",
+          progress.step, progress.skipped_in_a_row, settings_.max_skipped_in_a_row);
     }
   }
   return true;
@@ -76,8 +77,7 @@ StepReport Trainer::step(TrainingProgress& progress) {
   report.step = progress.step;
   report.skipped_so_far = progress.skipped;
   report.tokens = settings_.batch * settings_.accumulation * data_.sequence_length();
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }
 
@@ -89,9 +89,9 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample) {
     const at::Tensor ids =  // [B, T + 1]
         data_.batch(first_sample + i * settings_.batch, settings_.batch).to(model_.device());
     const at::Tensor hidden = model_.hidden_states(ids.narrow(1, 0, length));  // [B, T, D]
-    const at::Tensor loss = next_token_loss(hidden.flatten(0, 1), model_.head(),
-                                            ids.narrow(1, 1, length).flatten()) /
-                            static_cast<double>(settings_.accumulation);
+    const at::Tensor loss =
+        next_token_loss(hidden.flatten(0, 1), model_.head(), ids.narrow(1, 1, length).flatten()) /
+        static_cast<double>(settings_.accumulation);
     gradients_.add(loss);
     total = total.defined() ? total + loss.detach() : loss.detach();
   }

@@ -17,13 +17,13 @@ namespace regroup {
 
 /// What one step did.
 struct StepReport {
-  std::int64_t step = 0;      ///< steps done so far, this one included
-  double loss = 0.0;          ///< mean over the step's tokens, nats
-  double gradient_norm = 0.0; ///< before clipping
+  std::int64_t step = 0;       ///< steps done so far, this one included
+  double loss = 0.0;           ///< mean over the step's tokens, nats
+  double gradient_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
-  std::int64_t tokens = 0;    ///< the step's
-  double seconds = 0.0;       ///< the step's
-  bool skipped = false;       ///< no update: loss or gradients were not finite
+  std::int64_t tokens = 0;  ///< the step's
+  double seconds = 0.0;     ///< the step's
+  bool skipped = false;     ///< no update: loss or gradients were not finite
   std::int64_t skipped_so_far = 0;
 };
 
@@ -36,16 +36,17 @@ struct LoopSettings {
   CosineSchedule schedule;
 };
 
-/// Trains `model` on `data`. The optimizer works on `masters`; where the model computes in a narrower
-/// type than theirs it has weights of its own, which follow the masters after each step.
+/// Trains `model` on `data`. The optimizer works on `masters`; where the model computes in a
+/// narrower type than theirs it has weights of its own, which are given the masters' values at the
+/// start and after each step.
 class Trainer {
  public:
   Trainer(const Transformer& model, const Parameters& model_weights, const Parameters& masters,
           AdamW& optimizer, const TokenBatches& data, const LoopSettings& settings);
 
   /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
-  /// advanced. Returns false as soon as `stop` is found to be true between two steps. Throws kBadInput
-  /// when too many steps in a row had to be skipped.
+  /// advanced. Returns false as soon as `stop` is found to be true between two steps. Throws
+  /// kBadInput when too many steps in a row had to be skipped.
   bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
            const std::function<void(const StepReport&)>& after_step);
 

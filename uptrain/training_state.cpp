@@ -1,11 +1,11 @@
 #include "uptrain/training_state.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-
 #include <limits>
 #include <string_view>
 #include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "formats/checkpoint_writer.h"
 #include "formats/error.h"
@@ -69,9 +69,9 @@ Json read_sealed(const std::filesystem::path& path) {
 void read_tensor(const Checkpoint& checkpoint, const Parameters::Entry& entry,
                  const Json& checksums) {
   const TensorInfo& info = checkpoint.at(entry.name);
-  const std::string where = fmt::format("{}: tensor \"{}\"",
-                                        printable(checkpoint.file_of(info).path().string(), 0),
-                                        printable(entry.name));
+  const std::string where =
+      fmt::format("{}: tensor \"{}\"", printable(checkpoint.file_of(info).path().string(), 0),
+                  printable(entry.name));
   if (info.shape != entry.value.sizes().vec() || info.dtype != dtype_of(entry.value)) {
     throw_bad_input("{} is {} {}, this run needs {} {}", where, name_of(info.dtype),
                     text_of(info.shape), name_of(dtype_of(entry.value)),
@@ -98,6 +98,7 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
                       {"samples", progress.samples},
                       {"skipped", progress.skipped},
                       {"skipped_in_a_row", progress.skipped_in_a_row},
+                      {"evaluated", progress.evaluated},
                       {"tensors", std::move(checksums)}};
   write_text(staged.path() / kStateFile, sealed(state));
   staged.publish();
@@ -121,7 +122,7 @@ TrainingProgress load_training_state(const std::filesystem::path& directory,
       read_tensor(checkpoint, entry, state.at("tensors"));
     }
     return {state.at("step"), state.at("samples"), state.at("skipped"),
-            state.at("skipped_in_a_row")};
+            state.at("skipped_in_a_row"), state.at("evaluated")};
   } catch (const Json::exception& fault) {
     throw_bad_input("{}: {}", where, printable(fault.what()));
   }

@@ -1,5 +1,7 @@
 #include "uptrain/transformer.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
@@ -8,8 +10,6 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
-
-#include <utility>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -120,9 +120,7 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
   return final_norm_ ? (*final_norm_)(x) : x;
 }
 
-at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_);
-}
+at::Tensor Transformer::logits(const at::Tensor& hidden) const { return at::linear(hidden, head_); }
 
 Transformer::Positions Transformer::make_positions(std::int64_t length) const {
   Positions positions;

@@ -3,11 +3,11 @@
 // Shapes: B sequences, T positions, D hidden size, V vocabulary, H query heads, d head dimension.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "formats/model_spec.h"
 #include "uptrain/attention.h"

@@ -69,12 +69,20 @@ std::string config_of_result(const UptrainPlan& plan, const ModelSource& source,
   if (!plan.settings.record) {
     return source.directory.config_text;
   }
-  Json block = {{"version", kVersion}, {"steps", plan.steps}, {"tokens", plan.tokens},
+  Json block = {{"version", kVersion},
+                {"steps", plan.steps},
+                {"tokens", plan.tokens},
                 {"skipped_steps", progress.skipped}};
-  Json recipe = plan.recipe;
-  recipe.erase("steps");
-  block.update(recipe);
-  return with_member(source.directory.config_text, {"regroup", "uptrain"}, block.dump());
+  for (const auto& [key, value] : plan.recipe.items()) {
+    if (key != "steps" && key != "data_bytes" && !value.is_null()) {
+      block[key] = value;
+    }
+  }
+  std::string text = block.dump(2);
+  for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
+    text.insert(at + 1, "    ");  // as deep as it stands in the file
+  }
+  return with_member(source.directory.config_text, {"regroup", "uptrain"}, text);
 }
 
 // One run in progress.
@@ -98,8 +106,8 @@ class Run {
         directory_(open_run(plan, source, resume)) {}  // last: nothing else can fail any more
 
   UptrainResult execute() {
-    const auto state = directory_.load_newest(state_tensors(masters_, optimizer_),
-                                              [&](const auto& text) { observer_.on_warning(text); });
+    const auto state = directory_.load_newest(
+        state_tensors(masters_, optimizer_), [&](const auto& text) { observer_.on_warning(text); });
     progress_ = state.value_or(TrainingProgress{});
     const bool fresh = progress_.step == 0;
     metrics_.emplace(directory_.metrics_path(), fresh ? -1 : progress_.step);
@@ -107,6 +115,8 @@ class Run {
     Trainer trainer(model_, weights_, masters_, optimizer_, data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
+    } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
+      result_.after = evaluate_now();  // the earlier run was stopped before or in it
     }
     if (!trainer.run(progress_, stop_, [&](const StepReport& report) { after_step(report); })) {
       stop_here();
@@ -124,16 +134,18 @@ class Run {
   void after_step(const StepReport& report) {
     record(report);
     observer_.on_step(report);
-    const bool last = report.step == plan_.steps;
-    if (last || is_due(plan_.settings.eval_every)) {
+    if (evaluation_is_due()) {
       result_.after = evaluate_now();
     }
-    if (last || is_due(plan_.settings.save_every)) {
+    if (progress_.step == plan_.steps || is_due(plan_.settings.save_every)) {
       save_or_warn();
     }
   }
 
   bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
+  bool evaluation_is_due() const {
+    return progress_.step == plan_.steps || is_due(plan_.settings.eval_every);
+  }
 
   void record(const StepReport& report) {
     metrics_->append({{"step", report.step},
@@ -145,8 +157,8 @@ class Run {
                       {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
                       {"skipped", report.skipped}});
     if (report.skipped) {
-      observer_.on_warning(fmt::format("step {}: loss or gradients are not finite, no update made",
-                                       report.step));
+      observer_.on_warning(
+          fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
       return;
     }
     losses_.push_back(report.loss);
@@ -161,18 +173,21 @@ class Run {
     }
     std::optional<Evaluation> evaluation;
     try {
-      evaluation = evaluate(model_, *eval_file_, evaluation_settings(plan_), [](auto, auto) {},
-                            stop_);
+      evaluation =
+          evaluate(model_, *eval_file_, evaluation_settings(plan_), [](auto, auto) {}, stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {
         stop_here();
       }
       throw;
     }
-    metrics_->append({{"step", progress_.step},
-                      {"eval_loss", finite_or_null(evaluation->loss)},
-                      {"eval_perplexity", finite_or_null(evaluation->perplexity)},
-                      {"eval_tokens", evaluation->tokens}});
+    if (progress_.evaluated != progress_.step) {  // else the metrics have it already
+      metrics_->append({{"step", progress_.step},
+                        {"eval_loss", finite_or_null(evaluation->loss)},
+                        {"eval_perplexity", finite_or_null(evaluation->perplexity)},
+                        {"eval_tokens", evaluation->tokens}});
+      progress_.evaluated = progress_.step;
+    }
     observer_.on_evaluation(progress_.step, *evaluation);
     return evaluation;
   }
@@ -187,7 +202,8 @@ class Run {
     try {
       save();
     } catch (const Error& fault) {
-      observer_.on_warning(fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
+      observer_.on_warning(
+          fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
     }
   }
 
@@ -230,9 +246,7 @@ UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
                              const std::atomic<bool>& stop) {
   RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
   std::optional<UptrainResult> result;
-  with_torch_errors([&] {
-    result = Run(plan, source, data, resume, observer, stop).execute();
-  });
+  with_torch_errors([&] { result = Run(plan, source, data, resume, observer, stop).execute(); });
   return *result;
 }
 

@@ -28,14 +28,14 @@ class UptrainObserver {
 
 struct UptrainResult {
   TrainingProgress progress;
-  double last_loss = 0.0;              ///< mean over the last (at most 20) steps of this process
-  std::optional<Evaluation> before;    ///< where there is evaluation data, and the run began here
+  double last_loss = 0.0;            ///< mean over the last (at most 20) steps of this process
+  std::optional<Evaluation> before;  ///< where there is evaluation data, and the run began here
   std::optional<Evaluation> after;
 };
 
-/// Carries out `plan`: trains, evaluates, keeps OUT.run (see RunDirectory) and at last publishes the
-/// settings' output. With `resume` it goes on from the newest state of an earlier run, to the same
-/// result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
+/// Carries out `plan`: trains, evaluates, keeps OUT.run (see RunDirectory) and at last publishes
+/// the settings' output. With `resume` it goes on from the newest state of an earlier run, to the
+/// same result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
 /// kInterruptedSaved. Whatever happens, the output is there whole or not at all.
 UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
                              const TokenBatches& data, bool resume, UptrainObserver& observer,

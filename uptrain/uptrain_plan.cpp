@@ -32,8 +32,8 @@ std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
   return std::min(warmup, steps);
 }
 
-// What a block keeps for its backward pass, in elements per token: the residual stream and the norms
-// around it, the heads before and after rotation, attention's output, the MLP's insides.
+// What a block keeps for its backward pass, in elements per token: the residual stream and the
+// norms around it, the heads before and after rotation, attention's output, the MLP's insides.
 double kept_per_token(const ModelSpec& spec) {
   double kept = 0.0;
   for (const std::int64_t kv_heads : spec.kv_heads) {
@@ -51,8 +51,8 @@ double memory_of(const UptrainSettings& settings, const ModelSpec& spec, std::in
   const auto tokens = static_cast<double>(settings.batch * sequence);
   const double activations = tokens * kept_per_token(spec) * (bf16 ? 2 : 4);
   const double logits =
-      3.0 * 4.0 * std::min(static_cast<double>(kLogitsPerChunk),
-                           tokens * static_cast<double>(spec.vocab_size));
+      3.0 * 4.0 *
+      std::min(static_cast<double>(kLogitsPerChunk), tokens * static_cast<double>(spec.vocab_size));
   return static_cast<double>(count_parameters(spec)) * per_parameter + activations + logits;
 }
 

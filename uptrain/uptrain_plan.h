@@ -18,12 +18,12 @@ struct UptrainPlan {
   std::int64_t steps = 0;
   std::int64_t sequence_length = 0;
   std::int64_t tokens_per_step = 0;
-  std::int64_t tokens = 0;         ///< seen in the whole run
-  std::int64_t data_tokens = 0;    ///< in the training files
-  double epochs = 0.0;             ///< passes over them
+  std::int64_t tokens = 0;       ///< seen in the whole run
+  std::int64_t data_tokens = 0;  ///< in the training files
+  double epochs = 0.0;           ///< passes over them
   std::int64_t parameters = 0;
-  double flops = 0.0;              ///< of the whole run, see training_flops_per_token()
-  double memory_bytes = 0.0;       ///< an estimate: weights, gradients, optimizer, activations
+  double flops = 0.0;         ///< of the whole run, see training_flops_per_token()
+  double memory_bytes = 0.0;  ///< an estimate: weights, gradients, optimizer, activations
 };
 
 /// Checks settings, model and data together. Throws kUsage or kBadInput.
@@ -41,8 +41,8 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 std::int64_t count_parameters(const ModelSpec& spec);
 
 /// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
-/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer for the causal half
-/// of attention. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
+/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer for the causal
+/// half of attention. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
 double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_length);
 
 }  // namespace regroup

@@ -1,10 +1,10 @@
 #include "uptrain/uptrain_settings.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 
@@ -45,8 +45,9 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
     return;
   }
   faults.require(settings.alpha.has_value(), "alpha (or a number of steps) is needed");
-  faults.require(totals == 1,
-                 "alpha is a fraction of pretraining: give its steps, or its tokens, not both");
+  faults.require(
+      totals == 1,
+      "alpha is a fraction of the pretraining: give its steps or its tokens, one of them");
   if (settings.alpha) {
     faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
                    fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
@@ -65,9 +66,9 @@ void UptrainSettings::validate() const {
   faults.at_least(1, "sequence length", sequence_length.value_or(1));
   faults.at_least(1, "batch", batch);
   faults.at_least(1, "accumulation", accumulation);
-  faults.require(learning_rate > 0 && learning_rate < 10,
-                 fmt::format("learning rate is {}, allowed is more than 0, below 10",
-                             learning_rate));
+  faults.require(
+      learning_rate > 0 && learning_rate < 10,
+      fmt::format("learning rate is {}, allowed is more than 0, below 10", learning_rate));
   faults.within(0, 1, "least learning rate ratio", min_learning_rate_ratio);
   faults.at_least(0, "warm-up steps", warmup_steps.value_or(0));
   faults.within(0, 0.999999, "beta1", optimizer.beta1);

@@ -1,13 +1,13 @@
 // What an uptraining run is asked to do.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <c10/core/Device.h>
 
 #include "formats/json.h"
 #include "uptrain/adamw.h"
@@ -27,26 +27,27 @@ struct UptrainSettings {
   std::optional<std::int64_t> pretrain_tokens;
   std::optional<std::int64_t> steps;
 
-  std::optional<std::int64_t> sequence_length;  ///< default: 1024, or the model's positions if fewer
+  std::optional<std::int64_t>
+      sequence_length;            ///< default: 1024, or the model's positions if fewer
   std::int64_t batch = 8;         ///< sequences computed at a time
   std::int64_t accumulation = 1;  ///< such batches in one step
 
-  double learning_rate = 2e-4;                ///< the peak
-  double min_learning_rate_ratio = 0.1;       ///< the last learning rate over the peak
-  std::optional<std::int64_t> warmup_steps;   ///< default: one step in fifty, at least one
+  double learning_rate = 2e-4;               ///< the peak
+  double min_learning_rate_ratio = 0.1;      ///< the last learning rate over the peak
+  std::optional<std::int64_t> warmup_steps;  ///< default: one step in fifty, at least one
   AdamWSettings optimizer;
-  double max_gradient_norm = 1.0;             ///< 0: no clipping
-  std::uint64_t seed = 0;                     ///< of the order of the data
+  double max_gradient_norm = 1.0;  ///< 0: no clipping
+  std::uint64_t seed = 0;          ///< of the order of the data
 
   Precision precision = Precision::kFp32;  ///< of the model; master weights are always fp32
   c10::Device device = c10::kCPU;
 
-  std::filesystem::path eval_data;     ///< empty: no evaluation
-  std::int64_t eval_every = 0;         ///< steps between evaluations; 0: before and after only
+  std::filesystem::path eval_data;  ///< empty: no evaluation
+  std::int64_t eval_every = 0;      ///< steps between evaluations; 0: before and after only
   std::optional<std::int64_t> eval_max_tokens;
-  std::int64_t save_every = 500;       ///< steps between saved states; 0: at the end and on a stop
+  std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
   std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
-  bool record = true;  ///< add an "uptrain" block to the output's config.json
+  bool record = true;                      ///< add an "uptrain" block to the output's config.json
 
   /// Throws kUsage listing every fault in one line.
   void validate() const;

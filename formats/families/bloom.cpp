@@ -23,7 +23,8 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   ModelSpec spec;
   spec.hidden_size = config.count({"hidden_size", "n_embed"});
   set_heads(spec, config, {"n_head", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
+  const std::int64_t layers =
+      read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
   spec.intermediate_size = 4 * spec.hidden_size;
   spec.vocab_size = config.count({"vocab_size"});
   spec.kv_heads =
@@ -33,10 +34,10 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
   spec.activation = Activation::kGeluTanh;
-  spec.residual_after_norm =
-      config.flag_or({"apply_residual_connection_post_layernorm"}, false);
+  spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
 
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
+  const std::string prefix =
+      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
   for (std::int64_t i = 0; i < layers; ++i) {
     spec.layers.push_back(layer_at(prefix + "h." + std::to_string(i)));
   }

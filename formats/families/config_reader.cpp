@@ -11,10 +11,10 @@ namespace {
 std::string shown(const Json& value) { return printable(value.dump(-1, ' ', true), 60); }
 
 bool is_count(const Json& value) {
-  return value.is_number_integer() && !(value.is_number_unsigned()
-                                            ? value.get<std::uint64_t>() >
-                                                  std::numeric_limits<std::int32_t>::max()
-                                            : value.get<std::int64_t>() < 0) &&
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned()
+               ? value.get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max()
+               : value.get<std::int64_t>() < 0) &&
          value.get<std::int64_t>() > 0;
 }
 

@@ -36,8 +36,8 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
   spec.head_dim = explicit_head_dim.value_or(spec.hidden_size / spec.query_heads);
 }
 
-std::string find_prefix(const Checkpoint& checkpoint, std::initializer_list<std::string_view> prefixes,
-                        std::string_view name) {
+std::string find_prefix(const Checkpoint& checkpoint,
+                        std::initializer_list<std::string_view> prefixes, std::string_view name) {
   for (const std::string_view prefix : prefixes) {
     if (checkpoint.find(std::string(prefix).append(name)) != nullptr) {
       return std::string(prefix);

@@ -1,7 +1,7 @@
 // Which tensors a ModelSpec implies, with their shapes, and whether a checkpoint has them.
-#include <fmt/ranges.h>
-
 #include <algorithm>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/families/family.h"
@@ -10,8 +10,8 @@
 namespace regroup {
 namespace {
 
-void add_linear(std::vector<ExpectedTensor>& tensors, const LinearTensors& linear,
-                std::int64_t out, std::int64_t in) {
+void add_linear(std::vector<ExpectedTensor>& tensors, const LinearTensors& linear, std::int64_t out,
+                std::int64_t in) {
   const auto known = [&](const ExpectedTensor& tensor) { return tensor.name == linear.weight; };
   if (!linear.present() || std::any_of(tensors.begin(), tensors.end(), known)) {
     return;  // in fused packings q, k and v name the same tensor

@@ -5,7 +5,9 @@
 namespace regroup {
 namespace {
 
-LinearTensors conv1d_at(const std::string& name) { return {name + ".weight", name + ".bias", true}; }
+LinearTensors conv1d_at(const std::string& name) {
+  return {name + ".weight", name + ".bias", true};
+}
 
 LayerTensors layer_at(const std::string& name) {
   LayerTensors layer;
@@ -39,7 +41,8 @@ ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint
   ModelSpec spec;
   spec.hidden_size = config.count({"n_embd", "hidden_size"});
   set_heads(spec, config, {"n_head", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
+  const std::int64_t layers =
+      read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
   spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.count({"n_positions", "max_position_embeddings"});

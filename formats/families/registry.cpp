@@ -1,7 +1,7 @@
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/ranges.h>
 
 #include "formats/error.h"
 #include "formats/families/families.h"

@@ -1,28 +1,13 @@
 """The models the fixtures are made of: one entry per directory."""
 
-import dataclasses
-
-import checkpoints  # first: it ends the script where a package is missing
+import families_fused
+import families_separate
+import rope_scaling
 import torch
+from case import Case, as_transformers_4, rope, without
 from transformers import BloomConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 
 BATCH, CONTEXT = 2, 13
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    config: object
-    dtype: torch.dtype = torch.float32
-    save: dict = dataclasses.field(default_factory=dict)  # options for save_pretrained
-    rewrite: object = None  # the config.json that transformers wrote -> the one to leave
-    pool: tuple = ()  # numbers of kv heads to make exact means for
-    equal: int = 0  # number of kv heads that loses nothing, because the heads of each group are equal
-    hub_twin: str = ""  # a second directory: the same model in the form of the family's original hub files
-    controls: tuple = ()  # settings each of which, changed to this, must change the logits
-
-
-def rope(theta):
-    return {"rope_type": "default", "rope_theta": theta}
 
 
 def llama(heads, kv_heads, **settings):
@@ -38,18 +23,9 @@ def bloom(**settings):
     return BloomConfig(**dict(vocab_size=64, n_layer=2, n_head=6) | settings)
 
 
-def as_transformers_4(config):
-    """The keys of older files: rope_theta and rope_scaling, torch_dtype; and head_dim left to the reader."""
-    theta = config.pop("rope_parameters")["rope_theta"]
-    del config["head_dim"]
-    older = {"rope_scaling": None, "rope_theta": theta, "torch_dtype": config.pop("dtype")}
-    return dict(sorted((config | older | {"transformers_version": "4.40.0"}).items()))
-
-
-def without_kv_heads(config):
-    """As in the files of the first Llama, which knew only MHA."""
-    del config["num_key_value_heads"]
-    return config
+def as_first_seen(config):
+    """As files were before a head dim of its own was a thing."""
+    return without("head_dim")(as_transformers_4(config))
 
 
 GROUPED_LLAMA = llama(12, 4, head_dim=8, rope_parameters=rope(500.0), rms_norm_eps=0.02)
@@ -60,12 +36,12 @@ CASES = {
     "llama_sharded": Case(GROUPED_LLAMA, save={"max_shard_size": "20KB"}),
     "llama_mha": Case(
         llama(6, 6, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rope_parameters=rope(300.0)),
-        rewrite=as_transformers_4,
+        rewrite=as_first_seen,
         pool=(3, 2),
         controls=({"rope_parameters": rope(10000.0)},),
     ),
     "llama_bf16": Case(HALF_LLAMA, dtype=torch.bfloat16, pool=(4, 1)),
-    "llama_fp16": Case(HALF_LLAMA, dtype=torch.float16, pool=(4, 1), rewrite=without_kv_heads),
+    "llama_fp16": Case(HALF_LLAMA, dtype=torch.float16, pool=(4, 1), rewrite=without("num_key_value_heads")),
     "qwen2": Case(
         Qwen2Config(
             vocab_size=97,
@@ -109,3 +85,4 @@ CASES = {
     "equal_heads_gpt2": Case(gpt2(n_embd=30), equal=2),
     "equal_heads_bloom": Case(bloom(hidden_size=30), equal=2),
 }
+CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES

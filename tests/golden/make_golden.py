@@ -9,7 +9,6 @@ import json
 import pathlib
 import shutil
 import sys
-import tempfile
 import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -17,9 +16,9 @@ sys.path.insert(0, str(HERE.parent / "interop"))  # what these fixtures and the 
 
 import alibi_slopes
 import checkpoints
-import exact_mean
 import fused_layouts
 import numpy as np
+import pooling
 import torch
 from cases import BATCH, CASES, CONTEXT
 
@@ -67,40 +66,28 @@ def plant_witnesses(weight, heads, group_size, column):
 
 
 def make_model(case, seed):
-    model = checkpoints.random_model(case.config, seed)
+    model = checkpoints.random_model(case.config, seed, case.std)
     if case.equal:
         equalise(model, case.equal)
     model.to(case.dtype)
     column = 0
     for groups in case.pool:
-        size = case.config.num_attention_heads // groups
-        if size % 3 == 0:  # a power of two divides exactly: it has no use for them
+        heads = pooling.kv_heads(case.config)
+        size = heads // groups
+        separate = "falcon" not in case.config.model_type
+        if separate and size % 3 == 0:  # a power of two divides exactly: it has no use for them
             attention = model.model.layers[0].self_attn
             for projection in (attention.k_proj, attention.v_proj):
-                plant_witnesses(projection.weight.data, case.config.num_attention_heads, size, column)
+                plant_witnesses(projection.weight.data, heads, size, column)
             column += 2 * len(WITNESSES)
     return model
 
 
-def pool(directory, groups, heads):
-    """The directory's tensors with keys and values pooled, exactly."""
-    tensors, _ = checkpoints.read_directory(directory)
-    for name, stored in tensors.items():
-        if checkpoints.is_key_or_value(name):
-            bits = exact_mean.pool_rows(stored.bits, stored.dtype, heads, groups)
-            tensors[name] = checkpoints.Stored(stored.dtype, bits)
-    return tensors
-
-
-def write_pooled(directory, groups, heads, tokens):
+def write_pooled(directory, case, groups, tokens):
     """expected_g{groups}: what transformers computes from the pooled checkpoint. -> the pooled tensors"""
-    tensors = pool(directory, groups, heads)
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(directory / "config.json", scratch)
-        checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), tensors)
-        model = checkpoints.load(scratch, num_key_value_heads=groups)
+    model, pooled = pooling.load_pooled(directory, case, groups)
     write_expected(directory / f"expected_g{groups}.safetensors", tokens, checkpoints.logits(model, tokens))
-    return {f"g{groups}/{name}": stored for name, stored in tensors.items() if checkpoints.is_key_or_value(name)}
+    return {f"g{groups}/{name}": stored for name, stored in pooled.items()}
 
 
 def write_expected(path, tokens, logits):
@@ -153,15 +140,19 @@ def write_case(directory, case):
     make_model(case, seed).save_pretrained(directory, **case.save)
     (directory / "generation_config.json").unlink(missing_ok=True)
     tokens = checkpoints.random_tokens(case.config.vocab_size, BATCH, CONTEXT, seed)
-    logits = checkpoints.logits(checkpoints.load(directory), tokens)
+    logits = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
     if case.rewrite:
         write_config(directory, case.rewrite(read_config(directory)))
-        rewritten = checkpoints.logits(checkpoints.load(directory), tokens)
-        assert (rewritten == logits).all(), f"{directory.name}: the rewritten config.json means something else"
+    if case.retensor:
+        tensors = case.retensor(checkpoints.read_directory(directory)[0])
+        checkpoints.write_file(directory / "model.safetensors", tensors)
+    if case.rewrite or case.retensor:
+        rewritten = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
+        assert (rewritten == logits).all(), f"{directory.name}: the rewritten files mean something else"
     write_expected(directory / "expected.safetensors", tokens, logits)
     pooled = {}
     for groups in case.pool:
-        pooled |= write_pooled(directory, groups, case.config.num_attention_heads, tokens)
+        pooled |= write_pooled(directory, case, groups, tokens)
     if pooled:
         checkpoints.write_file(directory / "pooled.safetensors", pooled)
     if case.hub_twin:
@@ -171,13 +162,16 @@ def write_case(directory, case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=HERE)
-    out = parser.parse_args().out
-    for name, case in CASES.items():
+    parser.add_argument("names", nargs="*", help="the directories to make (default: all, and alibi_slopes.json)")
+    arguments = parser.parse_args()
+    for name in arguments.names or CASES:
+        case = CASES[name]
         for stale in filter(None, (name, case.hub_twin)):
-            shutil.rmtree(out / stale, ignore_errors=True)
-        write_case(out / name, case)
+            shutil.rmtree(arguments.out / stale, ignore_errors=True)
+        write_case(arguments.out / name, case)
         print(name)
-    alibi_slopes.write(out / "alibi_slopes.json")
+    if not arguments.names:
+        alibi_slopes.write(arguments.out / "alibi_slopes.json")
 
 
 main()

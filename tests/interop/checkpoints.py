@@ -110,10 +110,10 @@ def random_tokens(vocab_size, windows, context, seed):
     return np.random.RandomState(seed).randint(0, vocab_size, (windows, context)).astype(np.int64)
 
 
-def load(directory, **options):
+def load(directory, attention="eager", **options):
     """The directory's model in float32; raises if any tensor is missing, unexpected or misshapen."""
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **options
+        directory, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, **options
     )
     complaints = {kind: found for kind, found in info.items() if found}
     if complaints:

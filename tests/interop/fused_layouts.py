@@ -1,4 +1,4 @@
-"""Where q, k and v lie in the fused tensors of GPT-2 and BLOOM, grouped or not.
+"""Where q, k and v lie in the fused tensors of GPT-2, BLOOM and Falcon, grouped or not.
 
 Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
 Every array may hold values or their bits: nothing here computes.
@@ -44,7 +44,7 @@ class Bloom:
         return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[3:]))
 
 
-BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom}
+BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom}
 
 
 def expand(layout, tensor, heads, groups):

@@ -1,0 +1,108 @@
+// Reads the pickles inside torch files as data: an allowlist of opcodes and globals; nothing is
+// ever imported or called. https://docs.python.org/3/library/pickletools.html
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace regroup {
+
+/// A view of numbers in another entry of the file; offset and strides in elements.
+struct PickledTensor {
+  std::string storage_type;  ///< such as "BFloat16Storage"
+  std::string storage_key;   ///< names the entry
+  std::int64_t storage_elements = 0;
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+};
+
+using NamedPickledTensors = std::vector<std::pair<std::string, PickledTensor>>;
+
+/// The tensors of a pickled state dict, in its order; what else stands in it is passed over. Where
+/// the dict has an entry "state_dict" or "model" that is a dict itself, that one is read. `where`
+/// (a file name) opens error messages. Throws kBadInput for an opcode or global off the allowlist,
+/// for a pickle that is cut off or makes no sense, and for one without tensors.
+NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where);
+
+/// The machine that a pickle is a program for. Values live in one arena and refer to each other by
+/// number; texts are views of the pickle. Work and memory are linear in the pickle's length.
+class Unpickler {
+ public:
+  using Ref = std::uint32_t;
+
+  enum class Kind : std::uint8_t {
+    kNone,
+    kBool,
+    kInteger,
+    kReal,
+    kText,
+    kSequence,
+    kDict,
+    kGlobal,
+    kStorage,
+    kTensor,
+    kMark,
+  };
+
+  struct Value {
+    Kind kind = Kind::kNone;
+    std::int64_t number = 0;  // kBool, kInteger; index into tensors() for kStorage, kTensor
+    std::string_view text;    // kText; module of a kGlobal
+    std::string_view name;    // of a kGlobal
+    std::vector<Ref> items;   // kSequence; keys and values in turn of a kDict
+  };
+
+  Unpickler(std::string_view bytes, std::string_view where) : bytes_(bytes), where_(where) {}
+
+  /// Runs one pickle to its end and returns what it made.
+  Ref load();
+
+  const Value& value(Ref ref) const { return values_[ref]; }
+  const PickledTensor& tensor(const Value& value) const {
+    return tensors_[static_cast<std::size_t>(value.number)];
+  }
+
+ private:
+  [[noreturn]] void reject(std::string_view fault) const;
+
+  std::uint8_t byte();
+  std::uint64_t unsigned_number(std::size_t bytes);
+  std::int64_t long_number(std::size_t bytes);
+  std::string_view text(std::uint64_t length);
+  std::string_view line();
+
+  Ref push(Value value);
+  Ref pop();
+  std::vector<Ref> pop_to_mark();
+  void remember(std::uint64_t slot);
+  void recall(std::uint64_t slot);
+
+  bool run_constant(std::uint8_t opcode);
+  bool run_container(std::uint8_t opcode);
+  bool run_memo(std::uint8_t opcode);
+  bool run_object(std::uint8_t opcode);
+
+  void push_sequence(std::vector<Ref> items);
+  void extend(Kind kind, const std::vector<Ref>& items);
+  void push_global(std::string_view module, std::string_view name);
+  void reduce();
+  void make_storage();
+  void make_tensor(const std::vector<Ref>& arguments);
+  std::int64_t integer(Ref ref, std::string_view what) const;
+  std::vector<std::int64_t> integers(Ref ref, std::string_view what) const;
+
+  std::string_view bytes_;
+  std::string where_;
+  std::size_t at_ = 0;
+  std::vector<Value> values_;
+  std::vector<PickledTensor> tensors_;
+  std::vector<Ref> stack_;
+  std::unordered_map<std::uint64_t, Ref> memo_;
+};
+
+}  // namespace regroup

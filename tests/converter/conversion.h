@@ -1,0 +1,19 @@
+// A whole conversion in one call: plan, then execute.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+
+#include "converter/execute_plan.h"
+#include "formats/model_directory.h"
+
+namespace regroup {
+
+inline void convert(const std::filesystem::path& source, const std::filesystem::path& destination,
+                    const ConversionRequest& request) {
+  const ModelDirectory model = open_model_directory(source);
+  const std::atomic<bool> stop{false};
+  execute_conversion(plan_conversion(model, request), model, destination, [](auto, auto) {}, stop);
+}
+
+}  // namespace regroup

@@ -1,0 +1,179 @@
+// Conversions that must not happen, or stop half way: nothing is left, and the source is untouched.
+#include <limits>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tiny model in a directory of its own; checks in the end that all there is is what was there.
+class Scene {
+ public:
+  explicit Scene(const TinyModel& tiny = tiny_llama())
+      : source_(put_model(directory_ / "source", tiny)), before_(tree_of(directory_.path())) {}
+
+  const fs::path& source() const { return source_; }
+  fs::path path(const fs::path& name) const { return directory_ / name; }
+  void remember() { before_ = tree_of(directory_.path()); }
+  bool untouched() const { return tree_of(directory_.path()) == before_; }
+
+  Error refusal(const fs::path& destination, ConversionRequest request = {.kv_heads = {4}}) const {
+    return refusal_of([&] { convert(source_, destination, request); });
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  fs::path source_;
+  std::map<std::string, std::string> before_;
+};
+
+TEST_CASE("a destination that exists is refused and left alone", "[converter]") {
+  Scene scene;
+  fs::create_directory(scene.path("empty"));
+  put_file(scene.path("full/file"), "kept");
+  put_file(scene.path("file"), "kept");
+  fs::create_symlink("nowhere", scene.path("link"));
+  fs::create_symlink("circle", scene.path("circle"));
+  scene.remember();
+  for (const char* name : {"empty", "full", "file", "link", "circle", "empty/", "empty/."}) {
+    CAPTURE(name);
+    CHECK_THAT(scene.refusal(scene.path(name)), is_wrong_usage("exists already"));
+  }
+  CHECK(scene.untouched());
+}
+
+TEST_CASE("a destination may not be the source, hold it or lie in it", "[converter]") {
+  Scene scene;
+  fs::create_symlink("source", scene.path("alias"));
+  scene.remember();
+  CHECK_THAT(scene.refusal(scene.source()), is_wrong_usage());
+  CHECK_THAT(scene.refusal(scene.source().parent_path()), is_wrong_usage("exists already"));
+  CHECK_THAT(scene.refusal(scene.source() / "inner"), is_wrong_usage("inside the source"));
+  CHECK_THAT(scene.refusal(scene.source() / "new" / "inner"), is_wrong_usage("inside the source"));
+  CHECK_THAT(scene.refusal(scene.path("alias/inner")), is_wrong_usage("inside the source"));
+  CHECK_THAT(scene.refusal(scene.path("elsewhere/../source/inner")),
+             is_wrong_usage("inside the source"));
+  CHECK_THAT(scene.refusal(""), is_wrong_usage());
+  CHECK(scene.untouched());
+}
+
+TEST_CASE("a destination beside the source with a longer name is fine", "[converter]") {
+  const Scene scene;
+  const ModelDirectory model = open_model_directory(scene.source());
+  const std::atomic<bool> stop{false};
+  execute_conversion(
+      plan_conversion(model, {.kv_heads = {4}}), model, scene.path("source-gqa"), [](auto, auto) {},
+      stop);
+  CHECK(fs::exists(scene.path("source-gqa/config.json")));
+}
+
+TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[converter]") {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    TinyModel tiny = tiny_llama();
+    const std::string v = "model.layers.1.self_attn.v_proj.weight";
+    std::vector<double> values = values_of(tiny.tensor(v));
+    values.back() = bad;
+    tiny.tensor(v) = tensor_of(v, DType::kF32, {24, 6}, values);
+    const Scene scene(tiny);
+    CHECK_THAT(scene.refusal(scene.path("deep/result")),
+               is_bad_input("model.safetensors", v, "NaN"));
+    CHECK(scene.untouched());
+
+    convert(scene.source(), scene.path("result"), {.kv_heads = {4}, .allow_nonfinite = true});
+    CHECK(fs::exists(scene.path("result/model.safetensors")));
+  }
+}
+
+TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
+  TinyModel tiny = tiny_llama();
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  tiny.tensor(q).bytes.assign(tiny.tensor(q).bytes.size(), '\xff');
+  const Scene scene(tiny);
+  const ModelDirectory model = open_model_directory(scene.source());
+  const std::atomic<bool> stop{false};
+  execute_conversion(
+      plan_conversion(model, {.kv_heads = {4}}), model, scene.path("result"), [](auto, auto) {},
+      stop);
+  CHECK(fs::exists(scene.path("result")));
+}
+
+TEST_CASE("a conversion that is told to stop leaves nothing behind, at any step", "[converter]") {
+  const Scene scene;
+  const ModelDirectory model = open_model_directory(scene.source());
+  const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
+  for (std::size_t last = 0; last < plan.steps.size() - 1; ++last) {
+    std::atomic<bool> stop{false};
+    std::size_t calls = 0;
+    const Error error = refusal_of([&] {
+      execute_conversion(
+          plan, model, scene.path("result"), [&](auto, auto) { stop = calls++ == last; }, stop);
+    });
+    CHECK(error.kind() == ErrorKind::kInterrupted);
+    CHECK(calls == last + 1);
+    CHECK(scene.untouched());
+  }
+  const std::atomic<bool> stop{true};
+  CHECK(refusal_of([&] {
+          execute_conversion(plan, model, scene.path("result"), [](auto, auto) {}, stop);
+        }).kind() == ErrorKind::kInterrupted);
+  CHECK(scene.untouched());
+}
+
+TEST_CASE("a source that changes under the conversion spoils it", "[converter]") {
+  Scene scene;
+  const ModelDirectory model = open_model_directory(scene.source());
+  const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
+  const std::atomic<bool> stop{false};
+  const auto refusal_when = [&](auto change) {
+    return refusal_of([&] {
+      execute_conversion(plan, model, scene.path("result"), [&](auto, auto) { change(); }, stop);
+    });
+  };
+  const fs::path weights = scene.source() / "model.safetensors";
+  SECTION("truncated") {
+    CHECK_THAT(refusal_when([&] { fs::resize_file(weights, 2000); }),
+               is_bad_input("model.safetensors", "truncated"));
+  }
+  SECTION("grown") {
+    CHECK_THAT(refusal_when([&] { fs::resize_file(weights, 200'000); }),
+               is_bad_input("model.safetensors", "changed"));
+  }
+  CHECK_FALSE(fs::exists(scene.path("result")));
+  CHECK((tree_of(scene.path(".")).size() == 3));  // the source and its two files
+}
+
+TEST_CASE("a companion that cannot be read spoils the conversion", "[converter]") {
+  Scene scene;
+  put_file(scene.source() / "tokenizer.json", "{}");
+  const ModelDirectory model = open_model_directory(scene.source());
+  const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
+  fs::remove(scene.source() / "tokenizer.json");
+  const std::atomic<bool> stop{false};
+  CHECK_THAT(refusal_of([&] {
+               execute_conversion(plan, model, scene.path("result"), [](auto, auto) {}, stop);
+             }),
+             is_bad_input("tokenizer.json"));
+  CHECK(scene.untouched());
+}
+
+TEST_CASE("a place that cannot be written to is a failure of the environment", "[converter]") {
+  const Scene scene;
+  CHECK_THAT(scene.refusal("/proc/regroup-result"), is_environment_failure("/proc/regroup-result"));
+  CHECK_THAT(scene.refusal(scene.source().parent_path() / "source" / "config.json" / "x"),
+             is_wrong_usage("inside the source"));
+  CHECK_THAT(scene.refusal(scene.path(std::string(300, 'x'))), is_environment_failure("xxx"));
+  CHECK(scene.untouched());
+}
+
+}  // namespace
+}  // namespace regroup

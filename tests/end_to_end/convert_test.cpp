@@ -1,0 +1,218 @@
+// regroup convert, as typed.
+#include <memory>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "formats/alibi.h"
+#include "formats/model_directory.h"
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+std::string text(const fs::path& path) { return path.string(); }
+
+TEST_CASE("convert pools a golden model bit for bit and says what it did", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result = run_program(
+      {"convert", text(golden("llama_bf16")), text(directory / "gqa"), "--kv-heads", "4"});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("12 query heads, kv heads 12 -> 4"));
+  CHECK_THAT(result.err, ContainsSubstring("wrote " + text(directory / "gqa")));
+  CHECK(tree_of(directory.path()).size() == 3);  // the directory, its config and its weights
+
+  const Checkpoint converted = open_checkpoint(directory / "gqa");
+  const Checkpoint pooled = open_checkpoint(golden("llama_bf16") / "pooled.safetensors");
+  for (const TensorInfo& expected : pooled.tensors()) {
+    if (expected.name.starts_with("g4/")) {
+      const bool same =
+          bytes_of(converted, expected.name.substr(3)) == bytes_of(pooled, expected.name);
+      CHECK(same);
+    }
+  }
+}
+
+TEST_CASE("convert with as many kv heads as there are copies every tensor", "[end_to_end]") {
+  for (const auto& [name, heads] : {std::pair{"llama_mha", "6"}, std::pair{"gpt2_base", "6"},
+                                    std::pair{"bloom_12", "12"}, std::pair{"llama_sharded", "4"}}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const ProgramResult result =
+        run_program({"convert", text(golden(name)), text(directory / "copy"), "--kv-heads", heads});
+    CHECK(result.exit_code == 0);
+    const Checkpoint source = open_checkpoint(golden(name));
+    const Checkpoint copy = open_checkpoint(directory / "copy");
+    REQUIRE(copy.tensors().size() == source.tensors().size());
+    for (const TensorInfo& tensor : source.tensors()) {
+      const bool same = bytes_of(copy, tensor.name) == bytes_of(source, tensor.name);
+      CHECK(same);
+      CHECK(copy.at(tensor.name).shape == tensor.shape);
+    }
+  }
+}
+
+TEST_CASE("convert reports as JSON on stdout, with notes on stderr", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result = run_program(
+      {"convert", text(golden("gpt2")), text(directory / "gqa"), "--kv-heads", "3", "--json"});
+  CHECK(result.exit_code == 0);
+  const Json report = result.json();
+  CHECK(report.at("source") == text(golden("gpt2")));
+  CHECK(report.at("destination") == text(directory / "gqa"));
+  CHECK(report.at("dry_run") == false);
+  CHECK(report.at("architecture") == "GPT2LMHeadModel");
+  CHECK(report.at("query_heads") == 6);
+  CHECK(report.at("source_kv_heads") == 6);
+  CHECK(report.at("kv_heads") == 3);
+  CHECK(report.at("pool") == "mean");
+  CHECK(report.at("changed_tensors") == 4);
+  CHECK(report.at("kv_bytes_per_token_before") == 2 * 2 * 36 * 4);
+  CHECK(report.at("kv_bytes_per_token_after") == 2 * 2 * 18 * 4);
+  CHECK(report.at("source_bytes").get<int>() - report.at("output_bytes").get<int>() ==
+        2 * 37 * 36 * 4);
+  CHECK(report.at("notes").size() == 2);  // no loader knows it, and 3 is no power of two
+  CHECK_THAT(result.err, ContainsSubstring("note: "));
+}
+
+TEST_CASE("a dry run writes nothing and shows every tensor that would change", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama());
+  const auto before = tree_of(directory.path());
+  const std::vector<std::string> command{
+      "convert",  text(directory / "source"), text(directory / "new" / "gqa"), "--kv-heads", "4",
+      "--dry-run"};
+  const ProgramResult shown = run_program(command);
+  CHECK(shown.exit_code == 0);
+  CHECK_THAT(shown.out, ContainsSubstring("model.layers.1.self_attn.v_proj.weight"));
+  CHECK_THAT(shown.out, ContainsSubstring("[24, 6]"));
+  CHECK_THAT(shown.out, ContainsSubstring("[8, 6]"));
+  CHECK_THAT(shown.out, !ContainsSubstring("q_proj"));
+  CHECK_THAT(shown.err, ContainsSubstring("nothing was written"));
+
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  CHECK(run_program(as_json).json().at("dry_run") == true);
+  const bool untouched = tree_of(directory.path()) == before;
+  CHECK(untouched);
+}
+
+TEST_CASE("quiet leaves stderr empty, wherever it stands", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_bloom());
+  const ProgramResult before = run_program(
+      {"--quiet", "convert", text(directory / "source"), text(directory / "a"), "--kv-heads", "3"});
+  const ProgramResult after = run_program(
+      {"convert", text(directory / "source"), text(directory / "b"), "--kv-heads", "3", "-q"});
+  CHECK(before.exit_code == 0);
+  CHECK(after.exit_code == 0);
+  CHECK(before.err.empty());
+  CHECK(after.err.empty());
+  CHECK_FALSE(before.out.empty());
+  const bool same = tree_of(directory / "a") == tree_of(directory / "b");
+  CHECK(same);
+}
+
+TEST_CASE("shards are as small as asked for, in the units of people", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program({"convert", text(golden("llama_mha")), text(directory / "gqa"), "--kv-heads", "2",
+                   "--max-shard-size", "20kB"});
+  CHECK(result.exit_code == 0);
+  for (const auto& entry : fs::directory_iterator(directory / "gqa")) {
+    const bool shard = entry.path().filename().string().starts_with("model-");
+    CHECK((!shard || entry.file_size() < 20'000 + 4000));  // tensors, and the header before them
+  }
+  CHECK(fs::exists(directory / "gqa" / "model.safetensors.index.json"));
+  CHECK_FALSE(fs::exists(directory / "gqa" / "model.safetensors"));
+  CHECK(open_checkpoint(directory / "gqa").files().size() > 2);
+}
+
+TEST_CASE("BLOOM's slopes are recorded to the last bit for any number of heads", "[end_to_end]") {
+  for (const std::int64_t heads : {8, 12, 71}) {
+    CAPTURE(heads);
+    const TemporaryDirectory directory;
+    put_model(directory / "source",
+              tiny_bloom({.layers = 1, .query_heads = heads, .kv_heads = heads}));
+    const ProgramResult result = run_program(
+        {"convert", text(directory / "source"), text(directory / "mqa"), "--kv-heads", "1"});
+    CHECK(result.exit_code == 0);
+    const Json config = Json::parse(bytes_of_file(directory / "mqa" / "config.json"));
+    const auto rows = Json::parse(bytes_of_file(golden("alibi_slopes.json"))).at("slopes");
+    CHECK(config.at("regroup").at("alibi").at("slopes").get<std::vector<double>>() ==
+          rows.at(static_cast<std::size_t>(heads - 1)).get<std::vector<double>>());
+  }
+}
+
+TEST_CASE("a converted model converts on, and the two steps are recorded as they were",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "mha", tiny_gpt2());
+  for (const auto& [from, to, heads] :
+       {std::tuple{"mha", "six", "6"}, std::tuple{"six", "two", "2"}}) {
+    CHECK(
+        run_program({"convert", text(directory / from), text(directory / to), "--kv-heads", heads})
+            .exit_code == 0);
+  }
+  const Json config = Json::parse(bytes_of_file(directory / "two" / "config.json"));
+  CHECK(config.at("num_key_value_heads") == 2);
+  CHECK(config.at("regroup").at("source_kv_heads") == 6);
+  CHECK(run_program({"convert", text(directory / "two"), text(directory / "no"), "--kv-heads", "6"})
+            .exit_code == 2);
+}
+
+TEST_CASE("a list of kv heads is taken per layer", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama());
+  const ProgramResult result =
+      run_program({"convert", text(directory / "source"), text(directory / "gqa"), "--kv-heads",
+                   "12,4", "--json"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.json().at("kv_heads") == Json{12, 4});
+  CHECK(open_checkpoint(directory / "gqa").at("model.layers.1.self_attn.k_proj.weight").shape ==
+        Shape{8, 6});
+}
+
+TEST_CASE("of eight conversions onto one destination, one wins and the others say so",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_bloom());
+  std::vector<std::unique_ptr<RunningProgram>> programs;
+  for (int i = 0; i < 8; ++i) {
+    programs.push_back(std::make_unique<RunningProgram>(
+        std::vector<std::string>{"convert", text(directory / "source"),
+                                 text(directory / "out" / "gqa"), "--kv-heads", "4"}));
+  }
+  int winners = 0;
+  for (const auto& program : programs) {
+    const ProgramResult result = program->wait();
+    CAPTURE(result.err);
+    winners += result.exit_code == 0 ? 1 : 0;
+    CHECK((result.exit_code == 0 || result.one_line_of_error()));
+    CHECK((result.exit_code == 0 || result.exit_code == 2 || result.exit_code == 4));
+  }
+  CHECK(winners == 1);
+  CHECK(tree_of(directory / "out").size() == 3);
+  CHECK(run_program({"inspect", text(directory / "out" / "gqa")}).exit_code == 0);
+}
+
+TEST_CASE("paths in any bytes are fine, JSON reports included", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path source = put_model(directory / "caf\xe9 \x1b[2J", tiny_llama());
+  const ProgramResult result = run_program(
+      {"convert", text(source), text(directory / "out \xff"), "--kv-heads", "4", "--json"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.json().at("kv_heads") == 4);
+  CHECK(fs::exists(directory / "out \xff" / "config.json"));
+  CHECK(result.err.find('\x1b') == std::string::npos);
+}
+
+}  // namespace
+}  // namespace regroup

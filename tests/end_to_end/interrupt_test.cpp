@@ -1,0 +1,82 @@
+// Signals in the middle of a conversion.
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A Llama whose attention holds 256 MB of zeros that take no room on the disk: long enough to pool
+// for a signal to arrive on the way.
+fs::path put_large_model(const fs::path& directory) {
+  constexpr int kLayers = 32, kSize = 1024;
+  TinyModel model = tiny_llama({.layers = 0});
+  model.set("hidden_size", "1024").set("num_attention_heads", "16").set("head_dim", "64");
+  model.set("num_key_value_heads", "16").set("num_hidden_layers", std::to_string(kLayers));
+  std::string header;
+  std::uint64_t end = 0;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (const char role : {'q', 'k', 'v', 'o'}) {
+      const std::uint64_t begin = end;
+      end += std::uint64_t{kSize} * kSize * 2;
+      header += fmt::format(
+          R"({}"model.layers.{}.self_attn.{}_proj.weight":{{"dtype":"BF16","shape":[{},{}],"data_offsets":[{},{}]}})",
+          header.empty() ? "" : ",", layer, role, kSize, kSize, begin, end);
+    }
+  }
+  put_file(directory / "config.json", model.config);
+  const std::string start = file_with_header("{" + header + "}");
+  put_file(directory / "model.safetensors", start);
+  fs::resize_file(directory / "model.safetensors", start.size() + end);
+  return directory;
+}
+
+bool wait_for_partial_result(const fs::path& directory) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < deadline) {
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      if (entry.path().filename().string().find(".partial-") != std::string::npos) {
+        return true;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+void check_interrupted_by(int signal_number) {
+  const TemporaryDirectory directory;
+  const fs::path source = put_large_model(directory / "source");
+  fs::create_directory(directory / "out");
+  RunningProgram program(
+      {"convert", source.string(), (directory / "out" / "result").string(), "--kv-heads", "4"});
+  REQUIRE(wait_for_partial_result(directory / "out"));
+  program.send(signal_number);
+  const ProgramResult result = program.wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 128 + signal_number);
+  CHECK(result.out.empty());
+  CHECK(result.one_line_of_error());
+  CHECK(fs::is_empty(directory / "out"));
+}
+
+TEST_CASE("Ctrl-C in a conversion leaves nothing and exits as shells expect", "[end_to_end]") {
+  check_interrupted_by(SIGINT);
+}
+
+TEST_CASE("SIGTERM in a conversion leaves nothing and exits as shells expect", "[end_to_end]") {
+  check_interrupted_by(SIGTERM);
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,185 @@
+// What the program says to wrong input: one line, the exit code of its kind, and nothing written.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+constexpr int kWrongUsage = 2;
+constexpr int kBadInput = 3;
+constexpr int kEnvironmentFailed = 4;
+
+// A tiny model in `source`, and a check that a command fails as it should and leaves no trace.
+class Scene {
+ public:
+  explicit Scene(const TinyModel& tiny = tiny_llama()) { put_model(path("source"), tiny); }
+
+  fs::path path(const fs::path& name) const { return directory_ / name; }
+
+  void check_refused(const std::vector<std::string>& command, int exit_code,
+                     const std::vector<std::string>& words) const {
+    CAPTURE(command);
+    const auto before = tree_of(directory_.path());
+    const ProgramResult result = run_program(command);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == exit_code);
+    CHECK(result.out.empty());
+    CHECK(result.one_line_of_error());
+    CHECK(result.err.starts_with("regroup"));
+    for (const std::string& word : words) {
+      CHECK_THAT(result.err, ContainsSubstring(word));
+    }
+    const bool untouched = tree_of(directory_.path()) == before;
+    CHECK(untouched);
+  }
+
+  // convert SRC DST with further options.
+  void check_convert_refused(const std::string& source, const std::string& kv_heads, int exit_code,
+                             const std::vector<std::string>& words) const {
+    check_refused(
+        {"convert", path(source).string(), path("deep/result").string(), "--kv-heads", kv_heads},
+        exit_code, words);
+  }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST_CASE("what is no model is bad input", "[end_to_end]") {
+  const Scene scene;
+  fs::create_directory(scene.path("empty"));
+  put_file(scene.path("notes.txt"), "some text, longer than eight bytes");
+  put_file(scene.path("unknown/config.json"), R"({"model_type": "rwkv"})");
+  fs::copy_file(scene.path("source/model.safetensors"), scene.path("unknown/model.safetensors"));
+  scene.check_convert_refused("none", "4", kBadInput, {"none", "no such file"});
+  scene.check_convert_refused("empty", "4", kBadInput, {"empty", "config.json"});
+  scene.check_convert_refused("notes.txt", "4", kBadInput, {"notes.txt", "model directory"});
+  scene.check_convert_refused("unknown", "4", kBadInput,
+                              {"unknown/config.json", "rwkv", "LlamaForCausalLM"});
+  scene.check_refused({"inspect", scene.path("none").string()}, kBadInput, {"none"});
+  scene.check_refused({"inspect", scene.path("empty").string()}, kBadInput, {"model.safetensors"});
+  scene.check_refused({"inspect", scene.path("notes.txt").string()}, kBadInput, {"notes.txt"});
+  scene.check_refused({"inspect", ""}, kBadInput, {"no such file"});
+  scene.check_refused({"inspect", std::string(5000, 'x')}, kBadInput, {"xxx"});
+}
+
+TEST_CASE("weights that are something else are named for what they are", "[end_to_end]") {
+  const Scene scene;
+  for (const auto& [bytes, hint] :
+       {std::pair{"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+        std::pair{"<!DOCTYPE html><html>", "HTML"}, std::pair{"GGUF\x03 and so on", "GGUF"},
+        std::pair{"\x1f\x8b\x08 and so on", "gzip"}}) {
+    put_file(scene.path("source/model.safetensors"), bytes);
+    scene.check_convert_refused("source", "4", kBadInput, {"source/model.safetensors", hint});
+    scene.check_refused({"inspect", scene.path("source").string()}, kBadInput, {hint});
+  }
+  fs::remove(scene.path("source/model.safetensors"));
+  fs::create_directory(scene.path("source/model.safetensors"));
+  scene.check_convert_refused("source", "4", kBadInput,
+                              {"source/model.safetensors", "a directory"});
+}
+
+TEST_CASE("a missing shard is bad input", "[end_to_end]") {
+  const Scene scene;
+  put_sharded_model(scene.path("sharded"), tiny_llama(), 5);
+  fs::remove(scene.path("sharded/part-02.safetensors"));
+  scene.check_convert_refused("sharded", "4", kBadInput,
+                              {"model.safetensors.index.json", "part-02.safetensors", "missing"});
+  scene.check_refused({"inspect", scene.path("sharded").string()}, kBadInput,
+                      {"part-02.safetensors"});
+}
+
+TEST_CASE("links in circles are bad input", "[end_to_end]") {
+  const Scene scene;
+  fs::create_symlink("circle", scene.path("circle"));
+  scene.check_refused({"inspect", scene.path("circle").string()}, kBadInput, {"circle"});
+  scene.check_convert_refused("circle", "4", kBadInput, {"circle"});
+}
+
+TEST_CASE("kv heads that the model does not allow are wrong usage", "[end_to_end]") {
+  const Scene scene;
+  scene.check_convert_refused("source", "5", kWrongUsage,
+                              {"5", "12 kv heads", "1, 2, 3, 4, 6, 12"});
+  scene.check_convert_refused("source", "24", kWrongUsage, {"24", "12"});
+  scene.check_convert_refused("source", "4,4,4", kWrongUsage, {"3 layers"});
+  for (const char* text : {"0", "-4", "four", "4.0", "", "4,"}) {
+    scene.check_convert_refused("source", text, kWrongUsage, {"--kv-heads", text});
+  }
+}
+
+TEST_CASE("a destination that exists is wrong usage", "[end_to_end]") {
+  const Scene scene;
+  fs::create_directory(scene.path("there"));
+  for (const std::string& destination :
+       {scene.path("there").string(), scene.path("source").string(),
+        scene.path("source/new").string(), scene.path("source/config.json").string(),
+        std::string()}) {
+    scene.check_refused({"convert", scene.path("source").string(), destination, "--kv-heads", "4"},
+                        kWrongUsage, {});
+  }
+}
+
+TEST_CASE("a place that cannot be written to is the environment's failure", "[end_to_end]") {
+  const Scene scene;
+  scene.check_refused(
+      {"convert", scene.path("source").string(), "/proc/regroup-result", "--kv-heads", "4"},
+      kEnvironmentFailed, {"/proc/regroup-result", "cannot create"});
+}
+
+TEST_CASE("NaN in K or V is bad input, unless allowed", "[end_to_end]") {
+  TinyModel tiny = tiny_llama();
+  tiny.tensor("model.layers.1.self_attn.k_proj.weight").bytes.replace(40, 4, "\xff\xff\xff\x7f");
+  const Scene scene(tiny);
+  scene.check_convert_refused("source", "4", kBadInput,
+                              {"model.layers.1.self_attn.k_proj.weight", "NaN"});
+  CHECK(run_program({"convert", scene.path("source").string(), scene.path("result").string(),
+                     "--kv-heads", "4", "--allow-nonfinite"})
+            .exit_code == 0);
+}
+
+TEST_CASE("options and arguments that are not known or not given are wrong usage", "[end_to_end]") {
+  const Scene scene;
+  const std::string source = scene.path("source").string();
+  const std::string result = scene.path("result").string();
+  scene.check_refused({}, kWrongUsage, {"--help"});
+  scene.check_refused({"frobnicate"}, kWrongUsage, {"--help"});
+  scene.check_refused({"--frobnicate"}, kWrongUsage, {"--help"});
+  scene.check_refused({"inspect"}, kWrongUsage, {"path", "regroup inspect --help"});
+  scene.check_refused({"inspect", source, "--frobnicate"}, kWrongUsage, {"--frobnicate"});
+  scene.check_refused({"inspect", source, source}, kWrongUsage, {});
+  scene.check_refused({"convert"}, kWrongUsage, {"regroup convert --help"});
+  scene.check_refused({"convert", source}, kWrongUsage, {});
+  scene.check_refused({"convert", source, result}, kWrongUsage, {"--kv-heads"});
+  scene.check_refused({"convert", source, result, "--kv-heads"}, kWrongUsage, {"--kv-heads"});
+  for (const char* size : {"big", "-1", "-1GB", "0", "", "5 apples"}) {
+    scene.check_refused({"convert", source, result, "--kv-heads", "4", "--max-shard-size", size},
+                        kWrongUsage, {"max-shard-size"});
+  }
+  scene.check_refused({"convert", source, result, "--kv-heads", "4", "--frobnicate\n--twice"},
+                      kWrongUsage, {});
+}
+
+TEST_CASE("help and version are no errors", "[end_to_end]") {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"--help"},
+                                                  {"--version"},
+                                                  {"convert", "--help"},
+                                                  {"inspect", "--help"}}) {
+    CAPTURE(command);
+    const ProgramResult result = run_program(command);
+    CHECK(result.exit_code == 0);
+    CHECK(result.err.empty());
+    CHECK_THAT(result.out, ContainsSubstring("regroup"));
+  }
+}
+
+}  // namespace
+}  // namespace regroup

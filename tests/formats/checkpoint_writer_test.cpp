@@ -1,0 +1,127 @@
+#include "formats/checkpoint_writer.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "formats/json.h"
+#include "formats/model_directory.h"
+#include "formats/safetensors.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+std::span<const std::byte> as_span(const std::string& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+std::vector<OutputTensor> announced(const std::vector<BuiltTensor>& tensors) {
+  std::vector<OutputTensor> outputs;
+  for (const BuiltTensor& tensor : tensors) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  return outputs;
+}
+
+const std::vector<BuiltTensor> kTensors{
+    varied_tensor("b", DType::kF32, {2, 3}), varied_tensor("a", DType::kBF16, {5}),
+    varied_tensor("empty", DType::kF16, {0, 4}), varied_tensor("scalar", DType::kF64, {})};
+
+void write_all(const std::filesystem::path& directory, std::uint64_t max_shard_bytes) {
+  CheckpointWriter writer(directory, announced(kTensors), {{"who", "test"}}, max_shard_bytes);
+  CHECK(writer.total_bytes() == 24 + 10 + 0 + 8);
+  for (auto tensor = kTensors.rbegin(); tensor != kTensors.rend(); ++tensor) {
+    writer.write(tensor->name, as_span(tensor->bytes));  // in any order
+  }
+  writer.finish();
+}
+
+TEST_CASE("writer's single file reads back, in the order announced", "[formats]") {
+  const TemporaryDirectory directory;
+  write_all(directory.path(), kDefaultShardBytes);
+  CHECK((tree_of(directory.path()).size() == 1));
+  const Checkpoint checkpoint = open_checkpoint(directory.path());
+  REQUIRE(checkpoint.tensors().size() == kTensors.size());
+  for (const BuiltTensor& tensor : kTensors) {
+    CHECK((bytes_of(checkpoint, tensor.name) == tensor.bytes));
+    CHECK(checkpoint.at(tensor.name).shape == tensor.shape);
+  }
+  CHECK(checkpoint.tensors()[0].name == "b");
+  CHECK(checkpoint.metadata().at("format") == "pt");
+  CHECK(checkpoint.metadata().at("who") == "test");
+}
+
+TEST_CASE("writer splits into shards no larger than asked for, with an index", "[formats]") {
+  const TemporaryDirectory directory;
+  write_all(directory.path(), 24);
+  const auto tree = tree_of(directory.path());
+  REQUIRE(tree.size() == 3);
+  const Json index = Json::parse(tree.at("model.safetensors.index.json"));
+  CHECK(index["metadata"]["total_size"] == 42);
+  CHECK(index["weight_map"]["b"] == "model-00001-of-00002.safetensors");
+  CHECK(index["weight_map"]["a"] == "model-00002-of-00002.safetensors");
+  CHECK(index["weight_map"]["scalar"] == "model-00002-of-00002.safetensors");
+  const Checkpoint checkpoint = open_checkpoint(directory.path());
+  for (const BuiltTensor& tensor : kTensors) {
+    CHECK((bytes_of(checkpoint, tensor.name) == tensor.bytes));
+  }
+  for (const char* shard :
+       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
+    CHECK(open_safetensors(directory / shard).metadata.at("format") == "pt");
+  }
+}
+
+TEST_CASE("a tensor larger than a shard stands alone", "[formats]") {
+  const TemporaryDirectory directory;
+  write_all(directory.path(), 1);
+  const Checkpoint checkpoint = open_checkpoint(directory.path());
+  CHECK(checkpoint.files().size() == 3);  // the empty tensor shares one
+  CHECK((bytes_of(checkpoint, "b") == kTensors[0].bytes));
+}
+
+TEST_CASE("writer copies a tensor byte for byte from another checkpoint", "[formats]") {
+  const TemporaryDirectory directory;
+  put_checkpoint(directory / "source.safetensors", kTensors);
+  const Checkpoint source = open_checkpoint(directory / "source.safetensors");
+  std::filesystem::create_directory(directory / "out");
+  CheckpointWriter writer(directory / "out", announced(kTensors), {});
+  for (const TensorInfo& tensor : source.tensors()) {
+    writer.copy(tensor.name, source, tensor);
+  }
+  writer.finish();
+  const Checkpoint copy = open_checkpoint(directory / "out");
+  for (const BuiltTensor& tensor : kTensors) {
+    CHECK((bytes_of(copy, tensor.name) == tensor.bytes));
+  }
+}
+
+TEST_CASE("writer refuses what it was not told of", "[formats]") {
+  const TemporaryDirectory directory;
+  CheckpointWriter writer(directory.path(), announced(kTensors), {});
+  const auto writing = [&](const std::string& name, const std::string& bytes) {
+    return refusal_of([&] { writer.write(name, as_span(bytes)); });
+  };
+  CHECK_THAT(writing("c", ""), is_wrong_usage("tensor c", "not announced"));
+  CHECK_THAT(writing("a", "123"), is_wrong_usage("tensor a", "3 bytes", "10 announced"));
+  writer.write("a", as_span(kTensors[1].bytes));
+  CHECK_THAT(writing("a", kTensors[1].bytes), is_wrong_usage("tensor a", "twice"));
+  writer.write("b", as_span(kTensors[0].bytes));
+  writer.write("empty", {});
+  CHECK_THAT(refusal_of([&] { writer.finish(); }),
+             is_wrong_usage("tensor scalar", "never written"));
+}
+
+TEST_CASE("writer refuses two tensors of one name and a directory in use", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::vector<OutputTensor> twice{{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}};
+  CHECK_THAT(refusal_of([&] { CheckpointWriter(directory.path(), twice, {}); }),
+             is_wrong_usage("tensor a", "twice"));
+  CHECK_THAT(refusal_of([&] { CheckpointWriter(directory.path(), announced(kTensors), {}); }),
+             is_environment_failure("model.safetensors", "exists"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,103 @@
+#include "formats/file.h"
+
+#include <array>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+TEST_CASE("file opens regular files only, and never waits for one", "[formats]") {
+  const TemporaryDirectory directory;
+  CHECK_THAT(refusal_of([&] { File::open(directory / "none"); }),
+             is_bad_input((directory / "none").string(), "No such file"));
+  CHECK_THAT(refusal_of([&] { File::open(directory.path()); }), is_bad_input("a directory"));
+  REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
+  CHECK_THAT(refusal_of([&] { File::open(directory / "fifo"); }),
+             is_bad_input("not a regular file"));
+  std::filesystem::create_symlink("loop", directory / "loop");
+  CHECK_THAT(refusal_of([&] { File::open(directory / "loop"); }), is_bad_input("loop"));
+}
+
+TEST_CASE("reading past the end says where the file ended", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "short", "12345");
+  const File file = File::open(directory / "short");
+  std::array<std::byte, 4> buffer{};
+  file.read_at(1, buffer);
+  CHECK(std::to_integer<char>(buffer[0]) == '2');
+  CHECK_THAT(refusal_of([&] { file.read_at(3, buffer); }),
+             is_bad_input("short", "byte 5", "2 more expected"));
+}
+
+TEST_CASE("a file truncated or rewritten while it is open is noticed", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "weights", "12345678");
+  const File file = File::open(directory / "weights");
+  CHECK_NOTHROW(file.check_unchanged());
+  SECTION("truncated") {
+    REQUIRE(::truncate((directory / "weights").c_str(), 4) == 0);
+    std::array<std::byte, 8> buffer{};
+    CHECK_THAT(refusal_of([&] { file.read_at(0, buffer); }), is_bad_input("weights", "truncated"));
+  }
+  SECTION("same size, other time") {
+    const std::array<timespec, 2> times{{{1000, 0}, {1000, 0}}};
+    REQUIRE(::utimensat(AT_FDCWD, (directory / "weights").c_str(), times.data(), 0) == 0);
+  }
+  CHECK_THAT(refusal_of([&] { file.check_unchanged(); }),
+             is_bad_input("weights", "changed while it was being read"));
+}
+
+TEST_CASE("create never replaces a file or follows a link", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "there", "kept");
+  std::filesystem::create_symlink("elsewhere", directory / "link");
+  CHECK_THAT(refusal_of([&] { File::create(directory / "there"); }),
+             is_environment_failure("there", "exists"));
+  CHECK_THAT(refusal_of([&] { File::create(directory / "link"); }),
+             is_environment_failure("link", "exists"));
+  CHECK(bytes_of_file(directory / "there") == "kept");
+}
+
+TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
+  const TemporaryDirectory directory;
+  std::string bytes;
+  for (int i = 0; i < 100'000; ++i) {
+    bytes.push_back(static_cast<char>(i * 7 + i / 251));
+  }
+  put_file(directory / "source", bytes);
+  const File source = File::open(directory / "source");
+  File target = File::create(directory / "target");
+  target.copy_from(source, 12'345, 3, 54'321);
+  target.copy_from(source, 0, 0, 3);
+  target.sync_and_close();
+  CHECK(bytes_of_file(directory / "target") == bytes.substr(0, 3) + bytes.substr(12'345, 54'321));
+}
+
+TEST_CASE("copying more than the source holds is an error, not zeros", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "source", "12345");
+  const File source = File::open(directory / "source");
+  File target = File::create(directory / "target");
+  CHECK_THAT(refusal_of([&] { target.copy_from(source, 2, 0, 10); }),
+             is_bad_input("source", "truncated"));
+}
+
+TEST_CASE("read_text refuses files larger than it was told to expect", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "text", "12345");
+  CHECK(read_text(directory / "text", 5) == "12345");
+  CHECK_THAT(refusal_of([&] { read_text(directory / "text", 4); }),
+             is_bad_input("text", "5 bytes", "at most 4"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,187 @@
+// The index of a sharded checkpoint, and what it may not be talked into.
+#include "formats/safetensors_index.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "formats/json.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory with shards one.safetensors {a} and two.safetensors {b}, and whatever index.
+class Shards {
+ public:
+  Shards() {
+    put_checkpoint(path("one.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2})});
+    put_checkpoint(path("two.safetensors"), std::vector{varied_tensor("b", DType::kF32, {3})});
+  }
+
+  fs::path path(std::string_view name) const { return directory_ / name; }
+
+  std::vector<Checkpoint::Part> open(std::string_view index) const {
+    put_file(path(kIndexFile), index);
+    return open_indexed_shards(path(kIndexFile));
+  }
+
+  std::vector<Checkpoint::Part> open_map(std::string_view weight_map) const {
+    return open(
+        fmt::format(R"({{"metadata":{{"total_size":20}},"weight_map":{{{}}}}})", weight_map));
+  }
+
+  Error refusal(std::string_view index) const {
+    return refusal_of([&] { open(index); });
+  }
+  Error refusal_of_map(std::string_view weight_map) const {
+    return refusal_of([&] { open_map(weight_map); });
+  }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+constexpr std::string_view kGood = R"("a":"one.safetensors","b":"two.safetensors")";
+
+TEST_CASE("index opens the shards it names", "[formats]") {
+  const Shards shards;
+  const Checkpoint checkpoint(shards.open_map(kGood));
+  CHECK(checkpoint.tensors().size() == 2);
+  CHECK(checkpoint.file_of(checkpoint.at("b")).path().filename() == "two.safetensors");
+}
+
+TEST_CASE("index may not name files outside its directory", "[formats]") {
+  const Shards shards;
+  fs::create_directory(shards.path("inner"));
+  fs::copy_file(shards.path("one.safetensors"), shards.path("inner/one.safetensors"));
+  for (const std::string& shard :
+       {std::string("../one.safetensors"), std::string("inner/one.safetensors"),
+        std::string("./one.safetensors"), std::string("inner/../one.safetensors"),
+        shards.path("one.safetensors").string(), std::string(".."), std::string("."),
+        std::string(""), std::string("/"), std::string("one.safetensors/")}) {
+    CAPTURE(shard);
+    CHECK_THAT(shards.refusal_of_map(fmt::format(R"("a":"{}")", shard)),
+               is_bad_input(kIndexFile, fmt::format("\"{}\"", shard), "plain file name"));
+  }
+  CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors\u0000.txt")"),
+             is_bad_input(kIndexFile, "plain file name"));
+}
+
+TEST_CASE("shards may be links into a cache beside the directory", "[formats]") {
+  const Shards shards;
+  fs::create_directory(shards.path("blobs"));
+  fs::rename(shards.path("one.safetensors"), shards.path("blobs/0123abcd"));
+  fs::create_symlink("blobs/0123abcd", shards.path("one.safetensors"));
+  CHECK(shards.open_map(kGood).size() == 2);
+}
+
+TEST_CASE("index rejects links that lead nowhere or in circles", "[formats]") {
+  const Shards shards;
+  fs::remove(shards.path("one.safetensors"));
+  fs::create_symlink("gone", shards.path("one.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input(kIndexFile, "one.safetensors", "missing"));
+  fs::remove(shards.path("one.safetensors"));
+  fs::create_symlink("one.safetensors", shards.path("one.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors"));
+}
+
+TEST_CASE("index rejects shards that are no regular files", "[formats]") {
+  const Shards shards;
+  fs::remove(shards.path("one.safetensors"));
+  SECTION("a FIFO, without waiting for a writer") {
+    REQUIRE(::mkfifo(shards.path("one.safetensors").c_str(), 0600) == 0);
+    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
+  }
+  SECTION("a device") {
+    fs::create_symlink("/dev/zero", shards.path("one.safetensors"));
+    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
+  }
+  SECTION("a directory") {
+    fs::create_directory(shards.path("one.safetensors"));
+    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "a directory"));
+  }
+}
+
+TEST_CASE("index rejects a missing shard, naming it", "[formats]") {
+  const Shards shards;
+  fs::remove(shards.path("two.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(kGood),
+             is_bad_input(kIndexFile, "shard two.safetensors is missing", "1 tensors"));
+}
+
+TEST_CASE("index rejects a shard name longer than a file name can be", "[formats]") {
+  const Shards shards;
+  CHECK_THAT(shards.refusal_of_map(fmt::format(R"("a":"{}")", std::string(300, 'x'))),
+             is_bad_input("xxx"));
+}
+
+TEST_CASE("index and shards must hold the same tensors", "[formats]") {
+  const Shards shards;
+  CHECK_THAT(shards.refusal_of_map(fmt::format(R"({},"c":"two.safetensors")", kGood)),
+             is_bad_input(kIndexFile, "tensor c", "two.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","c":"two.safetensors")"),
+             is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
+}
+
+TEST_CASE("a tensor may stand in one shard only", "[formats]") {
+  const Shards shards;
+  put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),
+                                                             varied_tensor("b", DType::kF32, {3})});
+  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input(kIndexFile, "tensor a", "two.safetensors"));
+
+  std::vector<Checkpoint::Part> parts = shards.open_map(R"("a":"one.safetensors")");
+  parts.push_back(std::move(shards.open_map(R"("a":"one.safetensors")").front()));
+  CHECK_THAT(refusal_of([&] { Checkpoint(std::move(parts)); }),
+             is_bad_input("tensor a", "one.safetensors", "both"));
+}
+
+TEST_CASE("index rejects a weight_map that is missing, empty or of the wrong type", "[formats]") {
+  const Shards shards;
+  CHECK_THAT(shards.refusal(R"({"metadata":{}})"),
+             is_bad_input(kIndexFile, "weight_map is missing"));
+  for (const std::string_view value : {"[]", "3", "null", "\"one.safetensors\""}) {
+    CAPTURE(value);
+    CHECK_THAT(shards.refusal(fmt::format(R"({{"weight_map":{}}})", value)),
+               is_bad_input(kIndexFile, "weight_map", "object"));
+  }
+  CHECK_THAT(shards.refusal(R"({"weight_map":{}})"),
+             is_bad_input(kIndexFile, "weight_map is empty"));
+  CHECK_THAT(shards.refusal_of_map(R"("a":7)"), is_bad_input(kIndexFile, "weight_map entry a"));
+}
+
+TEST_CASE("index rejects text that is not one JSON object without duplicate keys", "[formats]") {
+  const Shards shards;
+  CHECK_THAT(shards.refusal(""), is_bad_input(kIndexFile, "not valid JSON"));
+  CHECK_THAT(shards.refusal("version https://git-lfs.github.com/spec/v1\n"),
+             is_bad_input(kIndexFile, "not valid JSON"));
+  CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","a":"two.safetensors")"),
+             is_bad_input(kIndexFile, "duplicate key \"a\""));
+}
+
+TEST_CASE("index text names shards as Hugging Face does", "[formats]") {
+  CHECK(shard_name(0, 1) == "model.safetensors");
+  CHECK(shard_name(0, 3) == "model-00001-of-00003.safetensors");
+  CHECK(shard_name(122, 123) == "model-00123-of-00123.safetensors");
+  const std::vector<std::pair<std::string, std::size_t>> placed{{"z", 0}, {"b", 1}, {"c", 1}};
+  CHECK(encode_index(placed, 2, 77) == R"({
+  "metadata": {
+    "total_size": 77
+  },
+  "weight_map": {
+    "b": "model-00002-of-00002.safetensors",
+    "c": "model-00002-of-00002.safetensors",
+    "z": "model-00001-of-00002.safetensors"
+  }
+}
+)");
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,76 @@
+"""A model's tensors with their key and value heads pooled, exactly, wherever the family keeps them.
+
+Norms of keys are pooled as keys are: weights that belong to one head become the mean over the heads of a group.
+"""
+
+import pathlib
+import re
+import shutil
+import tempfile
+
+import checkpoints
+import exact_mean
+import fused_layouts
+import numpy as np
+
+HEAD_NORM = re.compile(r"(.*\.k_layernorm\.norms\.)(\d+)\.weight")
+
+
+def kv_heads_key(config):
+    return "num_kv_heads" if config.model_type == "falcon" else "num_key_value_heads"
+
+
+def kv_heads(config):
+    return getattr(config, kv_heads_key(config))
+
+
+def is_fused(name, config):
+    layout = fused_layouts.BY_MODEL_TYPE.get(config.model_type)
+    return layout is not None and name.endswith(layout.fused)
+
+
+def pool_fused(stored, config, groups):
+    layout, source = fused_layouts.BY_MODEL_TYPE[config.model_type], kv_heads(config)
+    q, k, v = layout.split(stored.bits, config.num_attention_heads, source)
+    return layout.join(q, *(exact_mean.pool(heads, stored.dtype, groups) for heads in (k, v)))
+
+
+def pool_head_norms(tensors, groups):
+    """Of StableLM, which has a norm per head: [d] each, named by its head."""
+    matches = [match for match in map(HEAD_NORM.fullmatch, tensors) if match]
+    pooled = {}
+    for prefix in sorted({match[1] for match in matches}):
+        heads = sum(match[1] == prefix for match in matches)
+        norms = [tensors[f"{prefix}{head}.weight"] for head in range(heads)]
+        means = exact_mean.pool(np.stack([norm.bits for norm in norms]), norms[0].dtype, groups)
+        for group in range(groups):
+            pooled[f"{prefix}{group}.weight"] = checkpoints.Stored(norms[0].dtype, means[group])
+    return pooled
+
+
+def pooled_only(tensors, config, groups):
+    """-> only those tensors that pooling changes, pooled"""
+    pooled = pool_head_norms(tensors, groups)
+    for name, stored in tensors.items():
+        # OLMo 2's k_norm spans all heads; Qwen3's, of one head's size, serves each of them.
+        whole_norm = name.endswith(".k_norm.weight") and config.model_type == "olmo2"
+        if is_fused(name, config):
+            bits = pool_fused(stored, config, groups)
+        elif checkpoints.is_key_or_value(name) or whole_norm:
+            bits = exact_mean.pool_rows(stored.bits, stored.dtype, kv_heads(config), groups)
+        else:
+            continue
+        pooled[name] = checkpoints.Stored(stored.dtype, bits)
+    return pooled
+
+
+def load_pooled(directory, case, groups):
+    """-> transformers' model of the directory pooled to groups kv heads, and the tensors that pooling changed"""
+    tensors, _ = checkpoints.read_directory(directory)
+    pooled = pooled_only(tensors, case.config, groups)
+    kept = {name: stored for name, stored in tensors.items() if not HEAD_NORM.fullmatch(name)}
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(directory / "config.json", scratch)
+        checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), kept | pooled)
+        kv_heads = {kv_heads_key(case.config): groups}
+        return checkpoints.load(scratch, attention=case.attention, **kv_heads), pooled

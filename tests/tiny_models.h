@@ -1,0 +1,46 @@
+// Tiny models of every family, made on the spot: a config and the tensors it calls for.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/model_directory.h"
+#include "tests/checkpoint_builder.h"
+
+namespace regroup {
+
+struct TinyModel {
+  std::string config;  ///< the text of config.json
+  std::vector<BuiltTensor> tensors;
+
+  BuiltTensor& tensor(std::string_view name);
+  void remove(std::string_view name);
+  /// Sets a member of the config to a JSON text.
+  TinyModel& set(const std::string& key, std::string_view value);
+};
+
+/// 12 heads in 4 groups is the default because H/G ≠ G: a transposed grouping shows.
+struct TinySizes {
+  std::int64_t layers = 2;
+  std::int64_t query_heads = 12;
+  std::int64_t kv_heads = 12;
+  std::int64_t head_dim = 2;
+  std::int64_t hidden_size = 6;  ///< Llama only: elsewhere it is query_heads · head_dim
+  DType dtype = DType::kF32;
+  bool attention_bias = false;  ///< Llama only: elsewhere there always is one
+};
+
+TinyModel tiny_llama(const TinySizes& sizes = {});
+TinyModel tiny_gpt2(const TinySizes& sizes = {});
+TinyModel tiny_bloom(const TinySizes& sizes = {});
+
+/// Writes config.json and model.safetensors; returns the directory.
+std::filesystem::path put_model(const std::filesystem::path& directory, const TinyModel& model);
+
+/// Writes config.json, one shard per `tensors_per_shard` tensors, and their index.
+std::filesystem::path put_sharded_model(const std::filesystem::path& directory,
+                                        const TinyModel& model, std::size_t tensors_per_shard);
+
+}  // namespace regroup

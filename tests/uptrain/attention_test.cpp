@@ -1,0 +1,141 @@
+#include "uptrain/attention.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/uptrain/golden_case.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kQueryHeads = 6, kKvHeads = 2, kLength = 37, kHeadDim = 16;
+const std::vector<double> kSlopes{0.5, 0.25, 0.125, 0.7071067811865476, 0.03125, 0.003};
+
+Heads random_heads(at::ScalarType type) {
+  at::Generator generator = at::detail::createCPUGenerator(3);
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  const auto draw = [&](std::int64_t heads) {
+    return at::randn({kBatch, heads, kLength, kHeadDim}, generator, options)
+        .to(type)
+        .requires_grad_(true);
+  };
+  return {draw(kQueryHeads), draw(kKvHeads), draw(kKvHeads)};
+}
+
+// The definition, written out: every query head with its own copy of keys and values.
+at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes,
+                           std::int64_t window) {
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  const auto repeated = [](const at::Tensor& x) {
+    return x.to(at::kDouble).repeat_interleave(kQueryHeads / kKvHeads, 1);
+  };
+  const at::Tensor position = at::arange(kLength, wide);
+  const at::Tensor behind = position.view({-1, 1}) - position.view({1, -1});  // i - j
+  at::Tensor scores = at::matmul(heads.q.to(at::kDouble), repeated(heads.k).transpose(2, 3)) /
+                      std::sqrt(static_cast<double>(kHeadDim));
+  scores = scores - at::tensor(slopes, wide).view({1, -1, 1, 1}) * behind;
+  const at::Tensor hidden = behind.lt(0).logical_or(behind.ge(window));
+  scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  return at::matmul(at::softmax(scores, -1), repeated(heads.v));
+}
+
+// Output and gradients of q, k, v for one fixed gradient of the output.
+std::vector<at::Tensor> output_and_gradients(const at::Tensor& output, const Heads& heads) {
+  at::Generator generator = at::detail::createCPUGenerator(4);
+  const at::Tensor outer =
+      at::randn(output.sizes(), generator, at::TensorOptions().dtype(at::kDouble));
+  std::vector<at::Tensor> all = torch::autograd::grad({output}, {heads.q, heads.k, heads.v},
+                                                      {outer.to(output.scalar_type())});
+  all.push_back(output);
+  return all;
+}
+
+double worst_of(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    largest = std::max(largest, largest_difference(one[i].detach(), other[i].detach()));
+  }
+  return largest;
+}
+
+const std::vector<double> kNoSlopes(kQueryHeads, 0.0);
+
+}  // namespace
+
+TEST_CASE("grouped attention and its gradients equal the definition", "[uptrain]") {
+  const Heads heads = random_heads(at::kFloat);
+  const auto computed = output_and_gradients(attend(heads, {}), heads);
+  const auto defined = output_and_gradients(plain_attention(heads, kNoSlopes, kLength), heads);
+  CHECK(worst_of(computed, defined) <= 1e-5);
+}
+
+TEST_CASE("attention in a sliding window equals the definition", "[uptrain]") {
+  const std::int64_t window = GENERATE(1, 5, 36);
+  const Heads heads = random_heads(at::kFloat);
+  const at::Tensor mask = sliding_window_mask(kLength, window, at::TensorOptions(at::kFloat));
+  const auto computed = output_and_gradients(attend(heads, mask), heads);
+  const auto defined = output_and_gradients(plain_attention(heads, kNoSlopes, window), heads);
+  CHECK(worst_of(computed, defined) <= 1e-5);
+}
+
+TEST_CASE("ALiBi in both forms, with its gradients, equals the definition", "[uptrain]") {
+  const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
+  const Heads heads = random_heads(at::kFloat);
+  const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
+  const auto computed = output_and_gradients(alibi.attend(heads, {}, form), heads);
+  CHECK(worst_of(computed, output_and_gradients(plain_attention(heads, kSlopes, kLength), heads)) <=
+        2e-5);
+  CHECK(worst_of(computed,
+                 output_and_gradients(plain_attention(heads, kNoSlopes, kLength), heads)) > 0.1);
+}
+
+TEST_CASE("ALiBi within a sliding window equals the definition", "[uptrain]") {
+  const Heads heads = random_heads(at::kFloat);
+  const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
+  const at::Tensor mask = sliding_window_mask(kLength, 9, at::TensorOptions(at::kFloat));
+  const auto computed = output_and_gradients(alibi.attend(heads, mask, AlibiForm::kBias), heads);
+  const auto defined = output_and_gradients(plain_attention(heads, kSlopes, 9), heads);
+  CHECK(worst_of(computed, defined) <= 2e-5);
+}
+
+TEST_CASE("ALiBi's two forms are equally good in bf16", "[uptrain]") {
+  const Heads heads = random_heads(at::kBFloat16);
+  const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
+  const auto defined = output_and_gradients(plain_attention(heads, kSlopes, kLength), heads);
+  for (const AlibiForm form : {AlibiForm::kBias, AlibiForm::kExtraDimensions}) {
+    CHECK(worst_of(output_and_gradients(alibi.attend(heads, {}, form), heads), defined) <= 0.05);
+  }
+}
+
+TEST_CASE("fused features fall into heads as their packing says", "[uptrain]") {
+  // Two query heads per group, one dimension each: features are numbered by where they lie.
+  const at::Tensor features = at::arange(8, at::kFloat).view({1, 1, 8});
+  const auto values = [](const at::Tensor& heads) {  // [1, n, 1, 1]
+    const at::Tensor flat = heads.flatten().contiguous();
+    return std::vector<float>(flat.const_data_ptr<float>(),
+                              flat.const_data_ptr<float>() + flat.numel());
+  };
+  const Heads one_after_another = split_fused_heads(features, Packing::kQueryKeyValue, 4, 2, 1);
+  CHECK(values(one_after_another.q) == std::vector<float>{0, 1, 2, 3});
+  CHECK(values(one_after_another.k) == std::vector<float>{4, 5});
+  CHECK(values(one_after_another.v) == std::vector<float>{6, 7});
+  const Heads by_group = split_fused_heads(features, Packing::kPerGroup, 4, 2, 1);
+  CHECK(values(by_group.q) == std::vector<float>{0, 1, 4, 5});
+  CHECK(values(by_group.k) == std::vector<float>{2, 6});
+  CHECK(values(by_group.v) == std::vector<float>{3, 7});
+}
+
+}  // namespace regroup

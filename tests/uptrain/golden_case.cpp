@@ -1,0 +1,35 @@
+#include "tests/uptrain/golden_case.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+
+#include "tests/file_tree.h"
+
+namespace regroup {
+namespace {
+
+at::ScalarType any_scalar_type(DType dtype) {
+  return dtype == DType::kI64 ? at::kLong : scalar_type_of(dtype);
+}
+
+}  // namespace
+
+at::Tensor read_tensor(const std::filesystem::path& file, const std::string& name) {
+  const Checkpoint checkpoint = open_checkpoint(file);
+  const TensorInfo& info = checkpoint.at(name);
+  at::Tensor tensor = at::empty(info.shape, any_scalar_type(info.dtype));
+  checkpoint.read(info, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+  return tensor;
+}
+
+GoldenCase load_golden_case(const std::string& name) {
+  const auto expected = golden(name) / "expected.safetensors";
+  return {open_model_source(golden(name)), read_tensor(expected, "tokens"),
+          read_tensor(expected, "logits")};
+}
+
+double largest_difference(const at::Tensor& one, const at::Tensor& other) {
+  return (one.to(at::kDouble) - other.to(at::kDouble)).abs().max().item<double>();
+}
+
+}  // namespace regroup

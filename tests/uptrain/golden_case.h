@@ -1,0 +1,28 @@
+// A fixture of tests/golden: a tiny model with the tokens it was shown and the logits transformers
+// computed for them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/language_model.h"
+
+namespace regroup {
+
+struct GoldenCase {
+  ModelSource source;
+  at::Tensor tokens;  ///< int64 [B, T]
+  at::Tensor logits;  ///< fp32 [B, T, V]
+};
+
+GoldenCase load_golden_case(const std::string& name);
+
+/// Reads one tensor of a safetensors file as it is.
+at::Tensor read_tensor(const std::filesystem::path& file, const std::string& name);
+
+/// The largest absolute difference of two tensors, compared in fp64.
+double largest_difference(const at::Tensor& one, const at::Tensor& other);
+
+}  // namespace regroup

@@ -1,0 +1,133 @@
+#include "uptrain/parameters.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "formats/families/family.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "uptrain/initialise.h"
+#include "uptrain/language_model.h"
+
+namespace regroup {
+
+TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
+  const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  const ModelSource source = open_model_source(golden(name));
+  const Parameters parameters =
+      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+  save_model(source, parameters, source.directory.config_text, directory / "saved");
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    CHECK(bytes_of_file(directory / "saved" / file) == bytes_of_file(golden(name) / file));
+  }
+}
+
+TEST_CASE("tensors the model does not compute with are saved byte for byte", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const ModelSource source = open_model_source(golden("gpt2_base"));  // has attn.bias buffers
+  const Parameters parameters =
+      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    entry.value.add_(1.0);
+  }
+  save_model(source, parameters, source.directory.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  std::size_t unused = 0;
+  for (const TensorInfo& tensor : source.directory.checkpoint.tensors()) {
+    const bool same =
+        bytes_of(saved, tensor.name) == bytes_of(source.directory.checkpoint, tensor.name);
+    CHECK(same != parameters.contains(tensor.name));
+    unused += same ? 1U : 0U;
+  }
+  CHECK(unused > 0);
+}
+
+TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_gpt2();
+  BuiltTensor head = model.tensor("transformer.wte.weight");
+  head.name = "lm_head.weight";
+  model.tensors.push_back(head);
+  const ModelSource source = open_model_source(put_model(directory / "model", model));
+  const Parameters parameters =
+      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+  parameters.at("transformer.wte.weight").add_(1.0);
+  save_model(source, parameters, source.directory.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  CHECK(bytes_of(saved, "lm_head.weight") == bytes_of(saved, "transformer.wte.weight"));
+  CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
+}
+
+TEST_CASE("files that travel with a model are saved beside it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto path = put_model(directory / "model", tiny_llama());
+  put_file(path / "tokenizer.json", "{}");
+  const ModelSource source = open_model_source(path);
+  save_model(source,
+             load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU),
+             source.directory.config_text, directory / "saved");
+  CHECK(bytes_of_file(directory / "saved" / "tokenizer.json") == "{}");
+}
+
+TEST_CASE("a tensor that cannot be trained is refused by name", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  BuiltTensor& norm = model.tensor("model.norm.weight");
+  norm.dtype = DType::kI32;  // as wide as what was there
+  const ModelSource source = open_model_source(put_model(directory / "model", model));
+  CHECK_THAT(refusal_of([&] {
+               load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+             }),
+             is_bad_input("model.norm.weight", "I32", "BF16"));
+}
+
+TEST_CASE("checkpoints are told apart by their config, names and contents", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string original =
+      fingerprint_of(open_model_source(put_model(directory / "a", tiny_llama())));
+  CHECK(fingerprint_of(open_model_source(put_model(directory / "b", tiny_llama()))) == original);
+  TinyModel other = tiny_llama();
+  other.tensor("model.norm.weight").bytes[0] ^= 1;
+  CHECK(fingerprint_of(open_model_source(put_model(directory / "c", other))) != original);
+  TinyModel renamed = tiny_llama();
+  renamed.set("rms_norm_eps", "1e-3");
+  CHECK(fingerprint_of(open_model_source(put_model(directory / "d", renamed))) != original);
+}
+
+TEST_CASE("a fresh model is normal noise with quiet residual projections", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinySizes sizes;
+  sizes.head_dim = 16;
+  write_new_model(tiny_gpt2(sizes).config, 3, DType::kF32, directory / "new");
+  const ModelSource source = open_model_source(directory / "new");
+  const Parameters parameters =
+      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+  const LayerTensors& layer = source.spec.layers.front();
+  const auto deviation = [&](const std::string& name) {
+    return parameters.at(name).std().item<double>();
+  };
+  CHECK(std::abs(deviation(layer.attention.q.weight) - 0.02) < 0.001);
+  CHECK(std::abs(deviation(layer.attention.o.weight) - 0.01) < 0.0005);  // 0.02 / √(2·2)
+  CHECK(std::abs(deviation(layer.down.weight) - 0.01) < 0.0005);
+  CHECK(parameters.at(layer.attention.q.bias).count_nonzero().item<std::int64_t>() == 0);
+  CHECK(parameters.at(layer.attention_norm.weight).eq(1).all().item<bool>());
+}
+
+TEST_CASE("a fresh model is the same for the same seed", "[uptrain]") {
+  const ModelSource source = open_model_source(golden("llama"));
+  const auto first = initialise_parameters(source.spec, 1);
+  const auto again = initialise_parameters(source.spec, 1);
+  const auto other = initialise_parameters(source.spec, 2);
+  const std::string name = source.spec.token_embedding;
+  CHECK(first.at(name).equal(again.at(name)));
+  CHECK_FALSE(first.at(name).equal(other.at(name)));
+}
+
+}  // namespace regroup

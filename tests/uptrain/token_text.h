@@ -1,0 +1,35 @@
+// Token files and short runs for tests.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "formats/error.h"
+#include "tests/file_tree.h"
+#include "uptrain/uptrain.h"
+
+namespace regroup {
+
+/// The little-endian bytes of numbers.
+template <typename T>
+std::string bytes_of_numbers(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+
+/// A text one can learn: each id below `vocab` follows from the one before, but for some noise.
+std::vector<std::uint16_t> learnable_text(std::size_t length, std::uint16_t vocab);
+
+/// Settings for a run of a few steps on a fixture of tests/golden, with training data and an output
+/// inside `directory`.
+UptrainSettings short_run(const std::filesystem::path& directory, const std::string& fixture,
+                          std::int64_t steps);
+
+/// Plans and carries out the run.
+UptrainResult run_to_end(const UptrainSettings& settings, bool resume = false);
+
+/// The same, asked to stop once `stop_after` steps are done: returns the Error it ends with.
+Error run_until(const UptrainSettings& settings, std::int64_t stop_after, bool resume = false);
+
+}  // namespace regroup
