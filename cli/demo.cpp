@@ -198,11 +198,10 @@ class Demo {
                         {"loss_after_conversion", row.converted_loss},
                         {"loss_after_uptraining", row.uptrained_loss}});
       }
-      console_.print(Json({{"alpha", options_.alpha},
-                           {"pretrain_steps", options_.pretrain_steps},
-                           {"seconds", seconds},
-                           {"variants", std::move(list)}})
-                         .dump(2));
+      console_.print(text_of_json({{"alpha", options_.alpha},
+                                   {"pretrain_steps", options_.pretrain_steps},
+                                   {"seconds", seconds},
+                                   {"variants", std::move(list)}}));
       return;
     }
     console_.print(table_of(rows));

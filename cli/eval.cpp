@@ -74,7 +74,7 @@ Json report_json(const EvalOptions& options, const EvalRequest& request,
 void report(const EvalOptions& options, const EvalRequest& request, const Evaluation& evaluation,
             double seconds, const Console& console) {
   if (options.json) {
-    console.print(report_json(options, request, evaluation, seconds).dump(2));
+    console.print(text_of_json(report_json(options, request, evaluation, seconds)));
     return;
   }
   console.print(fmt::format(
@@ -102,6 +102,13 @@ void run_eval(const EvalOptions& options, const Console& console) {
     write_logits(model, request.data, request.settings, options.logits, on_progress,
                  interrupt_requested());
     progress.finish();
+    if (options.json) {
+      console.print(text_of_json({{"model", options.model},
+                                  {"data", options.data},
+                                  {"logits", options.logits},
+                                  {"windows", windows},
+                                  {"context", request.settings.context}}));
+    }
     console.note(fmt::format("wrote {}", printable(options.logits, 0)));
     return;
   }

@@ -128,7 +128,7 @@ void report(const UptrainPlan& plan, const UptrainResult& result, double tokens_
     text["before"] = evaluation_json(result.before);
     text["after"] = evaluation_json(result.after);
     text["tokens_per_second"] = tokens_per_second;
-    console.print(text.dump(2));
+    console.print(text_of_json(text));
     return;
   }
   if (result.before && result.after) {
@@ -157,7 +157,7 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   if (options.dry_run) {
-    console.print(options.json ? plan_json(plan).dump(2) : plan_text(plan));
+    console.print(options.json ? text_of_json(plan_json(plan)) : plan_text(plan));
     console.note("dry run: nothing was written");
     return;
   }

@@ -14,26 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void refuse_nested(const fs::path& source, const fs::path& destination) {
-  std::error_code unknown;  // a path that cannot be resolved is StagedDirectory's to refuse
-  const fs::path from = fs::weakly_canonical(fs::absolute(source, unknown), unknown);
-  const fs::path to = fs::weakly_canonical(fs::absolute(destination, unknown), unknown);
-  const auto [inside, rest] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
-  if (inside == from.end()) {
-    throw_usage("{}: lies inside the source {}", printable(to.string(), 0),
-                printable(from.string(), 0));
-  }
-}
-
-void check_free_space(const fs::path& directory, std::uint64_t needed) {
-  std::error_code fault;
-  const fs::space_info space = fs::space(directory, fault);
-  if (!fault && space.available < needed) {
-    throw_environment("{}: {} bytes free, {} needed", printable(directory.string(), 0),
-                      space.available, needed);
-  }
-}
-
 std::vector<std::byte> change_tensor(const TensorStep& step, const TensorInfo& tensor,
                                      const Checkpoint& checkpoint, std::uint64_t output_bytes,
                                      bool allow_nonfinite) {
@@ -52,24 +32,13 @@ std::vector<std::byte> change_tensor(const TensorStep& step, const TensorInfo& t
   return after;
 }
 
-void copy_companions(const ModelDirectory& source, const fs::path& destination) {
-  for (const fs::path& name : source.companions) {
-    const File from = File::open(source.path / name);
-    File to = File::create(destination / name);
-    to.copy_from(from, 0, 0, from.size());
-    to.sync_and_close();
-  }
-}
-
 }  // namespace
 
 void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source,
                         const fs::path& destination, const ConversionProgress& progress,
                         const std::atomic<bool>& stop) {
-  refuse_nested(source.path, destination);
+  refuse_output_inside(source, destination);
   StagedDirectory staged(destination);
-  check_free_space(staged.path(), plan.output_bytes);
-
   std::vector<OutputTensor> outputs;
   for (const TensorStep& step : plan.steps) {
     outputs.push_back(step.output);

@@ -28,6 +28,20 @@ std::vector<std::vector<TensorInfo>> shard(std::span<const OutputTensor> tensors
   return shards;
 }
 
+void check_free_space(const std::filesystem::path& directory,
+                      std::span<const std::vector<TensorInfo>> shards) {
+  std::uint64_t needed = 0;
+  for (const auto& tensors : shards) {
+    needed += tensors.empty() ? 0 : tensors.back().end;
+  }
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(directory, unknown);
+  if (!unknown && space.available < needed) {
+    throw_environment("{}: {} bytes free, {} needed", printable(directory.string(), 0),
+                      space.available, needed);
+  }
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path directory,
@@ -37,6 +51,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path directory,
     : directory_(std::move(directory)) {
   metadata["format"] = "pt";  // several loaders refuse a file without it
   const auto shards = shard(tensors, max_shard_bytes);
+  check_free_space(directory_, shards);
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     files_.push_back(File::create(directory_ / shard_name(i, shards.size())));

@@ -29,7 +29,8 @@ class CheckpointWriter {
  public:
   /// Lays the tensors out, in the order given, as `directory`/model.safetensors or, where they
   /// exceed `max_shard_bytes`, as numbered shards with an index; creates the files and writes their
-  /// headers. `metadata` goes into every file, beside "format": "pt".
+  /// headers. Throws kEnvironment when the free space cannot suffice. `metadata` goes into every
+  /// file, beside "format": "pt".
   CheckpointWriter(std::filesystem::path directory, std::span<const OutputTensor> tensors,
                    std::map<std::string, std::string> metadata,
                    std::uint64_t max_shard_bytes = kDefaultShardBytes);

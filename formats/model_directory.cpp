@@ -57,11 +57,12 @@ std::vector<Checkpoint::Part> open_single(const fs::path& file) {
 }
 
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
-  if (path_exists(directory / kIndexFile)) {
-    return open_indexed_shards(directory / kIndexFile);
-  }
+  // Where both are there loaders take the single file.
   if (path_exists(directory / kSingleFile)) {
     return open_single(directory / kSingleFile);
+  }
+  if (path_exists(directory / kIndexFile)) {
+    return open_indexed_shards(directory / kIndexFile);
   }
   throw_bad_input("{}: holds neither {} nor {}; not a model directory with safetensors weights",
                   printable(directory.string(), 0), kSingleFile, kIndexFile);
@@ -86,19 +87,36 @@ Checkpoint open_checkpoint(const fs::path& path) {
 }
 
 ModelDirectory open_model_directory(const fs::path& path) {
-  check_exists(path);
-  if (!fs::is_directory(path)) {
-    throw_bad_input("{}: a file, a model directory is needed", printable(path.string(), 0));
-  }
-  const fs::path config_path = path / kConfigFile;
+  const fs::path directory = directory_of_model(path);
+  const fs::path config_path = directory / kConfigFile;
   if (!path_exists(config_path)) {
-    throw_bad_input("{}: holds no {}; not a model directory", printable(path.string(), 0),
-                    kConfigFile);
+    throw_bad_input("{}: {} {}; not a model directory", printable(path.string(), 0),
+                    path == directory ? "holds no" : "lies beside no", kConfigFile);
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
   Json config = parse_json_object(text, printable(config_path.string(), 0));
-  return {path, std::move(text), std::move(config), Checkpoint(open_weights_in(path)),
-          companions_of(path)};
+  return {directory, std::move(text), std::move(config), open_checkpoint(path),
+          companions_of(directory)};
+}
+
+void copy_companions(const ModelDirectory& source, const fs::path& destination) {
+  for (const fs::path& name : source.companions) {
+    const File from = File::open(source.path / name);
+    File to = File::create(destination / name);
+    to.copy_from(from, 0, 0, from.size());
+    to.sync_and_close();
+  }
+}
+
+void refuse_output_inside(const ModelDirectory& source, const fs::path& destination) {
+  std::error_code unknown;  // a path that cannot be resolved is StagedDirectory's to refuse
+  const fs::path from = fs::weakly_canonical(fs::absolute(source.path, unknown), unknown);
+  const fs::path to = fs::weakly_canonical(fs::absolute(destination, unknown), unknown);
+  const auto [inside, rest] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
+  if (inside == from.end()) {
+    throw_usage("{}: lies inside the source {}", printable(to.string(), 0),
+                printable(from.string(), 0));
+  }
 }
 
 }  // namespace regroup

@@ -19,9 +19,16 @@ struct ModelDirectory {
   std::vector<std::filesystem::path> companions;  ///< files to carry along, relative to `path`
 };
 
-/// Opens a directory that holds config.json and safetensors weights: headers only. Throws kBadInput
-/// when it is not such a directory, a shard is missing, or index and shards disagree.
+/// Opens a directory that holds config.json and safetensors weights, or one such weight file or
+/// index with config.json beside it: headers only. Throws kBadInput when there is no such model, a
+/// shard is missing, or index and shards disagree.
 ModelDirectory open_model_directory(const std::filesystem::path& path);
+
+/// Copies the companions into `destination`, an existing directory.
+void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination);
+
+/// Throws kUsage when `destination` is, or lies inside, the source's directory.
+void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
 
 /// Opens the weights of a directory, an index, or a single file; no config.json is needed.
 Checkpoint open_checkpoint(const std::filesystem::path& path);

@@ -12,20 +12,9 @@
 #include "uptrain/checksum.h"
 
 namespace regroup {
-namespace {
-
-void copy_companion(const std::filesystem::path& from, const std::filesystem::path& to) {
-  const File source = File::open(from);
-  File target = File::create(to);
-  target.copy_from(source, 0, 0, source.size());
-  target.sync_and_close();
-}
-
-}  // namespace
-
 ModelSource open_model_source(const std::filesystem::path& path) {
   ModelDirectory directory = open_model_directory(path);
-  const std::string where = printable((path / "config.json").string(), 0);
+  const std::string where = printable((directory.path / "config.json").string(), 0);
   ModelSpec spec = describe_model(directory.config, directory.checkpoint, where);
   if (!spec.not_computable.empty()) {
     throw_bad_input("{}: this model cannot be computed: {}", where, printable(spec.not_computable));
@@ -57,12 +46,11 @@ Transformer load_transformer(const ModelSource& source, at::ScalarType type, at:
 
 void save_model(const ModelSource& source, const Parameters& parameters,
                 const std::string& config_text, const std::filesystem::path& destination) {
+  refuse_output_inside(source.directory, destination);
   StagedDirectory staged(destination);
   save_parameters(parameters, source.spec, source.directory.checkpoint, staged.path());
   write_text(staged.path() / "config.json", config_text);
-  for (const std::filesystem::path& companion : source.directory.companions) {
-    copy_companion(source.directory.path / companion, staged.path() / companion);
-  }
+  copy_companions(source.directory, staged.path());
   staged.publish();
 }
 

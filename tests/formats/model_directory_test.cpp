@@ -82,6 +82,13 @@ TEST_CASE("a snapshot of links into a cache reads like a directory of files", "[
   CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
 }
 
+TEST_CASE("a weight file with its config beside it is a model, as its directory is", "[formats]") {
+  const ModelDirectory model = open_model_directory(golden("llama") / "model.safetensors");
+  CHECK(model.path == golden("llama"));
+  CHECK(model.checkpoint.tensors().size() ==
+        open_model_directory(golden("llama")).checkpoint.tensors().size());
+}
+
 TEST_CASE("what is no model directory is refused by what it lacks", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [](const fs::path& path) {
@@ -93,7 +100,7 @@ TEST_CASE("what is no model directory is refused by what it lacks", "[formats]")
   put_file(directory / "config.json", "{}");
   CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "not a model directory"));
   CHECK_THAT(refusal(directory / "config.json"),
-             is_bad_input("config.json", "a model directory is needed"));
+             is_bad_input("config.json", "too short for a safetensors file"));
   put_file(directory / "model.safetensors", "");
   CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "too short"));
 }
