@@ -79,14 +79,38 @@ void plan_layer(StepsByName& steps, const LayerChange& change, const AttentionLa
            after.v);
 }
 
+// Norms of keys follow their heads: one set of weights for every head stays, weights of the whole
+// projection are pooled like a bias.
+void plan_key_norms(StepsByName& steps, const LayerChange& change,
+                    const AttentionLayout& attention) {
+  const ModelSpec& spec = change.spec;
+  if (spec.qk_norm == QkNorm::kEachHead) {
+    throw_bad_input(
+        "{}: every key head has a norm of its own ({}); heads that are normalised differently have "
+        "no mean that a loader could compute with",
+        printable(spec.architecture), printable(attention.k_norms.front().weight));
+  }
+  if (spec.qk_norm == QkNorm::kProjection) {
+    const HeadFeatures before =
+        head_features(change.packing, spec.query_heads, change.kv_heads_before, spec.head_dim);
+    const HeadFeatures after =
+        head_features(change.packing, spec.query_heads, change.kv_heads_after, spec.head_dim);
+    for (const NormTensors& norm : attention.k_norms) {
+      add_role(steps, change, {norm.weight, norm.bias}, HeadMove::Action::kPoolMean, after.k_total,
+               before.k, after.k);
+    }
+  }
+}
+
 StepsByName plan_changes(const ModelSpec& spec, const Checkpoint& checkpoint,
                          const std::vector<std::int64_t>& kv_heads) {
   StepsByName steps;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     if (kv_heads[i] != spec.kv_heads[i]) {
       const AttentionLayout& attention = spec.layers[i].attention;
-      plan_layer(steps, {spec, checkpoint, attention.packing, spec.kv_heads[i], kv_heads[i]},
-                 attention);
+      const LayerChange change{spec, checkpoint, attention.packing, spec.kv_heads[i], kv_heads[i]};
+      plan_layer(steps, change, attention);
+      plan_key_norms(steps, change, attention);
     }
   }
   return steps;
@@ -120,7 +144,8 @@ std::vector<std::string> loading_notes(const ModelSpec& spec,
         "kv heads differ between layers: stock {} loaders take one number for all of them; "
         "regroup runs the result",
         spec.architecture));
-  } else if (changed && !spec.loaders_read_kv_heads) {
+  } else if (changed && !spec.loaders_read_kv_heads &&
+             (spec.multi_query_key.empty() || kv_heads.front() != 1)) {
     notes.push_back(
         fmt::format("stock {} loaders know no grouped heads (the config gets num_key_value_heads "
                     "all the same); "

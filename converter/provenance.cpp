@@ -51,6 +51,11 @@ std::string config_with_provenance(const std::string& config_text, const ModelSp
   if (spec.loaders_read_kv_heads || !all_heads) {
     text = with_member(text, spec.kv_heads_key, per_layer_json(facts.kv_heads));
   }
+  if (!spec.multi_query_key.empty()) {
+    const bool multi_query = std::all_of(facts.kv_heads.begin(), facts.kv_heads.end(),
+                                         [](std::int64_t heads) { return heads == 1; });
+    text = with_member(text, {spec.multi_query_key}, multi_query ? "true" : "false");
+  }
   return with_member(text, {"regroup"}, regroup_block(spec, facts));
 }
 

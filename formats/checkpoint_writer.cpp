@@ -5,7 +5,7 @@
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
-#include "formats/safetensors_index.h"
+#include "formats/weight_index.h"
 
 namespace regroup {
 namespace {

@@ -4,10 +4,10 @@
 #include <array>
 #include <string_view>
 
+#include "formats/container.h"
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
-#include "formats/safetensors_index.h"
+#include "formats/weight_index.h"
 
 namespace regroup {
 namespace {
@@ -52,20 +52,24 @@ void check_exists(const fs::path& path) {
 
 std::vector<Checkpoint::Part> open_single(const fs::path& file) {
   std::vector<Checkpoint::Part> parts;
-  parts.push_back(open_safetensors(file));
+  parts.push_back(open_weight_file(file));
   return parts;
 }
 
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
-  // Where both are there loaders take the single file.
-  if (path_exists(directory / kSingleFile)) {
-    return open_single(directory / kSingleFile);
+  // Where several are there loaders take the first of these.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kContainers{
+      {{kSingleFile, kIndexFile}, {kTorchSingleFile, kTorchIndexFile}}};
+  for (const auto& [single, index] : kContainers) {
+    if (path_exists(directory / single)) {
+      return open_single(directory / single);
+    }
+    if (path_exists(directory / index)) {
+      return open_indexed_shards(directory / index);
+    }
   }
-  if (path_exists(directory / kIndexFile)) {
-    return open_indexed_shards(directory / kIndexFile);
-  }
-  throw_bad_input("{}: holds neither {} nor {}; not a model directory with safetensors weights",
-                  printable(directory.string(), 0), kSingleFile, kIndexFile);
+  throw_bad_input("{}: holds no {}, {} or index of either; not a model directory with weights",
+                  printable(directory.string(), 0), kSingleFile, kTorchSingleFile);
 }
 
 }  // namespace

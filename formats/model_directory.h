@@ -19,9 +19,9 @@ struct ModelDirectory {
   std::vector<std::filesystem::path> companions;  ///< files to carry along, relative to `path`
 };
 
-/// Opens a directory that holds config.json and safetensors weights, or one such weight file or
-/// index with config.json beside it: headers only. Throws kBadInput when there is no such model, a
-/// shard is missing, or index and shards disagree.
+/// Opens a directory that holds config.json and weights (safetensors, else torch files), or one
+/// such weight file or index with config.json beside it: headers only. Throws kBadInput when there
+/// is no such model, a shard is missing, or index and shards disagree.
 ModelDirectory open_model_directory(const std::filesystem::path& path);
 
 /// Copies the companions into `destination`, an existing directory.

@@ -14,7 +14,22 @@ namespace regroup {
 
 enum class PositionKind { kNone, kRope, kLearned, kAlibi };
 enum class NormKind { kLayerNorm, kRmsNorm };
-enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu };
+enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu, kReluSquared };
+
+/// Where a block's norms stand. f is attention or the MLP.
+enum class NormPlacement {
+  kBefore,         ///< x + f(norm(x))
+  kAfterSublayer,  ///< x + norm(f(x)), OLMo2
+  kAfterResidual,  ///< norm(x + f(x)), the first Transformer's
+};
+
+/// What the norms of queries and keys, ahead of RoPE, span.
+enum class QkNorm {
+  kNone,
+  kEveryHead,   ///< each head, with one set of d weights for all
+  kEachHead,    ///< each head, with weights of its own
+  kProjection,  ///< all heads together, H·d and G·d weights
+};
 
 /// "rope", "alibi", "learned" or "none".
 std::string_view name_of(PositionKind kind);
@@ -47,25 +62,43 @@ enum class Packing {
 struct AttentionLayout {
   Packing packing = Packing::kSeparate;
   LinearTensors q, k, v, o;
+  /// Norms of queries and keys: one each, or with QkNorm::kEachHead one per head.
+  std::vector<NormTensors> q_norms, k_norms;
 };
 
 /// The tensors of one block, in the order of computation.
 struct LayerTensors {
   NormTensors attention_norm;
   AttentionLayout attention;
-  NormTensors mlp_norm;
-  LinearTensors gate;  ///< absent in plain (not gated) MLPs
+  NormTensors mlp_norm;  ///< absent where the MLP reads what attention reads (parallel_residual)
+  LinearTensors gate;    ///< absent in plain (not gated) MLPs
   LinearTensors up;
   LinearTensors down;
+};
+
+/// How frequencies change for contexts beyond those of pretraining; the formulas are in
+/// uptrain/rope.cpp.
+struct RopeScaling {
+  enum class Kind { kNone, kLinear, kDynamic, kLlama3, kYarn };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;
+  double original_positions = 0.0;  ///< kDynamic: the model's; kLlama3, kYarn: of pretraining
+  double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  ///< kLlama3
+  double beta_fast = 32.0, beta_slow = 1.0;                        ///< kYarn
+  bool truncate = true;                                            ///< kYarn
+  double attention_factor = 1.0;                                   ///< kYarn: of cosine and sine
 };
 
 struct RopeSpec {
   double theta = 10000.0;
   std::int64_t rotary_dim = 0;  ///< leading dimensions of each head that rotate
+  bool interleaved = false;     ///< pairs (2i, 2i+1), GPT-J; else (i, i + rotary_dim/2)
+  RopeScaling scaling;
 };
 
 struct AlibiSpec {
   double bias_max = 8.0;
+  bool scaled = false;  ///< Falcon: the bias is divided by √d together with q·k
   /// Explicit slopes recorded by regroup, [layer][query head] or one row for all layers; empty
   /// where the family's formula holds.
   std::vector<std::vector<double>> slopes;
@@ -90,24 +123,44 @@ struct ModelSpec {
 
   NormKind norm = NormKind::kRmsNorm;
   double norm_epsilon = 1e-5;
+  NormPlacement norm_placement = NormPlacement::kBefore;
+  double norm_weight_offset = 0.0;       ///< added to norm weights: 1 in Gemma and Nemotron
+  bool norm_without_parameters = false;  ///< OLMo's norms: no tensors at all
+  QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
-  bool residual_after_norm = false;  ///< BLOOM's apply_residual_connection_post_layernorm
+  bool parallel_residual = false;         ///< x + attention(…) + mlp(…), both from the same x
+  std::optional<double> clip_qkv;         ///< queries, keys and values are clamped to ± this
+  std::optional<double> attention_scale;  ///< of q·k; 1/√d where there is none
+  bool residual_after_norm = false;       ///< BLOOM's apply_residual_connection_post_layernorm
+
+  double embedding_scale = 1.0;      ///< Gemma: √D
+  std::int64_t embedding_size = 0;   ///< width of the embeddings; 0: D
+  std::int64_t position_offset = 0;  ///< rows of the position embedding before position 0 (OPT: 2)
 
   std::string token_embedding;
   std::string position_embedding;  ///< empty unless positions is kLearned
   NormTensors embedding_norm;      ///< BLOOM's; absent elsewhere
+  LinearTensors project_in;        ///< from the embeddings' width to D; absent where they agree
   std::vector<LayerTensors> layers;
   NormTensors final_norm;
-  std::string lm_head;  ///< empty when tied to the token embedding, or there is none
+  LinearTensors project_out;  ///< back from D
+  std::string lm_head;        ///< empty when tied to the token embedding, or there is none
+  std::string lm_head_bias;   ///< empty where there is none
 
   /// Path of the config key that holds the number of kv heads.
   std::vector<std::string> kv_heads_key = {"num_key_value_heads"};
   /// Whether the family's stock loaders read that key.
   bool loaders_read_kv_heads = false;
+  /// A config flag by which stock loaders take one kv head for all ("multi_query"); empty
+  /// elsewhere.
+  std::string multi_query_key;
 
   /// Why uptrain/ cannot compute this model, such as "rope_type yarn"; empty when it can.
   /// Inspecting and converting need no computation and go ahead.
   std::string not_computable;
+
+  /// Width of the embeddings, D unless they are projected.
+  std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
 };

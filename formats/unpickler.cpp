@@ -1,7 +1,7 @@
 #include "formats/unpickler.h"
 
 #include <algorithm>
-#include <array>
+#include <unordered_set>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -9,7 +9,11 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxValues = 4'000'000;
+constexpr std::size_t kMaxSteps = 500'000;   // 15,000 tensors take fewer
+constexpr std::size_t kMaxDimensions = 64;   // torch's own limit
+constexpr std::size_t kMaxTensors = 50'000;  // of one storage there could be more
+constexpr std::size_t kMaxStorageKey = 255;
+constexpr Unpickler::Ref kForgotten = 0xffffffff;
 constexpr std::uint64_t kHighestProtocol = 4;
 
 // Everything that a state dict needs, and nothing that does anything.
@@ -74,14 +78,21 @@ std::int64_t Unpickler::long_number(std::size_t bytes) {
 
 // --- stack and memo ------------------------------------------------------------------------------
 
-Unpickler::Ref Unpickler::push(Value value) {
-  if (values_.size() == kMaxValues) {
-    reject("too many values");
+void Unpickler::spend(std::size_t steps) {
+  if (steps > kMaxSteps - steps_) {
+    reject(fmt::format("more than {} steps", kMaxSteps));
   }
-  const auto ref = static_cast<Ref>(values_.size());
+  steps_ += steps;
+}
+
+void Unpickler::push(Value value) {
   values_.push_back(std::move(value));
+  push_again(static_cast<Ref>(values_.size() - 1));
+}
+
+void Unpickler::push_again(Ref ref) {
+  spend(1);
   stack_.push_back(ref);
-  return ref;
 }
 
 Unpickler::Ref Unpickler::pop() {
@@ -107,15 +118,20 @@ std::vector<Unpickler::Ref> Unpickler::pop_to_mark() {
 void Unpickler::remember(std::uint64_t slot) {
   const Ref ref = pop();
   stack_.push_back(ref);
+  if (slot >= kMaxSteps) {
+    reject(fmt::format("a memo slot over {}", kMaxSteps));
+  }
+  if (slot >= memo_.size()) {
+    memo_.resize(slot + 1, kForgotten);
+  }
   memo_[slot] = ref;
 }
 
 void Unpickler::recall(std::uint64_t slot) {
-  const auto found = memo_.find(slot);
-  if (found == memo_.end()) {
+  if (slot >= memo_.size() || memo_[slot] == kForgotten) {
     reject("an unknown memo slot");
   }
-  stack_.push_back(found->second);
+  push_again(memo_[slot]);
 }
 
 // --- opcodes -------------------------------------------------------------------------------------
@@ -211,6 +227,9 @@ bool Unpickler::run_object(std::uint8_t opcode) {
     case 0x93: {  // STACK_GLOBAL
       const Ref name = pop();
       const Ref module = pop();
+      if (values_[module].kind != Kind::kText || values_[name].kind != Kind::kText) {
+        reject("a global whose name is no text");
+      }
       push_global(values_[module].text, values_[name].text);
       return true;
     }
@@ -260,7 +279,7 @@ void Unpickler::reduce() {
     make_tensor(given);
   } else if (name == "_rebuild_parameter" && !given.empty() &&
              values_[given.front()].kind == Kind::kTensor) {
-    stack_.push_back(given.front());
+    push_again(given.front());
   } else {
     reject(fmt::format("{} is called with arguments it does not take", name));
   }
@@ -268,9 +287,11 @@ void Unpickler::reduce() {
 
 // A persistent id: ("storage", class, key, device, elements).
 void Unpickler::make_storage() {
-  const std::vector<Ref>& id = values_[pop()].items;
-  if (id.size() < 5 || values_[id[0]].text != "storage" || values_[id[1]].kind != Kind::kGlobal ||
-      values_[id[2]].kind != Kind::kText) {
+  const Value& sequence = values_[pop()];
+  const std::vector<Ref>& id = sequence.items;
+  if (sequence.kind != Kind::kSequence || id.size() < 5 || values_[id[0]].kind != Kind::kText ||
+      values_[id[0]].text != "storage" || values_[id[1]].kind != Kind::kGlobal ||
+      values_[id[2]].kind != Kind::kText || values_[id[2]].text.size() > kMaxStorageKey) {
     reject("a persistent id that names no storage");
   }
   PickledTensor storage;
@@ -304,12 +325,15 @@ std::int64_t Unpickler::integer(Ref ref, std::string_view what) const {
   return values_[ref].number;
 }
 
-std::vector<std::int64_t> Unpickler::integers(Ref ref, std::string_view what) const {
-  if (values_[ref].kind != Kind::kSequence) {
-    reject(fmt::format("{} that is no list", what));
+std::vector<std::int64_t> Unpickler::integers(Ref ref, std::string_view what) {
+  const Value& sequence = values_[ref];
+  if (sequence.kind != Kind::kSequence || sequence.items.size() > kMaxDimensions) {
+    reject(fmt::format("{} that is no list of at most {} numbers", what, kMaxDimensions));
   }
+  spend(sequence.items.size());
   std::vector<std::int64_t> numbers;
-  for (const Ref item : values_[ref].items) {
+  numbers.reserve(sequence.items.size());
+  for (const Ref item : sequence.items) {
     numbers.push_back(integer(item, what));
   }
   return numbers;
@@ -329,10 +353,17 @@ NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view wh
     }
   }
   NamedPickledTensors tensors;
+  std::unordered_set<std::string_view> names;
   for (std::size_t i = 0; dict->kind == Unpickler::Kind::kDict && i < dict->items.size(); i += 2) {
     const Unpickler::Value& key = unpickler.value(dict->items[i]);
     const Unpickler::Value& item = unpickler.value(dict->items[i + 1]);
     if (key.kind == Unpickler::Kind::kText && item.kind == Unpickler::Kind::kTensor) {
+      if (!names.insert(key.text).second) {
+        throw_bad_input("{}: pickle: tensor {} stands in it twice", where, printable(key.text));
+      }
+      if (tensors.size() == kMaxTensors) {
+        throw_bad_input("{}: pickle: more than {} tensors", where, kMaxTensors);
+      }
       tensors.emplace_back(key.text, unpickler.tensor(item));
     }
   }

@@ -3,34 +3,37 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace regroup {
 
-/// A view of numbers in another entry of the file; offset and strides in elements.
+/// A view of numbers in another entry of the file; offset and strides in elements. Its texts are
+/// views of the pickle.
 struct PickledTensor {
-  std::string storage_type;  ///< such as "BFloat16Storage"
-  std::string storage_key;   ///< names the entry
+  std::string_view storage_type;  ///< such as "BFloat16Storage"
+  std::string_view storage_key;   ///< names the entry
   std::int64_t storage_elements = 0;
   std::int64_t offset = 0;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
 };
 
-using NamedPickledTensors = std::vector<std::pair<std::string, PickledTensor>>;
+using NamedPickledTensors = std::vector<std::pair<std::string_view, PickledTensor>>;
 
-/// The tensors of a pickled state dict, in its order; what else stands in it is passed over. Where
-/// the dict has an entry "state_dict" or "model" that is a dict itself, that one is read. `where`
-/// (a file name) opens error messages. Throws kBadInput for an opcode or global off the allowlist,
-/// for a pickle that is cut off or makes no sense, and for one without tensors.
+/// The tensors of a pickled state dict, in its order and under views of the pickle; what else
+/// stands in it is passed over. Where the dict has an entry "state_dict" or "model" that is a dict
+/// itself, that one is read. `where` (a file name) opens error messages. Throws kBadInput for an
+/// opcode or global off the allowlist, for a pickle that is cut off or makes no sense, for a name
+/// that stands twice, and for a pickle without tensors.
 NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where);
 
 /// The machine that a pickle is a program for. Values live in one arena and refer to each other by
-/// number; texts are views of the pickle. Work and memory are linear in the pickle's length.
+/// number; texts are views of the pickle. Work and memory are linear in the pickle's length and
+/// bounded: whatever takes memory is paid for out of one purse of steps.
 class Unpickler {
  public:
   using Ref = std::uint32_t;
@@ -76,7 +79,9 @@ class Unpickler {
   std::string_view text(std::uint64_t length);
   std::string_view line();
 
-  Ref push(Value value);
+  void spend(std::size_t steps);
+  void push(Value value);
+  void push_again(Ref ref);
   Ref pop();
   std::vector<Ref> pop_to_mark();
   void remember(std::uint64_t slot);
@@ -94,15 +99,16 @@ class Unpickler {
   void make_storage();
   void make_tensor(const std::vector<Ref>& arguments);
   std::int64_t integer(Ref ref, std::string_view what) const;
-  std::vector<std::int64_t> integers(Ref ref, std::string_view what) const;
+  std::vector<std::int64_t> integers(Ref ref, std::string_view what);
 
   std::string_view bytes_;
   std::string where_;
   std::size_t at_ = 0;
-  std::vector<Value> values_;
-  std::vector<PickledTensor> tensors_;
+  std::size_t steps_ = 0;
+  std::deque<Value> values_;  // a deque: references to its elements outlive a push
+  std::deque<PickledTensor> tensors_;
   std::vector<Ref> stack_;
-  std::unordered_map<std::uint64_t, Ref> memo_;
+  std::vector<Ref> memo_;  // by slot
 };
 
 }  // namespace regroup

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -25,8 +26,8 @@ constexpr std::uint64_t kEndBytes = 22;
 constexpr std::uint64_t kEnd64Bytes = 56;
 constexpr std::uint64_t kEnd64LocatorBytes = 20;
 constexpr std::uint64_t kMaxComment = 0xffff;
-constexpr std::uint64_t kMaxEntries = 1'000'000;
-constexpr std::uint64_t kMaxDirectoryBytes = 256U << 20;
+constexpr std::uint64_t kMaxEntries = 100'000;
+constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
 constexpr std::uint16_t kZip64Extra = 0x0001;
 constexpr std::uint32_t kInZip64 = 0xffffffff;  // the real value stands in the ZIP64 extra field
 
@@ -184,37 +185,42 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
+  // With flag 3 sizes and CRC follow the data; the directory's are the ones to trust then.
+  constexpr std::uint16_t kSizesFollow = 0x0008;
+  const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
       number_at<std::uint16_t>(local, 6) != record.flags ||
       number_at<std::uint16_t>(local, 8) != record.method ||
-      std::string_view(rest).substr(0, name_size) != record.entry.name) {
+      std::string_view(rest).substr(0, name_size) != record.entry.name ||
+      (holds_sizes && number_at<std::uint32_t>(local, 14) != record.entry.crc32)) {
     throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory", shown(file),
                     name);
   }
-  // With flag 3 the sizes follow the data; the directory's are the ones to trust then.
-  constexpr std::uint16_t kSizesFollow = 0x0008;
   Zip64Values wide(std::string_view(rest).substr(name_size));
-  if ((record.flags & kSizesFollow) == 0 &&
-      wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size) {
+  if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
+                      wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
     throw_bad_input("{}: ZIP entry {}: its local header has another size than the directory",
                     shown(file), name);
   }
   return record.offset + kLocalBytes + name_size + extra_size;
 }
 
-void check_entries(const File& file, std::vector<ZipEntry> entries) {
-  std::unordered_set<std::string> names;
-  for (const ZipEntry& entry : entries) {
-    if (!names.insert(entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are called {}", shown(file), printable(entry.name));
+// No name twice, and no entry inside another's local header or data. Sorts the records by place.
+void check_records(const File& file, std::vector<CentralRecord>& records) {
+  std::unordered_set<std::string_view> names;
+  for (const CentralRecord& record : records) {
+    if (!names.insert(record.entry.name).second) {
+      throw_bad_input("{}: two ZIP entries are called {}", shown(file),
+                      printable(record.entry.name));
     }
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const ZipEntry& a, const ZipEntry& b) { return a.begin < b.begin; });
-  for (std::size_t i = 1; i < entries.size(); ++i) {
-    if (entries[i].begin < entries[i - 1].begin + entries[i - 1].size) {
-      throw_bad_input("{}: ZIP entries {} and {} overlap", shown(file),
-                      printable(entries[i - 1].name), printable(entries[i].name));
+  std::sort(records.begin(), records.end(),
+            [](const CentralRecord& a, const CentralRecord& b) { return a.offset < b.offset; });
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    const ZipEntry& before = records[i - 1].entry;
+    if (records[i].offset < before.begin + before.size) {
+      throw_bad_input("{}: ZIP entries {} and {} overlap", shown(file), printable(before.name),
+                      printable(records[i].entry.name));
     }
   }
 }
@@ -244,7 +250,7 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
                     kMaxDirectoryBytes);
   }
   const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
-  std::vector<ZipEntry> entries;
+  std::vector<CentralRecord> records;
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     CentralRecord record = parse_central_record(file, bytes, at);
@@ -254,9 +260,18 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
       throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", shown(file),
                       printable(record.entry.name));
     }
+    records.push_back(std::move(record));
+  }
+  if (at != bytes.size()) {
+    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown(file),
+                    bytes.size() - at);
+  }
+  check_records(file, records);
+  std::vector<ZipEntry> entries;
+  entries.reserve(records.size());
+  for (CentralRecord& record : records) {
     entries.push_back(std::move(record.entry));
   }
-  check_entries(file, entries);
   return entries;
 }
 

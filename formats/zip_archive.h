@@ -19,7 +19,7 @@ struct ZipEntry {
 
 /// Lists the entries of an archive. Throws kBadInput for anything torch does not write: compressed
 /// or encrypted entries, data that overlaps or leaves the file, a local header that disagrees with
-/// the directory, two entries of one name, more than a million entries.
+/// the directory, two entries of one name, more than 100,000 entries or 8 MiB of directory.
 std::vector<ZipEntry> read_zip_directory(const File& file);
 
 /// An entry's bytes, checked against its CRC. Throws kBadInput when it is larger than `max_bytes`.

@@ -85,13 +85,13 @@ at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
   return mask.view({1, 1, length, length});
 }
 
-at::Tensor attend(const Heads& heads, const at::Tensor& mask) {
-  return scaled_attention(heads, mask, std::nullopt);
+at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale) {
+  return scaled_attention(heads, mask, scale);
 }
 
 Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,
-             const at::TensorOptions& options)
-    : scale_(1.0 / std::sqrt(static_cast<double>(head_dim))) {
+             const at::TensorOptions& options, std::optional<double> scale)
+    : scale_(scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)))) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor exact =
       at::tensor(at::ArrayRef<double>(slopes.data(), slopes.size()), wide).view({1, -1, 1, 1});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <ATen/core/Tensor.h>
@@ -32,8 +33,10 @@ at::Tensor merge_heads(const at::Tensor& heads);
 at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
                                const at::TensorOptions& options);
 
-/// softmax(q kᵀ / √d + mask) v -> [B, H, T, d]. An undefined `mask` means plain causal attention.
-at::Tensor attend(const Heads& heads, const at::Tensor& mask);
+/// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. An undefined
+/// `mask` means plain causal attention.
+at::Tensor attend(const Heads& heads, const at::Tensor& mask,
+                  std::optional<double> scale = std::nullopt);
 
 /// How ALiBi's bias reaches the attention kernel; the results are equal up to rounding.
 enum class AlibiForm {
@@ -45,13 +48,15 @@ enum class AlibiForm {
 /// Press et al., https://arxiv.org/abs/2108.12409
 class Alibi {
  public:
-  /// `slopes`: one per query head. `options`: dtype and device of the queries to come.
-  Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options);
+  /// `slopes`: one per query head. `options`: dtype and device of the queries to come. `scale`: of
+  /// q·k, 1/√d unless given; the bias is not scaled.
+  Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options,
+        std::optional<double> scale = std::nullopt);
 
   /// The form that is fast on `device`.
   static AlibiForm best_form(at::Device device);
 
-  /// softmax(q kᵀ / √d + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
+  /// softmax(scale · q kᵀ + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
   at::Tensor attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const;
 
  private:
@@ -60,7 +65,7 @@ class Alibi {
 
   at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
   at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype
-  double scale_;                 // 1/√d
+  double scale_;                 // of q·k
 };
 
 }  // namespace regroup

@@ -12,7 +12,6 @@
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
-#include "uptrain/loss.h"
 
 namespace regroup {
 namespace {
@@ -121,8 +120,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     const at::Tensor ids =
         read_windows(file, first, count, settings.context, settings.context + 1).to(model.device());
     const at::Tensor hidden = model.hidden_states(ids.narrow(1, 0, settings.context));
-    const at::Tensor loss = next_token_loss(hidden.flatten(0, 1), model.head(),
-                                            ids.narrow(1, 1, settings.context).flatten());
+    const at::Tensor loss = model.loss(hidden, ids.narrow(1, 1, settings.context).flatten());
     sum += loss.item<double>() * static_cast<double>(count * settings.context);
     progress(first + count, windows);
   }

@@ -6,7 +6,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include "formats/error.h"
@@ -37,6 +37,7 @@ Roles roles_in(const ModelSpec& spec) {
   Roles roles;
   roles.add(spec.embedding_norm);
   roles.add(spec.final_norm);
+  roles.biases.insert(spec.lm_head_bias);
   for (const LayerTensors& layer : spec.layers) {
     roles.add(layer.attention_norm);
     roles.add(layer.mlp_norm);
@@ -44,6 +45,11 @@ Roles roles_in(const ModelSpec& spec) {
     for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o,
                                         &layer.gate, &layer.up, &layer.down}) {
       roles.add(*linear);
+    }
+    for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
+      for (const NormTensors& norm : *norms) {
+        roles.add(norm);
+      }
     }
     roles.residual.insert({attention.o.weight, layer.down.weight});
   }
@@ -59,7 +65,8 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed) {
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     if (roles.norms.contains(tensor.name)) {
-      entries.push_back({tensor.name, at::ones(tensor.shape, at::kFloat)});
+      entries.push_back(
+          {tensor.name, at::full(tensor.shape, 1.0 - spec.norm_weight_offset, at::kFloat)});
     } else if (roles.biases.contains(tensor.name)) {
       entries.push_back({tensor.name, at::zeros(tensor.shape, at::kFloat)});
     } else {

@@ -1,5 +1,6 @@
-// Rotary position embedding, half-split: dimension i turns together with i + R/2.
-// Su et al., RoFormer, https://arxiv.org/abs/2104.09864; halves as in GPT-NeoX and Llama.
+// Rotary position embedding: pairs of dimensions turn with the position, dimension i together with
+// i + R/2 (GPT-NeoX, Llama), or 2i with 2i + 1 (GPT-J).
+// Su et al., RoFormer, https://arxiv.org/abs/2104.09864
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ namespace regroup {
 struct RopeTable {
   at::Tensor cosine;  ///< [T, R/2]
   at::Tensor sine;    ///< [T, R/2]
+  bool interleaved = false;
 };
 
-/// The table of positions 0 … length-1: position · theta^(-2i/R). Computed in fp64 and rounded
-/// once, to the dtype in `options`.
+/// The table of positions 0 … length-1: position · theta^(-2i/R), scaled as the spec says. Computed
+/// in fp64 and rounded once, to the dtype in `options`.
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t length,
                           const at::TensorOptions& options);
 

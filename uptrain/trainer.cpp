@@ -9,7 +9,6 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/error.h"
-#include "uptrain/loss.h"
 
 namespace regroup {
 
@@ -89,9 +88,8 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample) {
     const at::Tensor ids =  // [B, T + 1]
         data_.batch(first_sample + i * settings_.batch, settings_.batch).to(model_.device());
     const at::Tensor hidden = model_.hidden_states(ids.narrow(1, 0, length));  // [B, T, D]
-    const at::Tensor loss =
-        next_token_loss(hidden.flatten(0, 1), model_.head(), ids.narrow(1, 1, length).flatten()) /
-        static_cast<double>(settings_.accumulation);
+    const at::Tensor loss = model_.loss(hidden, ids.narrow(1, 1, length).flatten()) /
+                            static_cast<double>(settings_.accumulation);
     gradients_.add(loss);
     total = total.defined() ? total + loss.detach() : loss.detach();
   }

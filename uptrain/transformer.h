@@ -27,10 +27,11 @@ struct Linear {
 
 /// LayerNorm or RMSNorm over the last dimension, computed in fp32 at least.
 struct Norm {
-  at::Tensor weight;  ///< [D]
+  at::Tensor weight;  ///< [D], or undefined: none is applied
   at::Tensor bias;    ///< [D], or undefined
   NormKind kind = NormKind::kRmsNorm;
   double epsilon = 1e-5;
+  double weight_offset = 0.0;  ///< added to the weight
 
   at::Tensor operator()(const at::Tensor& x) const;
 };
@@ -48,6 +49,10 @@ class Transformer {
   /// hidden: [..., D] -> [..., V].
   at::Tensor logits(const at::Tensor& hidden) const;
 
+  /// The mean of -log p(target) over all tokens, see next_token_loss(). hidden: [B, T, D], targets:
+  /// int64 [B·T].
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets) const;
+
   /// The output projection [V, D]: the token embedding where the two are tied.
   const at::Tensor& head() const { return head_; }
 
@@ -60,7 +65,9 @@ class Transformer {
 
  private:
   struct Block {
-    Norm attention_norm, mlp_norm;
+    Norm attention_norm;
+    std::optional<Norm> mlp_norm;  // none where the MLP reads what attention reads
+    std::optional<Norm> q_norm, k_norm;
     Packing packing = Packing::kSeparate;
     Linear q, k, v, o;  // in fused packings q is the whole projection
     Linear gate, up, down;
@@ -72,9 +79,14 @@ class Transformer {
   Block make_block(const LayerTensors& names, std::int64_t layer,
                    const Parameters& parameters) const;
   Norm make_norm(const NormTensors& names, const Parameters& parameters) const;
+  std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names,
+                                   const Parameters& parameters) const;
+  double slope_scale() const;
   Positions make_positions(std::int64_t length) const;
   at::Tensor embed(const at::Tensor& tokens) const;
   at::Tensor attention(const Block& block, const at::Tensor& x, const Positions& positions) const;
+  at::Tensor run_block(const Block& block, const at::Tensor& x, const Positions& positions) const;
+  Heads project_heads(const Block& block, const at::Tensor& x) const;
   at::Tensor mlp(const Block& block, const at::Tensor& x) const;
   at::Tensor activate(const at::Tensor& x) const;
 
@@ -82,6 +94,8 @@ class Transformer {
   at::Tensor token_embedding_;     // [V, D]
   at::Tensor position_embedding_;  // [positions, D], or undefined
   at::Tensor head_;                // [V, D]
+  at::Tensor head_bias_;           // [V], or undefined
+  Linear project_in_, project_out_;
   std::optional<Norm> embedding_norm_;
   std::optional<Norm> final_norm_;
   std::vector<Block> blocks_;

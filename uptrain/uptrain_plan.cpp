@@ -86,10 +86,10 @@ std::int64_t count_parameters(const ModelSpec& spec) {
 double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_length) {
   std::int64_t multiplied = count_parameters(spec);
   if (!spec.position_embedding.empty()) {
-    multiplied -= spec.max_positions.value_or(0) * spec.hidden_size;
+    multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
   }
   if (!spec.lm_head.empty()) {
-    multiplied -= spec.vocab_size * spec.hidden_size;
+    multiplied -= spec.vocab_size * spec.embedding_width();
   }
   const std::int64_t attention =
       spec.layer_count() * spec.query_heads * spec.head_dim * sequence_length;

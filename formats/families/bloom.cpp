@@ -9,8 +9,13 @@ LayerTensors layer_at(const std::string& name) {
   LayerTensors layer;
   const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", true);
   layer.attention_norm = norm_at(name + ".input_layernorm", true);
-  layer.attention = {Packing::kPerGroup, fused, fused, fused,
-                     linear_at(name + ".self_attention.dense", true)};
+  layer.attention = {Packing::kPerGroup,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".self_attention.dense", true),
+                     {},
+                     {}};
   layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
   layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
   layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);

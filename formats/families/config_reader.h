@@ -34,6 +34,7 @@ class ConfigReader {
   ConfigReader object(std::string_view key) const;
   /// The value at `key`, or null where it is absent or JSON's null.
   const Json* find(std::string_view key) const;
+  bool empty() const { return config_.empty(); }
   /// Whether `key` is there at all, be its value null.
   bool mentions(std::string_view key) const { return config_.contains(key); }
   const std::string& where() const { return where_; }

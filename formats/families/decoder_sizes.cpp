@@ -59,7 +59,10 @@ Activation activation_from_name(const std::string& name, const std::string& wher
   if (name == "relu") {
     return Activation::kRelu;
   }
-  throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu", where,
+  if (name == "relu2") {
+    return Activation::kReluSquared;
+  }
+  throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu, relu2", where,
                   printable(name));
 }
 

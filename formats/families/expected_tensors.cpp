@@ -39,6 +39,13 @@ void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, 
   add_linear(layer, attention.k, features.k_total, spec.hidden_size);
   add_linear(layer, attention.v, features.v_total, spec.hidden_size);
   add_linear(layer, attention.o, spec.hidden_size, spec.query_heads * spec.head_dim);
+  const bool whole = spec.qk_norm == QkNorm::kProjection;
+  for (const NormTensors& norm : attention.q_norms) {
+    add_norm(layer, norm, whole ? features.q_total : spec.head_dim);
+  }
+  for (const NormTensors& norm : attention.k_norms) {
+    add_norm(layer, norm, whole ? features.k_total : spec.head_dim);
+  }
   tensors.insert(tensors.end(), layer.begin(), layer.end());
 }
 
@@ -77,10 +84,13 @@ std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec) {
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
-  std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, spec.hidden_size}}};
+  const std::int64_t width = spec.embedding_width();
+  std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, width}}};
   if (!spec.position_embedding.empty()) {
-    tensors.push_back({spec.position_embedding, {spec.max_positions.value(), spec.hidden_size}});
+    tensors.push_back({spec.position_embedding,
+                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
   }
+  add_linear(tensors, spec.project_in, spec.hidden_size, width);
   add_norm(tensors, spec.embedding_norm, spec.hidden_size);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors& layer = spec.layers[i];
@@ -94,8 +104,12 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     tensors.insert(tensors.end(), mlp.begin(), mlp.end());
   }
   add_norm(tensors, spec.final_norm, spec.hidden_size);
+  add_linear(tensors, spec.project_out, width, spec.hidden_size);
   if (!spec.lm_head.empty()) {
-    tensors.push_back({spec.lm_head, {spec.vocab_size, spec.hidden_size}});
+    tensors.push_back({spec.lm_head, {spec.vocab_size, width}});
+  }
+  if (!spec.lm_head_bias.empty()) {
+    tensors.push_back({spec.lm_head_bias, {spec.vocab_size}});
   }
   return tensors;
 }

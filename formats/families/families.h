@@ -7,13 +7,29 @@
 
 namespace regroup {
 
-/// Llama, Mistral, Qwen2: separate q, k, v, o; RoPE; RMSNorm; gated MLP.
+// llama.cpp: separate q, k, v, o; RoPE; gated MLP.
 ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
 
-/// GPT-2: fused q‖k‖v stored input-major (Conv1D); learned positions; LayerNorm; tied.
+// llama_relatives.cpp: the same attention tensors, LayerNorm and another block around them.
+ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_starcoder2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// A file each.
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint);
-
-/// BLOOM: fused [H, 3, d]; ALiBi; LayerNorm, also after the embedding; tied.
+ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
 
 }  // namespace regroup

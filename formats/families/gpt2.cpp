@@ -13,8 +13,8 @@ LayerTensors layer_at(const std::string& name) {
   LayerTensors layer;
   const LinearTensors fused = conv1d_at(name + ".attn.c_attn");
   layer.attention_norm = norm_at(name + ".ln_1", true);
-  layer.attention = {Packing::kQueryKeyValue, fused, fused, fused,
-                     conv1d_at(name + ".attn.c_proj")};
+  layer.attention = {Packing::kQueryKeyValue,          fused, fused, fused,
+                     conv1d_at(name + ".attn.c_proj"), {},    {}};
   layer.mlp_norm = norm_at(name + ".ln_2", true);
   layer.up = conv1d_at(name + ".mlp.c_fc");
   layer.down = conv1d_at(name + ".mlp.c_proj");

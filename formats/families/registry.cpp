@@ -18,12 +18,26 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 5> kFamilies{{
+constexpr std::array<FamilyRow, 19> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
-    {"mistral", "MistralForCausalLM", "llama", describe_llama},
-    {"qwen2", "Qwen2ForCausalLM", "llama", describe_llama},
+    {"mistral", "MistralForCausalLM", "llama", describe_mistral},
+    {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
+    {"qwen3", "Qwen3ForCausalLM", "llama", describe_qwen3},
+    {"gemma", "GemmaForCausalLM", "gemma", describe_gemma},
+    {"olmo", "OlmoForCausalLM", "olmo", describe_olmo},
+    {"olmo2", "Olmo2ForCausalLM", "olmo", describe_olmo2},
+    {"phi", "PhiForCausalLM", "phi", describe_phi},
+    {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
+    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
+    {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
     {"gpt2", "GPT2LMHeadModel", "gpt2", describe_gpt2},
+    {"gpt_bigcode", "GPTBigCodeForCausalLM", "gpt_bigcode", describe_gpt_bigcode},
+    {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},
+    {"gptj", "GPTJForCausalLM", "gptj", describe_gptj},
     {"bloom", "BloomForCausalLM", "bloom", describe_bloom},
+    {"mpt", "MptForCausalLM", "mpt", describe_mpt},
+    {"falcon", "FalconForCausalLM", "falcon", describe_falcon},
+    {"opt", "OPTForCausalLM", "opt", describe_opt},
 }};
 
 std::string architecture_of(const ConfigReader& config) {

@@ -188,5 +188,35 @@ TEST_CASE("a config edited from real files differs by two members only", "[conve
   }
 }
 
+TEST_CASE("each family's own key says how many kv heads there are", "[converter]") {
+  const auto edited = [](std::string_view name, std::int64_t kv_heads) {
+    const ModelDirectory source = open_model_directory(golden(name));
+    return parse_json_object(plan_conversion(source, {.kv_heads = {kv_heads}}).config_text, "");
+  };
+  CHECK(edited("qwen3", 2).at("num_key_value_heads") == 2);
+  CHECK(edited("falcon_40b", 2).at("num_kv_heads") == 2);
+  CHECK(edited("mpt", 2).at("attn_config").at("kv_n_heads") == 2);
+  CHECK(edited("gpt_bigcode_mha", 1).at("multi_query") == true);
+  CHECK(edited("falcon_rw", 1).at("multi_query") == true);
+  CHECK(edited("falcon_rw", 2).at("multi_query") == false);
+}
+
+TEST_CASE("only what stock loaders cannot read is noted", "[converter]") {
+  const auto notes_of = [](std::string_view name, std::int64_t kv_heads) {
+    return plan_conversion(open_model_directory(golden(name)), {.kv_heads = {kv_heads}}).notes;
+  };
+  CHECK(notes_of("falcon_rw", 1).empty());
+  CHECK(notes_of("gpt_bigcode_mha", 1).empty());
+  CHECK(notes_of("gpt_bigcode_mha", 2).size() == 1);
+  CHECK(notes_of("gpt_neox", 2).size() == 1);
+  CHECK(notes_of("phi", 2).empty());
+}
+
+TEST_CASE("key heads with norms of their own are refused", "[converter]") {
+  const ModelDirectory source = open_model_directory(golden("stablelm_qk"));
+  CHECK_THAT(refusal_of([&] { plan_conversion(source, {.kv_heads = {2}}); }),
+             is_bad_input("StableLmForCausalLM", "k_layernorm.norms.0.weight"));
+}
+
 }  // namespace
 }  // namespace regroup

@@ -252,12 +252,21 @@ TEST_CASE("models that regroup can convert but not compute say why", "[formats]"
   const auto reason = [&](const TinyModel& tiny) {
     return spec_of(open_model_directory(put_model(directory.path(), tiny))).not_computable;
   };
-  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "linear", "factor": 2.0})")) ==
-        "rope_type linear");
-  CHECK(reason(tiny_llama().set(
-            "rope_parameters", R"({"rope_type": "yarn", "rope_theta": 9.0})")) == "rope_type yarn");
+  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "longrope", "factor": 2.0})")) ==
+        "rope_type longrope");
+  CHECK(reason(tiny_llama().set("rope_parameters", R"({"rope_type": "su", "rope_theta": 9.0})")) ==
+        "rope_type su");
   CHECK(reason(tiny_gpt2().set("scale_attn_by_inverse_layer_idx", "true")) ==
         "scale_attn_by_inverse_layer_idx = true");
+}
+
+TEST_CASE("a RoPE scaling without a factor to scale by is refused", "[formats]") {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(
+      directory.path(),
+      tiny_llama().set("rope_parameters", R"({"rope_type": "yarn", "rope_theta": 9.0})")));
+  CHECK_THAT(refusal_of([&] { describe_model(model.config, model.checkpoint, "config.json"); }),
+             is_bad_input("config.json", "scaling factor"));
 }
 
 }  // namespace

@@ -3,8 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <fmt/format.h>
 
 #include "formats/families/family.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 
 namespace regroup {
@@ -42,9 +46,14 @@ void swap_value_heads(const ModelSpec& spec, const Parameters& parameters) {
 
 TEST_CASE("logits equal those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "llama_fp16",
-                              "qwen2", "mistral", "gpt2", "gpt2_base", "bloom", "bloom_12",
-                              "bloom_base", "equal_heads", "equal_heads_gpt2", "equal_heads_bloom");
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "llama_sharded", "llama_bf16", "llama_fp16", "qwen2", "mistral", "gpt2",
+      "gpt2_base", "bloom", "bloom_12", "bloom_base", "equal_heads", "equal_heads_gpt2",
+      "equal_heads_bloom", "qwen3", "gemma", "olmo", "olmo2", "phi", "phi_qk_layernorm", "stablelm",
+      "stablelm_qk", "starcoder2", "nemotron", "gpt_neox", "gpt_neox_sequential", "gptj", "opt",
+      "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
+      "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -54,8 +63,13 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
 
 TEST_CASE("logits with two value heads swapped do not equal those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2",
-                              "mistral", "gpt2", "gpt2_base", "bloom", "bloom_12", "bloom_base");
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2", "gpt2_base",
+      "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2", "phi",
+      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
+      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
+      "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
+      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -94,6 +108,44 @@ TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
   model.set_alibi_form(AlibiForm::kExtraDimensions);
   CHECK(largest_difference(model.logits(model.hidden_states(golden.tokens)), golden.logits) <=
         kTolerance);
+}
+
+TEST_CASE("logits without RoPE's scaling do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3",
+                              "llama_rope_yarn", "llama_rope_yarn_mscale");
+  CAPTURE(name);
+  GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  golden.source.spec.rope.scaling = {};
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("converted models' logits equal those transformers computes from them", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"llama_mha", 2},
+                                                                         {"llama_bf16", 4},
+                                                                         {"llama_fp16", 1},
+                                                                         {"qwen3", 2},
+                                                                         {"gemma", 3},
+                                                                         {"olmo", 2},
+                                                                         {"olmo2", 3},
+                                                                         {"phi", 2},
+                                                                         {"phi_qk_layernorm", 1},
+                                                                         {"stablelm", 3},
+                                                                         {"starcoder2", 2},
+                                                                         {"nemotron", 2},
+                                                                         {"falcon_40b", 2},
+                                                                         {"falcon_11b", 1}}));
+  CAPTURE(name, groups);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "converted", {.kv_heads = {groups}});
+  const ModelSource source = open_model_source(directory / "converted");
+  const Transformer model = load_transformer(source, at::kFloat, at::kCPU);
+  const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
+  CHECK(largest_difference(model.logits(model.hidden_states(read_tensor(expected, "tokens"))),
+                           read_tensor(expected, "logits")) <= kTolerance);
 }
 
 }  // namespace regroup

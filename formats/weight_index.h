@@ -1,4 +1,4 @@
-// model.safetensors.index.json: which shard holds which tensor.
+// model.safetensors.index.json, pytorch_model.bin.index.json: which shard holds which tensor.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +13,17 @@ namespace regroup {
 
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 inline constexpr std::string_view kSingleFile = "model.safetensors";
+inline constexpr std::string_view kTorchIndexFile = "pytorch_model.bin.index.json";
+inline constexpr std::string_view kTorchSingleFile = "pytorch_model.bin";
 
-/// Opens all shards an index names. Throws kBadInput when one is missing, lies outside the
-/// directory, or holds other tensors than the index says.
+/// Opens all shards an index names, whatever their container. Throws kBadInput when one is missing,
+/// lies outside the directory, or holds other tensors than the index says.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
 
 /// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" where there is one.
 std::string shard_name(std::size_t shard, std::size_t count);
 
-/// Text of an index: tensor names with the number of their shard.
+/// Text of an index of safetensors shards: tensor names with the number of their shard.
 std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
                          std::size_t shard_count, std::uint64_t total_bytes);
 

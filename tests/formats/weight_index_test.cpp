@@ -1,5 +1,5 @@
 // The index of a sharded checkpoint, and what it may not be talked into.
-#include "formats/safetensors_index.h"
+#include "formats/weight_index.h"
 
 #include <sys/stat.h>
 

@@ -1,12 +1,12 @@
-#include "formats/safetensors_index.h"
+#include "formats/weight_index.h"
 
 #include <map>
 #include <set>
 
+#include "formats/container.h"
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 
 namespace regroup {
 namespace {
@@ -73,7 +73,7 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
       throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard),
                       tensors.size());
     }
-    parts.push_back(open_safetensors(path));
+    parts.push_back(open_weight_file(path));
     check_shard_tensors(parts.back(), std::move(tensors), where);
   }
   return parts;

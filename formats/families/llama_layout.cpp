@@ -1,0 +1,60 @@
+#include "formats/families/llama_layout.h"
+
+#include "formats/families/decoder_sizes.h"
+
+namespace regroup {
+namespace {
+
+std::string prefix_of(const Checkpoint& checkpoint) {
+  return find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
+}
+
+}  // namespace
+
+void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults) {
+  spec.hidden_size = config.count({"hidden_size"});
+  auto head_dim = config.optional_count({"head_dim"});
+  if (!head_dim && defaults.head_dim > 0 && !config.mentions("head_dim")) {
+    head_dim = defaults.head_dim;
+  }
+  set_heads(spec, config, {"num_attention_heads"}, head_dim);
+  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.intermediate_size = config.count({"intermediate_size"});
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.optional_count({"max_position_embeddings"});
+  // A null means as many as query heads in every one of these families.
+  const bool silent = defaults.kv_heads > 0 && !config.mentions("num_key_value_heads");
+  spec.kv_heads = config.kv_heads("num_key_value_heads", layers, spec.query_heads,
+                                  silent ? defaults.kv_heads : spec.query_heads);
+  spec.loaders_read_kv_heads = true;
+}
+
+void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                        const LlamaBiases& biases, bool tied_by_default) {
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    const std::string name = llama_layer_name(checkpoint, i);
+    const std::string attention = name + ".self_attn.";
+    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
+    layer.attention_norm = norm_at(name + ".input_layernorm", biases.norm);
+    layer.attention.packing = Packing::kSeparate;
+    layer.attention.q = linear_at(attention + "q_proj", biases.qkv);
+    layer.attention.k = linear_at(attention + "k_proj", biases.qkv);
+    layer.attention.v = linear_at(attention + "v_proj", biases.qkv);
+    layer.attention.o = linear_at(attention + "o_proj", biases.o);
+    layer.mlp_norm = norm_at(name + ".post_attention_layernorm", biases.norm);
+    layer.gate = linear_at(name + ".mlp.gate_proj", biases.mlp);
+    layer.up = linear_at(name + ".mlp.up_proj", biases.mlp);
+    layer.down = linear_at(name + ".mlp.down_proj", biases.mlp);
+  }
+  spec.token_embedding = prefix_of(checkpoint) + "embed_tokens.weight";
+  spec.final_norm = norm_at(prefix_of(checkpoint) + "norm", biases.norm);
+  spec.lm_head = config.flag_or({"tie_word_embeddings"}, tied_by_default) ? "" : "lm_head.weight";
+}
+
+std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer) {
+  return prefix_of(checkpoint) + "layers." + std::to_string(layer);
+}
+
+}  // namespace regroup

@@ -1,0 +1,40 @@
+// What the many families have in common that keep Llama's config keys and tensor names.
+#pragma once
+
+#include <string>
+
+#include "formats/families/config_reader.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// What a family's loader assumes where the config is silent.
+struct LlamaDefaults {
+  std::int64_t kv_heads = 0;  ///< 0: as many as query heads
+  std::int64_t head_dim = 0;  ///< 0: hidden_size / query heads
+};
+
+/// Reads hidden_size, num_attention_heads, head_dim, num_key_value_heads, num_hidden_layers,
+/// intermediate_size, vocab_size and max_position_embeddings into `spec`; makes its layers, still
+/// without names.
+void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults = {});
+
+/// Which parts have biases.
+struct LlamaBiases {
+  bool qkv = false;
+  bool o = false;
+  bool mlp = false;
+  bool norm = false;
+};
+
+/// Fills in Llama's names: model.layers.N.self_attn.{q,k,v,o}_proj, input_layernorm,
+/// post_attention_layernorm, mlp.{gate,up,down}_proj, model.embed_tokens, model.norm, and lm_head
+/// unless the embeddings are tied (`tied_by_default` where the config does not say).
+void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                        const LlamaBiases& biases, bool tied_by_default = false);
+
+/// "model.layers.3", in models saved without their head "layers.3".
+std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer);
+
+}  // namespace regroup

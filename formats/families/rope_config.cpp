@@ -1,0 +1,80 @@
+#include "formats/families/rope_config.h"
+
+#include <cmath>
+#include <optional>
+
+#include "formats/error.h"
+
+namespace regroup {
+namespace {
+
+std::optional<double> optional_number(const ConfigReader& config, std::string_view key) {
+  return config.find(key) == nullptr ? std::nullopt : std::optional(config.number_or({key}, 0.0));
+}
+
+// Peng et al., YaRN, https://arxiv.org/abs/2309.00071, section 3.4; as transformers resolves it.
+double yarn_attention_factor(const ConfigReader& given, double factor) {
+  const auto scale_of = [&](double mscale) {
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+  };
+  if (const auto explicit_factor = optional_number(given, "attention_factor")) {
+    return *explicit_factor;
+  }
+  const double mscale = given.number_or({"mscale"}, 0.0);
+  const double all_dimensions = given.number_or({"mscale_all_dim"}, 0.0);
+  return mscale != 0.0 && all_dimensions != 0.0 ? scale_of(mscale) / scale_of(all_dimensions)
+                                                : scale_of(1.0);
+}
+
+RopeScaling read_scaling(const ConfigReader& given, const std::string& type, double positions) {
+  RopeScaling scaling;
+  const double original = given.number_or({"original_max_position_embeddings"}, positions);
+  scaling.kind = type == "linear"    ? RopeScaling::Kind::kLinear
+                 : type == "dynamic" ? RopeScaling::Kind::kDynamic
+                 : type == "llama3"  ? RopeScaling::Kind::kLlama3
+                                     : RopeScaling::Kind::kYarn;
+  const bool stretches = scaling.kind == RopeScaling::Kind::kYarn;
+  scaling.factor = given.number_or({"factor"}, stretches ? positions / original : 1.0);
+  scaling.original_positions = scaling.kind == RopeScaling::Kind::kDynamic ? positions : original;
+  scaling.low_frequency_factor = given.number_or({"low_freq_factor"}, 1.0);
+  scaling.high_frequency_factor = given.number_or({"high_freq_factor"}, 4.0);
+  scaling.beta_fast = given.number_or({"beta_fast"}, 32.0);
+  scaling.beta_slow = given.number_or({"beta_slow"}, 1.0);
+  scaling.truncate = given.flag_or({"truncate"}, true);
+  if (scaling.kind == RopeScaling::Kind::kYarn) {
+    scaling.attention_factor = yarn_attention_factor(given, scaling.factor);
+  }
+  if (!(scaling.factor > 0.0)) {
+    throw_bad_input("{}: RoPE's scaling factor is {}, a positive number is needed", given.where(),
+                    scaling.factor);
+  }
+  return scaling;
+}
+
+}  // namespace
+
+void read_rope(ModelSpec& spec, const ConfigReader& config, double default_partial) {
+  const ConfigReader old_style = config.object("rope_scaling");
+  const ConfigReader given = old_style.empty() ? config.object("rope_parameters") : old_style;
+  spec.positions = PositionKind::kRope;
+  spec.rope.theta =
+      given.number_or({"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, 10000.0));
+  const double partial =
+      given.number_or({"partial_rotary_factor"},
+                      config.number_or({"partial_rotary_factor", "rotary_pct"}, default_partial));
+  spec.rope.rotary_dim = static_cast<std::int64_t>(static_cast<double>(spec.head_dim) * partial);
+  if (!(spec.rope.theta > 0.0) || spec.rope.rotary_dim < 0 ||
+      spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
+    throw_bad_input("{}: RoPE with theta {} on {} of {} dimensions; an even part is needed",
+                    config.where(), spec.rope.theta, spec.rope.rotary_dim, spec.head_dim);
+  }
+  const std::string type = given.text_or({"rope_type", "type"}, "default");
+  if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {
+    spec.rope.scaling =
+        read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
+  } else if (type != "default") {
+    spec.not_computable = "rope_type " + type;
+  }
+}
+
+}  // namespace regroup
