@@ -1,5 +1,4 @@
-// GPT-NeoX (Pythia) and GPT-J: partial RoPE, attention and MLP side by side.
-#include "formats/error.h"
+// GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP side by side.
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/rope_config.h"
@@ -44,53 +43,6 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   spec.token_embedding = prefix + "embed_in.weight";
   spec.final_norm = norm_at(prefix + "final_layer_norm", true);
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "embed_out.weight";
-  return spec;
-}
-
-ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  spec.hidden_size = config.count({"n_embd", "hidden_size"});
-  set_heads(spec, config, {"n_head", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
-  spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
-  spec.positions = PositionKind::kRope;
-  spec.rope.interleaved = true;
-  spec.rope.rotary_dim = config.optional_count({"rotary_dim"}).value_or(64);
-  if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
-    throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
-                    spec.rope.rotary_dim, spec.head_dim);
-  }
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
-  spec.activation =
-      activation_from_name(config.text_or({"activation_function"}, "gelu_new"), config.where());
-  spec.parallel_residual = true;
-
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const std::string name = prefix + "h." + std::to_string(i);
-    LayerTensors layer;
-    layer.attention_norm = norm_at(name + ".ln_1", true);
-    layer.attention = {Packing::kSeparate,
-                       linear_at(name + ".attn.q_proj", false),
-                       linear_at(name + ".attn.k_proj", false),
-                       linear_at(name + ".attn.v_proj", false),
-                       linear_at(name + ".attn.out_proj", false),
-                       {},
-                       {}};
-    layer.up = linear_at(name + ".mlp.fc_in", true);
-    layer.down = linear_at(name + ".mlp.fc_out", true);
-    spec.layers.push_back(std::move(layer));
-  }
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
-  spec.lm_head_bias = "lm_head.bias";
   return spec;
 }
 
