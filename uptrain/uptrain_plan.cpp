@@ -99,6 +99,7 @@ double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_len
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const ModelSource& source,
                             const TokenBatches& data) {
   settings.validate();
+  refuse_output_inside(source.directory, settings.output);
   UptrainPlan plan;
   plan.settings = settings;
   plan.sequence_length = data.sequence_length();

@@ -26,7 +26,8 @@ struct UptrainPlan {
   double memory_bytes = 0.0;  ///< an estimate: weights, gradients, optimizer, activations
 };
 
-/// Checks settings, model and data together. Throws kUsage or kBadInput.
+/// Checks settings, model and data together. Throws kUsage, also for an output inside the model's
+/// directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const ModelSource& source,
                             const TokenBatches& data);
 

@@ -61,6 +61,13 @@ TEST_CASE("a plan counts parameters, operations and passes over the data", "[upt
   CHECK(plan.epochs == 60.0 / 166.0);  // 2000 tokens hold 166 windows
 }
 
+TEST_CASE("an output inside the model's directory is refused before training", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "gpt2", 10);
+  settings.output = settings.model / "uptrained";
+  CHECK_THAT(refusal_of([&] { plan_of(settings); }), is_wrong_usage("lies inside the source"));
+}
+
 TEST_CASE("settings report all their faults together", "[uptrain]") {
   UptrainSettings settings;
   settings.alpha = 0.0;
