@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "converter/heads.h"
-#include "formats/checkpoint_writer.h"
 #include "formats/model_directory.h"
 #include "formats/model_spec.h"
+#include "formats/safetensors_writer.h"
 
 namespace regroup {
 

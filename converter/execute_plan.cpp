@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "converter/pool_mean.h"
-#include "formats/checkpoint_writer.h"
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
 
 namespace regroup {
@@ -43,7 +43,7 @@ void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source
   for (const TensorStep& step : plan.steps) {
     outputs.push_back(step.output);
   }
-  CheckpointWriter writer(staged.path(), outputs, plan.metadata, plan.max_shard_bytes);
+  SafetensorsWriter writer(staged.path(), outputs, plan.metadata, plan.max_shard_bytes);
   std::uint64_t done = 0;
   for (const TensorStep& step : plan.steps) {
     if (stop) {

@@ -1,10 +1,9 @@
-// Writes safetensors files whose tensors are all known beforehand: headers first, then the bytes
-// as they come, one tensor at a time.
+// Writes checkpoints whose tensors are all known beforehand: the layout first, then the bytes as
+// they come, one tensor at a time.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -22,27 +21,22 @@ struct OutputTensor {
   Shape shape;
 };
 
-/// Bytes per shard that Hugging Face writers use unless told otherwise.
-inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
-
+/// What every container's writer has in common: each tensor has its place, is written there once,
+/// and none is forgotten. A container's constructor creates the files and their headers.
 class CheckpointWriter {
  public:
-  /// Lays the tensors out, in the order given, as `directory`/model.safetensors or, where they
-  /// exceed `max_shard_bytes`, as numbered shards with an index; creates the files and writes their
-  /// headers. Throws kEnvironment when the free space cannot suffice. `metadata` goes into every
-  /// file, beside "format": "pt".
-  CheckpointWriter(std::filesystem::path directory, std::span<const OutputTensor> tensors,
-                   std::map<std::string, std::string> metadata,
-                   std::uint64_t max_shard_bytes = kDefaultShardBytes);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  virtual ~CheckpointWriter() = default;
 
   /// Writes one whole tensor. Throws kUsage for an unknown name, a wrong length or a second time.
-  void write(const std::string& name, std::span<const std::byte> bytes);
+  virtual void write(const std::string& name, std::span<const std::byte> bytes);
 
   /// Copies a tensor of `source` unchanged, inside the kernel where possible.
-  void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor);
+  virtual void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor);
 
   /// Flushes everything to the device. Throws kUsage if a tensor was never written.
-  void finish();
+  virtual void finish();
 
   /// Bytes of one announced tensor.
   std::uint64_t bytes_of(const std::string& name) const { return slots_.at(name).bytes; }
@@ -50,19 +44,34 @@ class CheckpointWriter {
   /// Bytes of all tensors, headers not counted.
   std::uint64_t total_bytes() const { return total_bytes_; }
 
- private:
+ protected:
+  CheckpointWriter() = default;
+
+  /// Where one tensor goes.
   struct Slot {
-    std::size_t file = 0;
-    std::uint64_t offset = 0;  // in the file
+    std::size_t file = 0;      ///< of those added
+    std::uint64_t offset = 0;  ///< in that file
     std::uint64_t bytes = 0;
     bool written = false;
   };
-  Slot& claim(const std::string& name, std::uint64_t bytes);
 
-  std::filesystem::path directory_;
+  /// Creates a file to write to; its number is that of the files added before.
+  File& add_file(const std::filesystem::path& path);
+  File& file(std::size_t number) { return files_[number]; }
+
+  /// Announces a tensor. Throws kUsage for a name that was announced before.
+  void place(const std::string& name, const Slot& slot);
+
+  /// The place of a tensor that is about to be written. Throws kUsage as write() does.
+  const Slot& claim(const std::string& name, std::uint64_t bytes);
+
+ private:
   std::vector<File> files_;
   std::unordered_map<std::string, Slot> slots_;
   std::uint64_t total_bytes_ = 0;
 };
+
+/// Throws kEnvironment when the filesystem of `directory` has fewer than `bytes` bytes free.
+void check_free_space(const std::filesystem::path& directory, std::uint64_t bytes);
 
 }  // namespace regroup

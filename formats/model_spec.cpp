@@ -1,6 +1,7 @@
 #include "formats/model_spec.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/alibi.h"
 #include "formats/error.h"
@@ -26,9 +27,55 @@ std::string_view name_of(PositionKind kind) {
     case PositionKind::kRope: return "rope";
     case PositionKind::kLearned: return "learned";
     case PositionKind::kAlibi: return "alibi";
+    case PositionKind::kRelativeBias: return "t5";
     case PositionKind::kNone: return "none";
   }
   return "none";
+}
+
+std::string_view name_of(AttentionRole role) {
+  switch (role) {
+    case AttentionRole::kSelf: return "decoder";
+    case AttentionRole::kCross: return "cross";
+    case AttentionRole::kEncoder: return "encoder";
+  }
+  return "decoder";
+}
+
+std::vector<AttentionRole> ModelSpec::roles() const {
+  return has_encoder()
+             ? std::vector{AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross}
+             : std::vector{AttentionRole::kSelf};
+}
+
+const std::vector<LayerTensors>& ModelSpec::stack(AttentionRole role) const {
+  return role == AttentionRole::kEncoder ? encoder_layers : layers;
+}
+
+const AttentionLayout& ModelSpec::attention(AttentionRole role, std::size_t layer) const {
+  const LayerTensors& tensors = stack(role)[layer];
+  return role == AttentionRole::kCross ? tensors.cross_attention : tensors.attention;
+}
+
+const std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) const {
+  switch (role) {
+    case AttentionRole::kCross: return cross_kv_heads;
+    case AttentionRole::kEncoder: return encoder_kv_heads;
+    case AttentionRole::kSelf: break;
+  }
+  return kv_heads;
+}
+
+std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) {
+  return const_cast<std::vector<std::int64_t>&>(std::as_const(*this).kv_heads_of(role));
+}
+
+std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
+  std::vector<std::string> path = kv_heads_key;
+  if (role != AttentionRole::kSelf) {
+    path.back().insert(0, fmt::format("{}_", name_of(role)));
+  }
+  return path;
 }
 
 std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec) {
@@ -49,10 +96,14 @@ std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec) {
   return recorded.size() == 1 ? std::vector(spec.layers.size(), recorded.front()) : recorded;
 }
 
-std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors) {
-  std::vector<std::int64_t> kv_heads;
-  for (const LayerTensors& layer : spec.layers) {
-    const AttentionLayout& attention = layer.attention;
+std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
+                                               AttentionRole role) {
+  std::vector<std::int64_t> kv_heads = spec.kv_heads_of(role);
+  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+    const AttentionLayout& attention = spec.attention(role, i);
+    if (!attention.present()) {
+      continue;
+    }
     const std::int64_t features = output_features(attention.k, tensors);
     const bool separate = attention.packing == Packing::kSeparate;
     const std::int64_t kv_features =
@@ -65,7 +116,7 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
           "dimension {}",
           printable(attention.k.weight), features, spec.query_heads, spec.head_dim);
     }
-    kv_heads.push_back(heads);
+    kv_heads[i] = heads;
   }
   return kv_heads;
 }

@@ -12,7 +12,7 @@
 
 namespace regroup {
 
-enum class PositionKind { kNone, kRope, kLearned, kAlibi };
+enum class PositionKind { kNone, kRope, kLearned, kAlibi, kRelativeBias };
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu, kReluSquared };
 
@@ -31,8 +31,18 @@ enum class QkNorm {
   kProjection,  ///< all heads together, H·d and G·d weights
 };
 
-/// "rope", "alibi", "learned" or "none".
+/// "rope", "alibi", "learned", "t5" or "none".
 std::string_view name_of(PositionKind kind);
+
+/// Which queries look at which keys.
+enum class AttentionRole {
+  kSelf,     ///< a model's only stack, or in an encoder-decoder the decoder, at itself
+  kCross,    ///< the decoder at the encoder's output
+  kEncoder,  ///< the encoder at itself
+};
+
+/// "decoder", "cross" or "encoder".
+std::string_view name_of(AttentionRole role);
 
 /// A stored linear map: `weight` is [out, in], or [in, out] where `input_major` (GPT-2's Conv1D).
 struct LinearTensors {
@@ -58,18 +68,24 @@ enum class Packing {
   kPerGroup,       ///< one tensor: G times [n query heads, key, value]; [H, 3, d] when G = H
 };
 
-/// Where one layer keeps its self-attention. In fused packings q, k and v name the same tensors.
+/// Where one layer keeps one attention. In fused packings q, k and v name the same tensors.
 struct AttentionLayout {
   Packing packing = Packing::kSeparate;
   LinearTensors q, k, v, o;
   /// Norms of queries and keys: one each, or with QkNorm::kEachHead one per head.
   std::vector<NormTensors> q_norms, k_norms;
+
+  bool present() const { return o.present(); }
 };
 
 /// The tensors of one block, in the order of computation.
 struct LayerTensors {
   NormTensors attention_norm;
-  AttentionLayout attention;
+  AttentionLayout attention;  ///< absent in layers pruned of it (Nemotron-NAS)
+  std::string relative_bias;  ///< [buckets, H] of T5; empty: that of the layer before
+  NormTensors cross_norm;     ///< encoder-decoder models: between attention and MLP
+  AttentionLayout cross_attention;
+  std::int64_t intermediate_size = 0;  ///< where layers differ in it; 0: the model's
   NormTensors mlp_norm;  ///< absent where the MLP reads what attention reads (parallel_residual)
   LinearTensors gate;    ///< absent in plain (not gated) MLPs
   LinearTensors up;
@@ -104,6 +120,12 @@ struct AlibiSpec {
   std::vector<std::vector<double>> slopes;
 };
 
+/// Relative position buckets (Raffel et al. 2020, section 2.1).
+struct RelativeBiasSpec {
+  std::int64_t buckets = 32;
+  std::int64_t max_distance = 128;
+};
+
 struct ModelSpec {
   std::string family;        ///< regroup's name for it: "llama", "gpt2", "bloom"
   std::string architecture;  ///< the config's, such as "LlamaForCausalLM"
@@ -115,10 +137,14 @@ struct ModelSpec {
   std::int64_t vocab_size = 0;
   std::optional<std::int64_t> max_positions;
   std::vector<std::int64_t> kv_heads;  ///< G per layer, as the config says
+  /// The same for an encoder-decoder's cross-attention and encoder; empty elsewhere.
+  std::vector<std::int64_t> cross_kv_heads, encoder_kv_heads;
+  bool causal = true;  ///< false: every position sees all of them (encoder-only models)
 
   PositionKind positions = PositionKind::kNone;
   RopeSpec rope;                               ///< where positions is kRope
   AlibiSpec alibi;                             ///< where positions is kAlibi
+  RelativeBiasSpec relative_bias;              ///< where positions is kRelativeBias
   std::optional<std::int64_t> sliding_window;  ///< tokens a query sees, itself included
 
   NormKind norm = NormKind::kRmsNorm;
@@ -138,16 +164,24 @@ struct ModelSpec {
   std::int64_t position_offset = 0;  ///< rows of the position embedding before position 0 (OPT: 2)
 
   std::string token_embedding;
-  std::string position_embedding;  ///< empty unless positions is kLearned
-  NormTensors embedding_norm;      ///< BLOOM's; absent elsewhere
-  LinearTensors project_in;        ///< from the embeddings' width to D; absent where they agree
-  std::vector<LayerTensors> layers;
+  std::string position_embedding;    ///< empty unless positions is kLearned
+  std::string token_type_embedding;  ///< BERT's, [types, D]; empty elsewhere
+  std::int64_t token_types = 0;
+  NormTensors embedding_norm;        ///< BLOOM's and BERT's; absent elsewhere
+  LinearTensors project_in;          ///< from the embeddings' width to D; absent where they agree
+  std::vector<LayerTensors> layers;  ///< the only stack, or the decoder's
+  std::vector<LayerTensors> encoder_layers;  ///< empty unless there is an encoder beside it
+  NormTensors encoder_final_norm;
   NormTensors final_norm;
-  LinearTensors project_out;  ///< back from D
-  std::string lm_head;        ///< empty when tied to the token embedding, or there is none
-  std::string lm_head_bias;   ///< empty where there is none
+  LinearTensors project_out;     ///< back from D
+  double output_scale = 1.0;     ///< of the last hidden states: 1/√D in T5 with tied embeddings
+  LinearTensors head_transform;  ///< BERT: ahead of the output embedding, then activation and norm
+  NormTensors head_norm;
+  std::string lm_head;       ///< empty when tied to the token embedding, or there is none
+  std::string lm_head_bias;  ///< empty where there is none
 
-  /// Path of the config key that holds the number of kv heads.
+  /// Path of the config key that holds the number of kv heads. Cross-attention's and an encoder's
+  /// stand beside it, with "cross_" and "encoder_" before the last part.
   std::vector<std::string> kv_heads_key = {"num_key_value_heads"};
   /// Whether the family's stock loaders read that key.
   bool loaders_read_kv_heads = false;
@@ -163,15 +197,31 @@ struct ModelSpec {
   std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
+
+  bool has_encoder() const { return !encoder_layers.empty(); }
+
+  /// The roles there are, in the order kEncoder, kSelf, kCross.
+  std::vector<AttentionRole> roles() const;
+  /// The layers whose queries ask in that role.
+  const std::vector<LayerTensors>& stack(AttentionRole role) const;
+  /// Where a layer of that stack keeps it.
+  const AttentionLayout& attention(AttentionRole role, std::size_t layer) const;
+  /// Kv heads per layer of that stack, as the config says.
+  const std::vector<std::int64_t>& kv_heads_of(AttentionRole role) const;
+  std::vector<std::int64_t>& kv_heads_of(AttentionRole role);
+  /// Path of the config key for kv heads in that role.
+  std::vector<std::string> kv_heads_key_of(AttentionRole role) const;
 };
 
 /// ALiBi slopes of every layer in use: the recorded ones, else the formula's. One row per layer.
 /// Throws kBadInput when recorded slopes do not fit the heads.
 std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec);
 
-/// The kv heads of each layer as the tensors' shapes say: of fused tensors (rows - H·d) / 2d, else
-/// k rows / d. Throws kBadInput naming the tensor whose shape allows no whole number of heads.
-std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors);
+/// The kv heads of each layer in one role as the tensors' shapes say: of fused tensors
+/// (rows - H·d) / 2d, else k rows / d. A layer without attention has as many as the config says.
+/// Throws kBadInput naming the tensor whose shape allows no whole number of heads.
+std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
+                                               AttentionRole role = AttentionRole::kSelf);
 
 /// First output feature of each head of one role in its tensor, in a layer of H query and G kv
 /// heads: H entries for queries, G for keys and values. Each head spans d features.

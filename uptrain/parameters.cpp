@@ -5,10 +5,10 @@
 
 #include <ATen/ops/empty.h>
 
-#include "formats/checkpoint_writer.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/printable.h"
+#include "formats/safetensors_writer.h"
 
 namespace regroup {
 namespace {
@@ -133,7 +133,7 @@ void save_parameters(const Parameters& parameters, const ModelSpec& spec, const 
   for (const TensorInfo& tensor : source.tensors()) {
     outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  CheckpointWriter writer(directory, outputs, source.metadata());
+  SafetensorsWriter writer(directory, outputs, source.metadata());
   for (const TensorInfo& tensor : source.tensors()) {
     if (parameters.contains(tensor.name)) {
       write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
@@ -152,7 +152,7 @@ void save_new_parameters(const Parameters& parameters, DType dtype,
   for (const Parameters::Entry& entry : parameters.entries()) {
     outputs.push_back({entry.name, dtype, entry.value.sizes().vec()});
   }
-  CheckpointWriter writer(directory, outputs, {});
+  SafetensorsWriter writer(directory, outputs, {});
   for (const Parameters::Entry& entry : parameters.entries()) {
     write_tensor(writer, entry.name, entry.value, dtype);
   }

@@ -7,12 +7,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "formats/checkpoint_writer.h"
 #include "formats/error.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/model_directory.h"
 #include "formats/printable.h"
+#include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
 #include "uptrain/checksum.h"
 
@@ -38,7 +38,7 @@ Json write_tensors(const std::filesystem::path& directory,
   for (const auto& [name, value] : tensors) {
     outputs.push_back({name, dtype_of(value), value.sizes().vec()});
   }
-  CheckpointWriter writer(directory, outputs, {}, std::numeric_limits<std::uint64_t>::max());
+  SafetensorsWriter writer(directory, outputs, {}, std::numeric_limits<std::uint64_t>::max());
   Json checksums = Json::object();
   for (const auto& [name, value] : tensors) {
     const at::Tensor host = value.detach().to(at::kCPU).contiguous();

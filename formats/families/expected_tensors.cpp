@@ -30,10 +30,14 @@ void add_norm(std::vector<ExpectedTensor>& tensors, const NormTensors& norm, std
   }
 }
 
-void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, std::size_t i) {
-  const AttentionLayout& attention = spec.layers[i].attention;
+void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, AttentionRole role,
+                   std::size_t i) {
+  const AttentionLayout& attention = spec.attention(role, i);
+  if (!attention.present()) {
+    return;
+  }
   const HeadFeatures features =
-      head_features(attention.packing, spec.query_heads, spec.kv_heads[i], spec.head_dim);
+      head_features(attention.packing, spec.query_heads, spec.kv_heads_of(role)[i], spec.head_dim);
   std::vector<ExpectedTensor> layer;
   add_linear(layer, attention.q, features.q_total, spec.hidden_size);
   add_linear(layer, attention.k, features.k_total, spec.hidden_size);
@@ -47,6 +51,35 @@ void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, 
     add_norm(layer, norm, whole ? features.k_total : spec.head_dim);
   }
   tensors.insert(tensors.end(), layer.begin(), layer.end());
+}
+
+void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
+             const LayerTensors& layer) {
+  const std::int64_t width =
+      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+  std::vector<ExpectedTensor> mlp;
+  add_linear(mlp, layer.gate, width, spec.hidden_size);
+  add_linear(mlp, layer.up, width, spec.hidden_size);
+  add_linear(mlp, layer.down, spec.hidden_size, width);
+  tensors.insert(tensors.end(), mlp.begin(), mlp.end());
+}
+
+// `self` is the stack's role at itself: kSelf or kEncoder.
+void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, AttentionRole self) {
+  for (std::size_t i = 0; i < spec.stack(self).size(); ++i) {
+    const LayerTensors& layer = spec.stack(self)[i];
+    add_norm(tensors, layer.attention_norm, spec.hidden_size);
+    add_attention(tensors, spec, self, i);
+    if (!layer.relative_bias.empty()) {
+      tensors.push_back({layer.relative_bias, {spec.relative_bias.buckets, spec.query_heads}});
+    }
+    if (self == AttentionRole::kSelf && spec.has_encoder()) {
+      add_norm(tensors, layer.cross_norm, spec.hidden_size);
+      add_attention(tensors, spec, AttentionRole::kCross, i);
+    }
+    add_norm(tensors, layer.mlp_norm, spec.hidden_size);
+    add_mlp(tensors, spec, layer);
+  }
 }
 
 void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint) {
@@ -77,8 +110,10 @@ void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& ch
 
 std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec) {
   std::vector<ExpectedTensor> tensors;
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    add_attention(tensors, spec, i);
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      add_attention(tensors, spec, role, i);
+    }
   }
   return tensors;
 }
@@ -90,21 +125,20 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     tensors.push_back({spec.position_embedding,
                        {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
   }
+  if (!spec.token_type_embedding.empty()) {
+    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
+  }
   add_linear(tensors, spec.project_in, spec.hidden_size, width);
   add_norm(tensors, spec.embedding_norm, spec.hidden_size);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const LayerTensors& layer = spec.layers[i];
-    add_norm(tensors, layer.attention_norm, spec.hidden_size);
-    add_attention(tensors, spec, i);
-    add_norm(tensors, layer.mlp_norm, spec.hidden_size);
-    std::vector<ExpectedTensor> mlp;
-    add_linear(mlp, layer.gate, spec.intermediate_size, spec.hidden_size);
-    add_linear(mlp, layer.up, spec.intermediate_size, spec.hidden_size);
-    add_linear(mlp, layer.down, spec.hidden_size, spec.intermediate_size);
-    tensors.insert(tensors.end(), mlp.begin(), mlp.end());
+  if (spec.has_encoder()) {
+    add_stack(tensors, spec, AttentionRole::kEncoder);
+    add_norm(tensors, spec.encoder_final_norm, spec.hidden_size);
   }
+  add_stack(tensors, spec, AttentionRole::kSelf);
   add_norm(tensors, spec.final_norm, spec.hidden_size);
   add_linear(tensors, spec.project_out, width, spec.hidden_size);
+  add_linear(tensors, spec.head_transform, spec.hidden_size, spec.hidden_size);
+  add_norm(tensors, spec.head_norm, spec.hidden_size);
   if (!spec.lm_head.empty()) {
     tensors.push_back({spec.lm_head, {spec.vocab_size, width}});
   }

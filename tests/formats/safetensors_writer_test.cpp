@@ -1,4 +1,4 @@
-#include "formats/checkpoint_writer.h"
+#include "formats/safetensors_writer.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -31,7 +31,7 @@ const std::vector<BuiltTensor> kTensors{
     varied_tensor("empty", DType::kF16, {0, 4}), varied_tensor("scalar", DType::kF64, {})};
 
 void write_all(const std::filesystem::path& directory, std::uint64_t max_shard_bytes) {
-  CheckpointWriter writer(directory, announced(kTensors), {{"who", "test"}}, max_shard_bytes);
+  SafetensorsWriter writer(directory, announced(kTensors), {{"who", "test"}}, max_shard_bytes);
   CHECK(writer.total_bytes() == 24 + 10 + 0 + 8);
   for (auto tensor = kTensors.rbegin(); tensor != kTensors.rend(); ++tensor) {
     writer.write(tensor->name, as_span(tensor->bytes));  // in any order
@@ -87,7 +87,7 @@ TEST_CASE("writer copies a tensor byte for byte from another checkpoint", "[form
   put_checkpoint(directory / "source.safetensors", kTensors);
   const Checkpoint source = open_checkpoint(directory / "source.safetensors");
   std::filesystem::create_directory(directory / "out");
-  CheckpointWriter writer(directory / "out", announced(kTensors), {});
+  SafetensorsWriter writer(directory / "out", announced(kTensors), {});
   for (const TensorInfo& tensor : source.tensors()) {
     writer.copy(tensor.name, source, tensor);
   }
@@ -100,7 +100,7 @@ TEST_CASE("writer copies a tensor byte for byte from another checkpoint", "[form
 
 TEST_CASE("writer refuses what it was not told of", "[formats]") {
   const TemporaryDirectory directory;
-  CheckpointWriter writer(directory.path(), announced(kTensors), {});
+  SafetensorsWriter writer(directory.path(), announced(kTensors), {});
   const auto writing = [&](const std::string& name, const std::string& bytes) {
     return refusal_of([&] { writer.write(name, as_span(bytes)); });
   };
@@ -117,9 +117,9 @@ TEST_CASE("writer refuses what it was not told of", "[formats]") {
 TEST_CASE("writer refuses two tensors of one name and a directory in use", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector<OutputTensor> twice{{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}};
-  CHECK_THAT(refusal_of([&] { CheckpointWriter(directory.path(), twice, {}); }),
+  CHECK_THAT(refusal_of([&] { SafetensorsWriter(directory.path(), twice, {}); }),
              is_wrong_usage("tensor a", "twice"));
-  CHECK_THAT(refusal_of([&] { CheckpointWriter(directory.path(), announced(kTensors), {}); }),
+  CHECK_THAT(refusal_of([&] { SafetensorsWriter(directory.path(), announced(kTensors), {}); }),
              is_environment_failure("model.safetensors", "exists"));
 }
 

@@ -1,0 +1,28 @@
+// Writes safetensors files, one or numbered shards with an index, as Hugging Face loaders expect.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+
+#include "formats/checkpoint_writer.h"
+
+namespace regroup {
+
+/// Bytes per shard that Hugging Face writers use unless told otherwise.
+inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
+class SafetensorsWriter : public CheckpointWriter {
+ public:
+  /// Lays the tensors out, in the order given, as `directory`/model.safetensors or, where they
+  /// exceed `max_shard_bytes`, as numbered shards with an index; creates the files and writes their
+  /// headers. Throws kEnvironment when the free space cannot suffice. `metadata` goes into every
+  /// file, beside "format": "pt".
+  SafetensorsWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
+                    std::map<std::string, std::string> metadata,
+                    std::uint64_t max_shard_bytes = kDefaultShardBytes);
+};
+
+}  // namespace regroup
