@@ -92,7 +92,7 @@ void run_convert(const ConvertOptions& options, const Console& console) {
   request.kv_heads = parse_kv_heads(options.kv_heads);
   request.max_shard_bytes = options.max_shard_bytes;
   request.allow_nonfinite = options.allow_nonfinite;
-  const ModelDirectory source = open_model_directory(options.source);
+  const Model source = open_model(options.source);
   const ConversionPlan plan = plan_conversion(source, request);
 
   if (!options.dry_run) {

@@ -154,7 +154,7 @@ class Demo {
 
   void convert(const fs::path& mha, const fs::path& destination, std::int64_t kv_heads,
                DemoRow& row) {
-    const ModelDirectory source = open_model_directory(mha);
+    const Model source = open_model(mha);
     ConversionRequest request;
     request.kv_heads = {kv_heads};
     const ConversionPlan plan = plan_conversion(source, request);
@@ -177,7 +177,7 @@ class Demo {
   }
 
   UptrainResult train(const std::string& label, const UptrainSettings& settings) {
-    const ModelSource source = open_model_source(settings.model);
+    const Model source = open_computable_model(settings.model);
     const TokenBatches data = open_training_data(settings, source.spec);
     const UptrainPlan plan = plan_uptraining(settings, source, data);
     Progress progress(console_, label, static_cast<std::uint64_t>(plan.steps), "steps");

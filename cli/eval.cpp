@@ -35,7 +35,7 @@ struct EvalOptions {
 
 // A request that is made and checked before the weights are read.
 struct EvalRequest {
-  ModelSource source;
+  Model source;
   TokenFile data;
   EvaluationSettings settings;
   c10::Device device;
@@ -44,7 +44,7 @@ struct EvalRequest {
 
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
-  EvalRequest request{open_model_source(options.model),
+  EvalRequest request{open_computable_model(options.model),
                       TokenFile::open(options.data),
                       {},
                       parse_device(options.device),

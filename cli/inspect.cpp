@@ -11,7 +11,7 @@
 #include "converter/provenance.h"
 #include "formats/error.h"
 #include "formats/json.h"
-#include "formats/model_directory.h"
+#include "formats/model.h"
 #include "formats/model_summary.h"
 #include "formats/printable.h"
 

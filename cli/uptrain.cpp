@@ -153,7 +153,7 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   settings.validate();
   RunDirectory::check_output(settings.output, options.resume);
 
-  const ModelSource source = open_model_source(settings.model);
+  const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   if (options.dry_run) {

@@ -180,11 +180,10 @@ std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std:
   return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
 }
 
-ConversionPlan plan_conversion(const ModelDirectory& source, const ConversionRequest& request) {
-  const std::string where = printable((source.path / "config.json").string(), 0);
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   ConversionPlan plan;
-  plan.spec = describe_model(source.config, checkpoint, where);
+  plan.spec = source.spec;
   check_attention_shapes(plan.spec, checkpoint);
   check_output_names(checkpoint);
   plan.kv_heads = resolve_kv_heads(request.kv_heads, plan.spec);

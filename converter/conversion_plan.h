@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "converter/heads.h"
-#include "formats/model_directory.h"
+#include "formats/model.h"
 #include "formats/model_spec.h"
 #include "formats/safetensors_writer.h"
 
@@ -55,7 +55,7 @@ struct ConversionPlan {
 /// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,
 /// kBadInput for a model that cannot be converted (tensors that are missing, misshapen or
 /// quantised).
-ConversionPlan plan_conversion(const ModelDirectory& source, const ConversionRequest& request);
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request);
 
 /// Bytes of keys and values that one token adds to the cache over all layers.
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,

@@ -34,7 +34,7 @@ std::vector<std::byte> change_tensor(const TensorStep& step, const TensorInfo& t
 
 }  // namespace
 
-void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source,
+void execute_conversion(const ConversionPlan& plan, const Model& source,
                         const fs::path& destination, const ConversionProgress& progress,
                         const std::atomic<bool>& stop) {
   refuse_output_inside(source, destination);

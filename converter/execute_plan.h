@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "converter/conversion_plan.h"
-#include "formats/model_directory.h"
+#include "formats/model.h"
 
 namespace regroup {
 
@@ -20,7 +20,7 @@ using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::str
 /// complete. Holds one tensor at a time. Throws kInterrupted soon after `stop` turns true, leaving
 /// nothing behind; kBadInput for NaN or infinities in K or V; kEnvironment when writing fails or
 /// space cannot suffice.
-void execute_conversion(const ConversionPlan& plan, const ModelDirectory& source,
+void execute_conversion(const ConversionPlan& plan, const Model& source,
                         const std::filesystem::path& destination,
                         const ConversionProgress& progress, const std::atomic<bool>& stop);
 

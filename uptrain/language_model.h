@@ -6,34 +6,27 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/model_directory.h"
-#include "formats/model_spec.h"
+#include "formats/model.h"
 #include "uptrain/parameters.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {
 
-/// A model directory and what its config describes. Headers only; no weights are read.
-struct ModelSource {
-  ModelDirectory directory;
-  ModelSpec spec;
-};
-
-/// Opens a directory and checks that every tensor the model computes with is there. Throws
+/// Opens a model and checks that every tensor the model computes with is there. Throws
 /// kBadInput for models that cannot be computed.
-ModelSource open_model_source(const std::filesystem::path& path);
+Model open_computable_model(const std::filesystem::path& path);
 
 /// A checksum of the config, of all tensors' names, dtypes and shapes, and of samples of their
 /// contents: enough to tell one checkpoint from another without reading all of it.
-std::string fingerprint_of(const ModelSource& source);
+std::string fingerprint_of(const Model& source);
 
 /// Reads the weights onto `device` and builds the transformer on them.
-Transformer load_transformer(const ModelSource& source, at::ScalarType type, at::Device device);
+Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
 
 /// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
 /// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
 /// as config.json, and the source's other files.
-void save_model(const ModelSource& source, const Parameters& parameters,
-                const std::string& config_text, const std::filesystem::path& destination);
+void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
+                const std::filesystem::path& destination);
 
 }  // namespace regroup

@@ -34,7 +34,7 @@ std::vector<Parameters::Entry> state_tensors(const Parameters& masters, const Ad
   return tensors;
 }
 
-RunDirectory open_run(const UptrainPlan& plan, const ModelSource& source, bool resume) {
+RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
   const std::string model = fingerprint_of(source);
   return resume ? RunDirectory::resume(plan.settings.output, plan.recipe, model)
                 : RunDirectory::create(plan.settings.output, plan.recipe, model);
@@ -44,7 +44,7 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
   return {plan.sequence_length, plan.settings.batch, plan.settings.eval_max_tokens};
 }
 
-std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const ModelSource& source) {
+std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
   if (plan.settings.eval_data.empty()) {
     return std::nullopt;
   }
@@ -64,10 +64,10 @@ LoopSettings loop_settings(const UptrainPlan& plan) {
 }
 
 // config.json of the result: what it was made from says so already, this adds how it was trained.
-std::string config_of_result(const UptrainPlan& plan, const ModelSource& source,
+std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress) {
   if (!plan.settings.record) {
-    return source.directory.config_text;
+    return source.config_text;
   }
   Json block = {{"version", kVersion},
                 {"steps", plan.steps},
@@ -82,13 +82,13 @@ std::string config_of_result(const UptrainPlan& plan, const ModelSource& source,
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
     text.insert(at + 1, "    ");  // as deep as it stands in the file
   }
-  return with_member(source.directory.config_text, {"regroup", "uptrain"}, text);
+  return with_member(source.config_text, {"regroup", "uptrain"}, text);
 }
 
 // One run in progress.
 class Run {
  public:
-  Run(const UptrainPlan& plan, const ModelSource& source, const TokenBatches& data, bool resume,
+  Run(const UptrainPlan& plan, const Model& source, const TokenBatches& data, bool resume,
       UptrainObserver& observer, const std::atomic<bool>& stop)
       : plan_(plan),
         source_(source),
@@ -96,8 +96,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         eval_file_(open_eval_data(plan, source)),
-        masters_(load_parameters(source.spec, source.directory.checkpoint, at::kFloat,
-                                 plan.settings.device)),
+        masters_(load_parameters(source.spec, source.checkpoint, at::kFloat, plan.settings.device)),
         weights_(plan.settings.precision == Precision::kFp32
                      ? masters_
                      : masters_.copy_as(scalar_type_of(plan.settings.precision))),
@@ -223,7 +222,7 @@ class Run {
   }
 
   const UptrainPlan& plan_;
-  const ModelSource& source_;
+  const Model& source_;
   const TokenBatches& data_;
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
@@ -241,8 +240,8 @@ class Run {
 
 }  // namespace
 
-UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
-                             const TokenBatches& data, bool resume, UptrainObserver& observer,
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+                             bool resume, UptrainObserver& observer,
                              const std::atomic<bool>& stop) {
   RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
   std::optional<UptrainResult> result;

@@ -37,8 +37,7 @@ struct UptrainResult {
 /// the settings' output. With `resume` it goes on from the newest state of an earlier run, to the
 /// same result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
 /// kInterruptedSaved. Whatever happens, the output is there whole or not at all.
-UptrainResult run_uptraining(const UptrainPlan& plan, const ModelSource& source,
-                             const TokenBatches& data, bool resume, UptrainObserver& observer,
-                             const std::atomic<bool>& stop);
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+                             bool resume, UptrainObserver& observer, const std::atomic<bool>& stop);
 
 }  // namespace regroup

@@ -96,10 +96,10 @@ double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_len
   return 6.0 * static_cast<double>(multiplied) + 6.0 * static_cast<double>(attention);
 }
 
-UptrainPlan plan_uptraining(const UptrainSettings& settings, const ModelSource& source,
+UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data) {
   settings.validate();
-  refuse_output_inside(source.directory, settings.output);
+  refuse_output_inside(source, settings.output);
   UptrainPlan plan;
   plan.settings = settings;
   plan.sequence_length = data.sequence_length();

@@ -28,7 +28,7 @@ struct UptrainPlan {
 
 /// Checks settings, model and data together. Throws kUsage, also for an output inside the model's
 /// directory, or kBadInput.
-UptrainPlan plan_uptraining(const UptrainSettings& settings, const ModelSource& source,
+UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data);
 
 /// The training data that `settings` name, cut to the model's vocabulary and the sequence length.

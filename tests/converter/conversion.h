@@ -5,13 +5,13 @@
 #include <filesystem>
 
 #include "converter/execute_plan.h"
-#include "formats/model_directory.h"
+#include "formats/model.h"
 
 namespace regroup {
 
 inline void convert(const std::filesystem::path& source, const std::filesystem::path& destination,
                     const ConversionRequest& request) {
-  const ModelDirectory model = open_model_directory(source);
+  const Model model = open_model(source);
   const std::atomic<bool> stop{false};
   execute_conversion(plan_conversion(model, request), model, destination, [](auto, auto) {}, stop);
 }

@@ -18,7 +18,7 @@ using Heads = std::vector<std::int64_t>;
 
 ConversionPlan plan_of(const TinyModel& tiny, Heads kv_heads) {
   const TemporaryDirectory directory;
-  return plan_conversion(open_model_directory(put_model(directory.path(), tiny)),
+  return plan_conversion(open_model(put_model(directory.path(), tiny)),
                          {.kv_heads = std::move(kv_heads)});
 }
 
@@ -175,7 +175,7 @@ TEST_CASE("a config edited from real files differs by two members only", "[conve
   for (const std::string_view name :
        {"llama_mha", "llama_fp16", "gpt2", "gpt2_base", "bloom", "bloom_base"}) {
     CAPTURE(name);
-    const ModelDirectory source = open_model_directory(golden(name));
+    const Model source = open_model(golden(name));
     const ConversionPlan plan = plan_conversion(source, {.kv_heads = {2}});
     Json edited = parse_json_object(plan.config_text, "config.json");
     CHECK(edited.at("num_key_value_heads") == 2);
@@ -190,7 +190,7 @@ TEST_CASE("a config edited from real files differs by two members only", "[conve
 
 TEST_CASE("each family's own key says how many kv heads there are", "[converter]") {
   const auto edited = [](std::string_view name, std::int64_t kv_heads) {
-    const ModelDirectory source = open_model_directory(golden(name));
+    const Model source = open_model(golden(name));
     return parse_json_object(plan_conversion(source, {.kv_heads = {kv_heads}}).config_text, "");
   };
   CHECK(edited("qwen3", 2).at("num_key_value_heads") == 2);
@@ -203,7 +203,7 @@ TEST_CASE("each family's own key says how many kv heads there are", "[converter]
 
 TEST_CASE("only what stock loaders cannot read is noted", "[converter]") {
   const auto notes_of = [](std::string_view name, std::int64_t kv_heads) {
-    return plan_conversion(open_model_directory(golden(name)), {.kv_heads = {kv_heads}}).notes;
+    return plan_conversion(open_model(golden(name)), {.kv_heads = {kv_heads}}).notes;
   };
   CHECK(notes_of("falcon_rw", 1).empty());
   CHECK(notes_of("gpt_bigcode_mha", 1).empty());
@@ -213,7 +213,7 @@ TEST_CASE("only what stock loaders cannot read is noted", "[converter]") {
 }
 
 TEST_CASE("key heads with norms of their own are refused", "[converter]") {
-  const ModelDirectory source = open_model_directory(golden("stablelm_qk"));
+  const Model source = open_model(golden("stablelm_qk"));
   CHECK_THAT(refusal_of([&] { plan_conversion(source, {.kv_heads = {2}}); }),
              is_bad_input("StableLmForCausalLM", "k_layernorm.norms.0.weight"));
 }

@@ -68,7 +68,7 @@ TEST_CASE("a destination may not be the source, hold it or lie in it", "[convert
 
 TEST_CASE("a destination beside the source with a longer name is fine", "[converter]") {
   const Scene scene;
-  const ModelDirectory model = open_model_directory(scene.source());
+  const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
   execute_conversion(
       plan_conversion(model, {.kv_heads = {4}}), model, scene.path("source-gqa"), [](auto, auto) {},
@@ -99,7 +99,7 @@ TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
   const std::string q = "model.layers.0.self_attn.q_proj.weight";
   tiny.tensor(q).bytes.assign(tiny.tensor(q).bytes.size(), '\xff');
   const Scene scene(tiny);
-  const ModelDirectory model = open_model_directory(scene.source());
+  const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
   execute_conversion(
       plan_conversion(model, {.kv_heads = {4}}), model, scene.path("result"), [](auto, auto) {},
@@ -109,7 +109,7 @@ TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
 
 TEST_CASE("a conversion that is told to stop leaves nothing behind, at any step", "[converter]") {
   const Scene scene;
-  const ModelDirectory model = open_model_directory(scene.source());
+  const Model model = open_model(scene.source());
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
   for (std::size_t last = 0; last < plan.steps.size() - 1; ++last) {
     std::atomic<bool> stop{false};
@@ -131,7 +131,7 @@ TEST_CASE("a conversion that is told to stop leaves nothing behind, at any step"
 
 TEST_CASE("a source that changes under the conversion spoils it", "[converter]") {
   Scene scene;
-  const ModelDirectory model = open_model_directory(scene.source());
+  const Model model = open_model(scene.source());
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
   const std::atomic<bool> stop{false};
   const auto refusal_when = [&](auto change) {
@@ -155,7 +155,7 @@ TEST_CASE("a source that changes under the conversion spoils it", "[converter]")
 TEST_CASE("a companion that cannot be read spoils the conversion", "[converter]") {
   Scene scene;
   put_file(scene.source() / "tokenizer.json", "{}");
-  const ModelDirectory model = open_model_directory(scene.source());
+  const Model model = open_model(scene.source());
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
   fs::remove(scene.source() / "tokenizer.json");
   const std::atomic<bool> stop{false};

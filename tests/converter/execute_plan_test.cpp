@@ -95,7 +95,7 @@ TEST_CASE("a snapshot of links converts into plain files", "[converter]") {
 
 TEST_CASE("progress grows to the bytes planned", "[converter]") {
   const TemporaryDirectory directory;
-  const ModelDirectory model = open_model_directory(put_model(directory / "source", tiny_gpt2()));
+  const Model model = open_model(put_model(directory / "source", tiny_gpt2()));
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
   std::uint64_t last = 0;
   std::size_t calls = 0;

@@ -229,7 +229,7 @@ TEST_CASE("heads that are equal within their groups lose nothing", "[converter]"
     CAPTURE(name);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "two", {.kv_heads = {2}});
-    const ModelDirectory source = open_model_directory(golden(name));
+    const Model source = open_model(golden(name));
     const Checkpoint result = open_checkpoint(directory / "two");
     const ModelSpec spec = describe_model(source.config, source.checkpoint, "config.json");
     for (const LayerTensors& layer : spec.layers) {

@@ -7,7 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
-#include "formats/model_directory.h"
+#include "formats/model.h"
 #include "formats/model_spec.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"

@@ -24,7 +24,7 @@ at::Tensor read_tensor(const std::filesystem::path& file, const std::string& nam
 
 GoldenCase load_golden_case(const std::string& name) {
   const auto expected = golden(name) / "expected.safetensors";
-  return {open_model_source(golden(name)), read_tensor(expected, "tokens"),
+  return {open_computable_model(golden(name)), read_tensor(expected, "tokens"),
           read_tensor(expected, "logits")};
 }
 

@@ -12,7 +12,7 @@
 namespace regroup {
 
 struct GoldenCase {
-  ModelSource source;
+  Model source;
   at::Tensor tokens;  ///< int64 [B, T]
   at::Tensor logits;  ///< fp32 [B, T, V]
 };

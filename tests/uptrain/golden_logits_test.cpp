@@ -24,8 +24,7 @@ at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
 }
 
 Parameters parameters_of(const GoldenCase& golden) {
-  return load_parameters(golden.source.spec, golden.source.directory.checkpoint, at::kFloat,
-                         at::kCPU);
+  return load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU);
 }
 
 // Exchanges the values of the first and the last kv head of layer 0, in place.
@@ -141,7 +140,7 @@ TEST_CASE("converted models' logits equal those transformers computes from them"
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
-  const ModelSource source = open_model_source(directory / "converted");
+  const Model source = open_computable_model(directory / "converted");
   const Transformer model = load_transformer(source, at::kFloat, at::kCPU);
   const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
   CHECK(largest_difference(model.logits(model.hidden_states(read_tensor(expected, "tokens"))),

@@ -20,10 +20,10 @@ TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
   const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base");
   CAPTURE(name);
   const TemporaryDirectory directory;
-  const ModelSource source = open_model_source(golden(name));
+  const Model source = open_computable_model(golden(name));
   const Parameters parameters =
-      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
-  save_model(source, parameters, source.directory.config_text, directory / "saved");
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  save_model(source, parameters, source.config_text, directory / "saved");
   for (const char* file : {"config.json", "model.safetensors"}) {
     CHECK(bytes_of_file(directory / "saved" / file) == bytes_of_file(golden(name) / file));
   }
@@ -31,18 +31,17 @@ TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
 
 TEST_CASE("tensors the model does not compute with are saved byte for byte", "[uptrain]") {
   const TemporaryDirectory directory;
-  const ModelSource source = open_model_source(golden("gpt2_base"));  // has attn.bias buffers
+  const Model source = open_computable_model(golden("gpt2_base"));  // has attn.bias buffers
   const Parameters parameters =
-      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   for (const Parameters::Entry& entry : parameters.entries()) {
     entry.value.add_(1.0);
   }
-  save_model(source, parameters, source.directory.config_text, directory / "saved");
+  save_model(source, parameters, source.config_text, directory / "saved");
   const Checkpoint saved = open_checkpoint(directory / "saved");
   std::size_t unused = 0;
-  for (const TensorInfo& tensor : source.directory.checkpoint.tensors()) {
-    const bool same =
-        bytes_of(saved, tensor.name) == bytes_of(source.directory.checkpoint, tensor.name);
+  for (const TensorInfo& tensor : source.checkpoint.tensors()) {
+    const bool same = bytes_of(saved, tensor.name) == bytes_of(source.checkpoint, tensor.name);
     CHECK(same != parameters.contains(tensor.name));
     unused += same ? 1U : 0U;
   }
@@ -55,11 +54,11 @@ TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
   BuiltTensor head = model.tensor("transformer.wte.weight");
   head.name = "lm_head.weight";
   model.tensors.push_back(head);
-  const ModelSource source = open_model_source(put_model(directory / "model", model));
+  const Model source = open_computable_model(put_model(directory / "model", model));
   const Parameters parameters =
-      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   parameters.at("transformer.wte.weight").add_(1.0);
-  save_model(source, parameters, source.directory.config_text, directory / "saved");
+  save_model(source, parameters, source.config_text, directory / "saved");
   const Checkpoint saved = open_checkpoint(directory / "saved");
   CHECK(bytes_of(saved, "lm_head.weight") == bytes_of(saved, "transformer.wte.weight"));
   CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
@@ -69,10 +68,9 @@ TEST_CASE("files that travel with a model are saved beside it", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = put_model(directory / "model", tiny_llama());
   put_file(path / "tokenizer.json", "{}");
-  const ModelSource source = open_model_source(path);
-  save_model(source,
-             load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU),
-             source.directory.config_text, directory / "saved");
+  const Model source = open_computable_model(path);
+  save_model(source, load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU),
+             source.config_text, directory / "saved");
   CHECK(bytes_of_file(directory / "saved" / "tokenizer.json") == "{}");
 }
 
@@ -81,24 +79,24 @@ TEST_CASE("a tensor that cannot be trained is refused by name", "[uptrain]") {
   TinyModel model = tiny_llama();
   BuiltTensor& norm = model.tensor("model.norm.weight");
   norm.dtype = DType::kI32;  // as wide as what was there
-  const ModelSource source = open_model_source(put_model(directory / "model", model));
-  CHECK_THAT(refusal_of([&] {
-               load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
-             }),
-             is_bad_input("model.norm.weight", "I32", "BF16"));
+  const Model source = open_computable_model(put_model(directory / "model", model));
+  CHECK_THAT(
+      refusal_of([&] { load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU); }),
+      is_bad_input("model.norm.weight", "I32", "BF16"));
 }
 
 TEST_CASE("checkpoints are told apart by their config, names and contents", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string original =
-      fingerprint_of(open_model_source(put_model(directory / "a", tiny_llama())));
-  CHECK(fingerprint_of(open_model_source(put_model(directory / "b", tiny_llama()))) == original);
+      fingerprint_of(open_computable_model(put_model(directory / "a", tiny_llama())));
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "b", tiny_llama()))) ==
+        original);
   TinyModel other = tiny_llama();
   other.tensor("model.norm.weight").bytes[0] ^= 1;
-  CHECK(fingerprint_of(open_model_source(put_model(directory / "c", other))) != original);
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "c", other))) != original);
   TinyModel renamed = tiny_llama();
   renamed.set("rms_norm_eps", "1e-3");
-  CHECK(fingerprint_of(open_model_source(put_model(directory / "d", renamed))) != original);
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "d", renamed))) != original);
 }
 
 TEST_CASE("a fresh model is normal noise with quiet residual projections", "[uptrain]") {
@@ -106,9 +104,9 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
   TinySizes sizes;
   sizes.head_dim = 16;
   write_new_model(tiny_gpt2(sizes).config, 3, DType::kF32, directory / "new");
-  const ModelSource source = open_model_source(directory / "new");
+  const Model source = open_computable_model(directory / "new");
   const Parameters parameters =
-      load_parameters(source.spec, source.directory.checkpoint, at::kFloat, at::kCPU);
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   const LayerTensors& layer = source.spec.layers.front();
   const auto deviation = [&](const std::string& name) {
     return parameters.at(name).std().item<double>();
@@ -121,7 +119,7 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
 }
 
 TEST_CASE("a fresh model is the same for the same seed", "[uptrain]") {
-  const ModelSource source = open_model_source(golden("llama"));
+  const Model source = open_computable_model(golden("llama"));
   const auto first = initialise_parameters(source.spec, 1);
   const auto again = initialise_parameters(source.spec, 1);
   const auto other = initialise_parameters(source.spec, 2);

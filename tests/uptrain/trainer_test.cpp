@@ -19,8 +19,8 @@ namespace {
 struct Bench {
   explicit Bench(const TemporaryDirectory& directory, std::int64_t batch, std::int64_t accumulation)
       : golden(load_golden_case("llama")),
-        parameters(load_parameters(golden.source.spec, golden.source.directory.checkpoint,
-                                   at::kFloat, at::kCPU)),
+        parameters(
+            load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU)),
         model(golden.source.spec, parameters),
         optimizer(parameters.tensors(), {}),
         data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),

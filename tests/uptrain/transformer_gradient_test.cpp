@@ -44,8 +44,8 @@ TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrai
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {
     return;
   }
-  const Parameters parameters = load_parameters(
-      golden.source.spec, golden.source.directory.checkpoint, at::kDouble, at::kCPU);
+  const Parameters parameters =
+      load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);
   Transformer model(golden.source.spec, parameters);
   model.set_alibi_form(form);
   parameters.require_gradients();
@@ -67,8 +67,8 @@ TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrai
 
 TEST_CASE("gradients add up over micro-batches", "[uptrain]") {
   const GoldenCase golden = load_golden_case("llama");
-  const Parameters parameters = load_parameters(
-      golden.source.spec, golden.source.directory.checkpoint, at::kDouble, at::kCPU);
+  const Parameters parameters =
+      load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);
   const Transformer model(golden.source.spec, parameters);
   parameters.require_gradients();
   GradientSum whole(parameters.tensors());

@@ -14,7 +14,7 @@ namespace regroup {
 namespace {
 
 UptrainPlan plan_of(const UptrainSettings& settings) {
-  const ModelSource source = open_model_source(settings.model);
+  const Model source = open_computable_model(settings.model);
   return plan_uptraining(settings, source, open_training_data(settings, source.spec));
 }
 

@@ -52,9 +52,9 @@ TEST_CASE("uptraining learns, and leaves a model and its metrics", "[uptrain]") 
   CHECK(result.progress.step == 25);
   CHECK(result.progress.samples == 25 * 6);
 
-  const ModelSource saved = open_model_source(settings.output);
-  CHECK(saved.directory.config["regroup"]["uptrain"]["steps"] == 25);
-  CHECK(saved.directory.config["regroup"]["uptrain"]["tokens"] == 25 * 72);
+  const Model saved = open_computable_model(settings.output);
+  CHECK(saved.config["regroup"]["uptrain"]["steps"] == 25);
+  CHECK(saved.config["regroup"]["uptrain"]["tokens"] == 25 * 72);
   const auto lines = timeless_metrics(directory / "out.run");
   CHECK(lines.size() == 25 + 4);                      // evaluated at 0, 10, 20, 25
   CHECK(tree_of(directory / "out.run").size() == 2);  // run.json, metrics.jsonl; no states
