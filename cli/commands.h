@@ -8,6 +8,7 @@
 namespace regroup {
 
 void add_convert_command(CLI::App& program, Console& console);
+void add_expand_command(CLI::App& program, Console& console);
 void add_inspect_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.

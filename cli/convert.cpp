@@ -1,12 +1,15 @@
-// regroup convert SRC DST --kv-heads G
+// regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
+#include "cli/compare_result.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -26,11 +29,54 @@ struct ConvertOptions {
   std::string source;
   std::string destination;
   std::string kv_heads;
+  std::string attention = "self,cross";
+  std::string target = "same";
+  std::string positions = "keep";
+  std::string dtype;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
   bool dry_run = false;
   bool json = false;
 };
+
+std::vector<AttentionRole> parse_roles(const std::string& text) {
+  std::vector<AttentionRole> roles;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item != "self" && item != "cross" && item != "encoder") {
+      throw_usage("--attention: \"{}\" is none of self, cross, encoder", printable(item));
+    }
+    roles.push_back(item == "self"    ? AttentionRole::kSelf
+                    : item == "cross" ? AttentionRole::kCross
+                                      : AttentionRole::kEncoder);
+  }
+  return roles;
+}
+
+DType parse_dtype(const std::string& text) {
+  if (text == "fp32") {
+    return DType::kF32;
+  }
+  return text == "fp16" ? DType::kF16 : DType::kBF16;
+}
+
+ConversionRequest request_of(const ConvertOptions& options) {
+  ConversionRequest request;
+  if (!options.kv_heads.empty()) {
+    request.kv_heads = parse_kv_heads(options.kv_heads);
+  } else if (options.target == "same" && options.positions == "keep" && options.dtype.empty()) {
+    throw_usage("nothing to do: --kv-heads, --target, --positions or --dtype is needed");
+  }
+  request.roles = parse_roles(options.attention);
+  request.target = options.target;
+  request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
+  if (!options.dtype.empty()) {
+    request.dtype = parse_dtype(options.dtype);
+  }
+  request.max_shard_bytes = options.max_shard_bytes;
+  request.allow_nonfinite = options.allow_nonfinite;
+  return request;
+}
 
 std::size_t changed_tensors(const ConversionPlan& plan) {
   return static_cast<std::size_t>(
@@ -38,33 +84,44 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
-Json report_json(const ConversionPlan& plan, const ConvertOptions& options, double seconds) {
-  return {{"source", options.source},
-          {"destination", options.destination},
-          {"dry_run", options.dry_run},
-          {"architecture", plan.spec.architecture},
-          {"query_heads", plan.spec.query_heads},
-          {"source_kv_heads", Json::parse(per_layer_json(plan.spec.kv_heads))},
-          {"kv_heads", Json::parse(per_layer_json(plan.kv_heads))},
-          {"pool", "mean"},
-          {"tensors", plan.steps.size()},
-          {"changed_tensors", changed_tensors(plan)},
-          {"source_bytes", plan.source_bytes},
-          {"output_bytes", plan.output_bytes},
-          {"kv_bytes_per_token_before", plan.kv_bytes_per_token_before},
-          {"kv_bytes_per_token_after", plan.kv_bytes_per_token_after},
-          {"notes", plan.notes},
-          {"seconds", seconds}};
+Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
+                 const std::optional<OutputComparison>& comparison, double seconds) {
+  Json report = {{"source", options.source},
+                 {"destination", options.destination},
+                 {"dry_run", options.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", "mean"},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", plan.kv_bytes_per_token_before},
+                 {"kv_bytes_per_token_after", plan.kv_bytes_per_token_after},
+                 {"notes", plan.notes},
+                 {"seconds", seconds}};
+  if (comparison) {
+    report["largest_logit_difference"] = comparison->largest_difference;
+    report["largest_logit"] = comparison->largest_output;
+  }
+  return report;
 }
 
 std::string summary_text(const ConversionPlan& plan) {
+  const std::string architecture = plan.retargeted()
+                                       ? plan.spec.architecture + " -> " + plan.target.architecture
+                                       : plan.spec.architecture;
   return fmt::format(
       "{}: {} layers, {} query heads, kv heads {} -> {} (mean)\n"
       "weights   {} -> {} ({} of {} tensors change)\n"
       "KV cache  {} -> {} per token",
-      plan.spec.architecture, plan.spec.layer_count(), plan.spec.query_heads,
-      per_layer_json(plan.spec.kv_heads), per_layer_json(plan.kv_heads),
-      text_of_bytes(static_cast<double>(plan.source_bytes)),
+      architecture, plan.spec.layer_count(), plan.spec.query_heads, kv_heads_json(plan.spec),
+      kv_heads_json(plan.grouped), text_of_bytes(static_cast<double>(plan.source_bytes)),
       text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
       plan.steps.size(), text_of_memory(static_cast<double>(plan.kv_bytes_per_token_before)),
       text_of_memory(static_cast<double>(plan.kv_bytes_per_token_after)));
@@ -79,46 +136,100 @@ std::string steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   table.add_column("becomes", Table::Align::kRight);
   for (const TensorStep& step : plan.steps) {
     if (!step.unchanged()) {
+      const TensorInfo* before =
+          step.moves.empty() ? nullptr : source.find(step.moves.front().source);
       table.add_row({printable(step.output.name), std::string(name_of(step.output.dtype)),
-                     text_of(source.at(step.output.name).shape), text_of(step.output.shape)});
+                     before == nullptr ? "none" : text_of(before->shape),
+                     text_of(step.output.shape)});
     }
   }
   return table.text();
 }
 
-void run_convert(const ConvertOptions& options, const Console& console) {
-  const auto begin = std::chrono::steady_clock::now();
-  ConversionRequest request;
-  request.kv_heads = parse_kv_heads(options.kv_heads);
-  request.max_shard_bytes = options.max_shard_bytes;
-  request.allow_nonfinite = options.allow_nonfinite;
-  const Model source = open_model(options.source);
-  const ConversionPlan plan = plan_conversion(source, request);
-
-  if (!options.dry_run) {
-    Progress progress(console, "convert", plan.output_bytes, "bytes");
-    execute_conversion(
-        plan, source, options.destination,
-        [&](std::uint64_t done, std::string_view tensor) {
-          progress.update(done, printable(tensor, 60));
-        },
-        interrupt_requested());
-    progress.finish();
-  }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+void report(const ConversionPlan& plan, const Model& source, const ConvertOptions& options,
+            const std::optional<OutputComparison>& comparison, double seconds,
+            const Console& console) {
   if (options.json) {
-    console.print(text_of_json(report_json(plan, options, elapsed.count())));
+    console.print(text_of_json(report_json(plan, options, comparison, seconds)));
   } else {
     if (options.dry_run && changed_tensors(plan) > 0) {
       console.print(steps_table(plan, source.checkpoint) + "\n");
     }
     console.print(summary_text(plan));
+    if (comparison) {
+      console.print(fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g})",
+                                comparison->largest_difference, comparison->largest_output));
+    }
   }
   for (const std::string& note : plan.notes) {
     console.note("note: " + note);
   }
+  for (const std::string& name : plan.dropped) {
+    console.note("dropped: " + printable(name));
+  }
   console.note(options.dry_run ? "dry run: nothing was written"
                                : fmt::format("wrote {}", printable(options.destination, 0)));
+}
+
+void run_conversion(const ConversionRequest& request, const ConvertOptions& options,
+                    const Console& console) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Model source = open_model(options.source);
+  const ConversionPlan plan = plan_conversion(source, request);
+  std::optional<OutputComparison> comparison;
+  if (!options.dry_run) {
+    Progress progress(console, "convert", plan.output_bytes, "bytes");
+    const auto check = [&](const std::filesystem::path& result) {
+      if (plan.retargeted()) {
+        progress.finish();
+        comparison = compare_with_source(source, request, plan, result, console);
+      }
+    };
+    execute_conversion(
+        plan, source, options.destination,
+        [&](std::uint64_t done, std::string_view tensor) {
+          progress.update(done, printable(tensor, 60));
+        },
+        interrupt_requested(), check);
+    if (!plan.retargeted()) {
+      progress.finish();
+    }
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  report(plan, source, options, comparison, elapsed.count(), console);
+}
+
+// Options that both commands have.
+void add_common_options(CLI::App& command, ConvertOptions& options) {
+  command.add_option("destination", options.destination, "directory to make; must not exist yet")
+      ->required();
+  // As a size, -1 would wrap round to the largest there is.
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return std::string(text.find('-') == std::string::npos ? "" : "must not be negative");
+      },
+      "");
+  command
+      .add_option("--max-shard-size", options.max_shard_bytes,
+                  "split the weights into files of at most this size, such as 2GB")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::PositiveNumber)
+      ->transform(not_negative)  // the last transformation is the first to see what was typed
+      ->default_str("5GB");
+  command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
+  command.add_flag("--json", options.json, "report as JSON");
+}
+
+void run_expand(const ConvertOptions& options, const Console& console) {
+  const std::vector<std::int64_t> stored = parse_kv_heads(options.kv_heads);
+  if (stored.size() != 1) {
+    throw_usage("--kv-heads: one number for all layers is needed");
+  }
+  ConversionRequest request;
+  request.target = "expanded";
+  request.stored_kv_heads = stored.front();
+  request.max_shard_bytes = options.max_shard_bytes;
+  run_conversion(request, options, console);
 }
 
 }  // namespace
@@ -128,34 +239,47 @@ void add_convert_command(CLI::App& program, Console& console) {
   CLI::App* command =
       program.add_subcommand("convert", "Pool the K and V heads of a model into fewer");
   command->add_option("source", options->source, "model directory to convert")->required();
-  command->add_option("destination", options->destination, "directory to make; must not exist yet")
-      ->required();
+  add_common_options(*command, *options);
+  command->add_option("--kv-heads", options->kv_heads,
+                      "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
+                      "comma-separated list with one per layer");
+  command->add_option("--attention", options->attention,
+                      "which attention of an encoder-decoder to group: self, cross, encoder");
+  command->add_option("--target", options->target,
+                      "architecture to write: same; expanded (every kv head stored once per query "
+                      "head, for loaders without grouped heads); auto (one that computes the same "
+                      "and whose loaders take grouped heads); or its name");
   command
-      ->add_option("--kv-heads", options->kv_heads,
-                   "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
-                   "comma-separated list with one per layer")
-      ->required();
-  // As a size, -1 would wrap round to the largest there is.
-  const CLI::Validator not_negative(
-      [](std::string& text) {
-        return std::string(text.find('-') == std::string::npos ? "" : "must not be negative");
-      },
-      "");
-  command
-      ->add_option("--max-shard-size", options->max_shard_bytes,
-                   "split the weights into files of at most this size, such as 2GB")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::PositiveNumber)
-      ->transform(not_negative)  // the last transformation is the first to see what was typed
-      ->default_str("5GB");
+      ->add_option("--positions", options->positions,
+                   "keep, or alibi: drop the model's positions for ALiBi's slopes (uptraining has "
+                   "to repair it)")
+      ->check(CLI::IsMember({"keep", "alibi"}));
+  command->add_option("--dtype", options->dtype, "store floating tensors as fp32, fp16 or bf16")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "pool heads that hold NaN or infinities");
-  command->add_flag("--dry-run", options->dry_run, "show what would be done and write nothing");
-  command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup convert Llama-2-7b-hf Llama-2-7b-gqa8 --kv-heads 8\n"
       "Untouched tensors stay byte-identical; the result appears only when it is complete.");
-  command->callback([options, &console] { run_convert(*options, console); });
+  command->callback(
+      [options, &console] { run_conversion(request_of(*options), *options, console); });
+}
+
+void add_expand_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<ConvertOptions>();
+  CLI::App* command = program.add_subcommand(
+      "expand", "Store the kv heads of a grouped model several times, exactly");
+  command->add_option("source", options->source, "model directory")->required();
+  add_common_options(*command, *options);
+  command
+      ->add_option("--kv-heads", options->kv_heads,
+                   "kv heads to store: a multiple of those there are (all query heads: a plain MHA "
+                   "model)")
+      ->required();
+  command->footer(
+      "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"
+      "Tensor-parallel servers need a multiple of their ranks.");
+  command->callback([options, &console] { run_expand(*options, console); });
 }
 
 }  // namespace regroup

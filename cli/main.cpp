@@ -56,6 +56,7 @@ void describe_program(CLI::App& program, Console& console) {
   program.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt key is no default
   add_inspect_command(program, console);
   add_convert_command(program, console);
+  add_expand_command(program, console);
 #if REGROUP_WITH_UPTRAIN
   add_eval_command(program, console);
   add_uptrain_command(program, console);

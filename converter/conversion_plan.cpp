@@ -1,11 +1,14 @@
 #include "converter/conversion_plan.h"
 
+#include <algorithm>
 #include <bit>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "converter/kv_head_request.h"
 #include "converter/provenance.h"
+#include "converter/target.h"
+#include "converter/transcription.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/printable.h"
@@ -14,148 +17,218 @@
 namespace regroup {
 namespace {
 
-using StepsByName = std::unordered_map<std::string, TensorStep>;
-
-// One layer's tensors while its steps are planned.
-struct LayerChange {
-  const ModelSpec& spec;
-  const Checkpoint& checkpoint;
-  Packing packing;
-  std::int64_t kv_heads_before = 0;
-  std::int64_t kv_heads_after = 0;
-};
-
-void check_poolable(const TensorInfo& tensor) {
-  if (!is_pooling_dtype(tensor.dtype)) {
-    throw_bad_input("tensor {}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
-                    printable(tensor.name), name_of(tensor.dtype));
-  }
+std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return printable(checkpoint.file_of(tensor).path().string(), 0);
 }
 
-// Adds what becomes of one role's heads in the tensor `name` to that tensor's step.
-void add_move(StepsByName& steps, const LayerChange& change, const std::string& name,
-              bool input_major, HeadMove::Action action, std::int64_t features_after,
-              std::span<const std::int64_t> from, std::span<const std::int64_t> to) {
-  if (name.empty()) {
-    return;
-  }
-  const TensorInfo& tensor = change.checkpoint.at(name);
-  check_poolable(tensor);
-  Shape shape = tensor.shape;
-  shape[shape.size() == 2 && input_major ? 1 : 0] = features_after;
-  TensorStep& step =
-      steps.try_emplace(name, TensorStep{{name, tensor.dtype, shape}, {}}).first->second;
-  const std::int64_t head_dim = change.spec.head_dim;
-  step.moves.push_back({action, head_blocks(tensor.shape, input_major, from, head_dim),
-                        head_blocks(shape, input_major, to, head_dim)});
-}
-
-void add_role(StepsByName& steps, const LayerChange& change, const LinearTensors& linear,
-              HeadMove::Action action, std::int64_t features_after,
-              std::span<const std::int64_t> from, std::span<const std::int64_t> to) {
-  for (const std::string& name : {linear.weight, linear.bias}) {
-    add_move(steps, change, name, linear.input_major, action, features_after, from, to);
-  }
-}
-
-void plan_layer(StepsByName& steps, const LayerChange& change, const AttentionLayout& attention) {
-  const ModelSpec& spec = change.spec;
-  const HeadFeatures before =
-      head_features(change.packing, spec.query_heads, change.kv_heads_before, spec.head_dim);
-  const HeadFeatures after =
-      head_features(change.packing, spec.query_heads, change.kv_heads_after, spec.head_dim);
-  const TensorInfo& k = change.checkpoint.at(attention.k.weight);
-  const TensorInfo& v = change.checkpoint.at(attention.v.weight);
-  if (k.dtype != v.dtype) {
-    throw_bad_input("tensor {} is {} but {} is {}", printable(k.name), name_of(k.dtype),
-                    printable(v.name), name_of(v.dtype));
-  }
-  if (change.packing != Packing::kSeparate) {
-    add_role(steps, change, attention.q, HeadMove::Action::kCopy, after.q_total, before.q, after.q);
-  }
-  add_role(steps, change, attention.k, HeadMove::Action::kPoolMean, after.k_total, before.k,
-           after.k);
-  add_role(steps, change, attention.v, HeadMove::Action::kPoolMean, after.v_total, before.v,
-           after.v);
-}
-
-// Norms of keys follow their heads: one set of weights for every head stays, weights of the whole
-// projection are pooled like a bias.
-void plan_key_norms(StepsByName& steps, const LayerChange& change,
-                    const AttentionLayout& attention) {
-  const ModelSpec& spec = change.spec;
-  if (spec.qk_norm == QkNorm::kEachHead) {
-    throw_bad_input(
-        "{}: every key head has a norm of its own ({}); heads that are normalised differently have "
-        "no mean that a loader could compute with",
-        printable(spec.architecture), printable(attention.k_norms.front().weight));
-  }
-  if (spec.qk_norm == QkNorm::kProjection) {
-    const HeadFeatures before =
-        head_features(change.packing, spec.query_heads, change.kv_heads_before, spec.head_dim);
-    const HeadFeatures after =
-        head_features(change.packing, spec.query_heads, change.kv_heads_after, spec.head_dim);
-    for (const NormTensors& norm : attention.k_norms) {
-      add_role(steps, change, {norm.weight, norm.bias}, HeadMove::Action::kPoolMean, after.k_total,
-               before.k, after.k);
+// The source as it shall be computed: with fewer kv heads, perhaps with other positions.
+ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
+  ModelSpec grouped = source;
+  for (const AttentionRole role : request.roles) {
+    const auto roles = source.roles();
+    if (!request.kv_heads.empty() && std::find(roles.begin(), roles.end(), role) != roles.end()) {
+      grouped.kv_heads_of(role) = resolve_kv_heads(request.kv_heads, source, role);
     }
   }
+  if (request.positions == PositionChange::kAlibi) {
+    use_alibi(grouped);
+  }
+  return grouped;
 }
 
-StepsByName plan_changes(const ModelSpec& spec, const Checkpoint& checkpoint,
-                         const std::vector<std::int64_t>& kv_heads) {
-  StepsByName steps;
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    if (kv_heads[i] != spec.kv_heads[i]) {
-      const AttentionLayout& attention = spec.layers[i].attention;
-      const LayerChange change{spec, checkpoint, attention.packing, spec.kv_heads[i], kv_heads[i]};
-      plan_layer(steps, change, attention);
-      plan_key_norms(steps, change, attention);
-    }
+Target choose_target(const Model& source, const ModelSpec& grouped,
+                     const ConversionRequest& request) {
+  if (request.target == "same") {
+    return same_target(source, grouped);
   }
-  return steps;
+  if (request.target == "expanded") {
+    return expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
+  }
+  return request.target == "auto" ? automatic_target(source, grouped)
+                                  : named_target(source, grouped, request.target);
+}
+
+bool stays_in_place(const HeadMove& move) {
+  bool own = move.row_order.empty();
+  for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
+    own = own && move.mean_of[h] == std::vector{static_cast<std::int64_t>(h)};
+  }
+  return own && move.from.first == move.to.first && move.from.row_stride == move.to.row_stride &&
+         move.from.column_stride == move.to.column_stride;
+}
+
+// A step that moves every element of one tensor to where it was is a copy.
+bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
+  if (step.moves.empty() || step.add != 0.0 || step.fold) {
+    return false;
+  }
+  const TensorInfo& source = checkpoint.at(step.moves.front().source);
+  std::int64_t elements = 0;
+  for (const HeadMove& move : step.moves) {
+    if (move.source != source.name || !stays_in_place(move)) {
+      return false;
+    }
+    elements += move.to.heads() * move.to.rows * move.to.columns;
+  }
+  return elements == source.elements() && source.dtype == step.output.dtype &&
+         source.shape == step.output.shape;
+}
+
+void settle(TensorStep& step, const Checkpoint& checkpoint, std::optional<DType> dtype) {
+  if (dtype && is_pooling_dtype(step.output.dtype)) {
+    step.output.dtype = *dtype;
+  }
+  if (moves_nothing(step, checkpoint)) {
+    step.copy_of = step.moves.front().source;
+    step.moves.clear();
+  }
+}
+
+TensorStep step_that_copies(const TensorInfo& tensor, std::optional<DType> dtype) {
+  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, tensor.name, {}, 0.0, {}};
+  if (dtype && is_pooling_dtype(tensor.dtype) && *dtype != tensor.dtype) {
+    const HeadBlocks all =
+        head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0}, tensor.elements());
+    step.output.dtype = *dtype;
+    step.copy_of.clear();
+    step.moves.push_back(copy_of_heads(tensor.name, all, all));
+  }
+  return step;
 }
 
 // A scale, a zero point or a bias that the config does not mention would be copied as it is and no
-// longer fit the pooled weight beside it.
-void check_nothing_left_beside(const StepsByName& changes, const Checkpoint& checkpoint) {
+// longer fit the changed weight beside it.
+void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>& steps,
+                               const Checkpoint& checkpoint) {
   const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
   std::unordered_set<std::string> modules;
-  for (const auto& [name, step] : changes) {
-    modules.insert(module_of(name));
+  for (const auto& [name, step] : steps) {
+    if (!step.unchanged()) {
+      modules.insert(module_of(name));
+    }
   }
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    if (modules.contains(module_of(tensor.name)) && !changes.contains(tensor.name)) {
+    if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
           "{}: tensor {}: its weight is to be pooled, but the config says nothing of this part "
           "(quantised, or an unmentioned bias?)",
-          printable(checkpoint.file_of(tensor).path().string(), 0), printable(tensor.name));
+          file_of(checkpoint, tensor), printable(tensor.name));
     }
   }
 }
 
-std::vector<std::string> loading_notes(const ModelSpec& spec,
-                                       const std::vector<std::int64_t>& kv_heads) {
+std::unordered_set<std::string> position_tensors(const ModelSpec& spec) {
+  std::unordered_set<std::string> names{spec.position_embedding};
+  for (const AttentionRole self : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
+    for (const LayerTensors& layer : spec.stack(self)) {
+      names.insert(layer.relative_bias);
+    }
+  }
+  return names;
+}
+
+// The source's own names: its tensors in its order, those of attention changed, all others copied.
+void plan_in_place(ConversionPlan& plan, const Checkpoint& checkpoint,
+                   const ConversionRequest& request) {
+  std::unordered_map<std::string, TensorStep> steps;
+  for (TensorStep& step :
+       transcribe_attention({plan.spec, plan.grouped, plan.target, checkpoint})) {
+    settle(step, checkpoint, request.dtype);
+    steps.emplace(step.output.name, std::move(step));
+  }
+  check_nothing_left_beside(steps, checkpoint);
+  const auto positions = plan.grouped.positions == plan.spec.positions
+                             ? std::unordered_set<std::string>{}
+                             : position_tensors(plan.spec);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const auto step = steps.find(tensor.name);
+    if (positions.contains(tensor.name)) {
+      plan.dropped.push_back(tensor.name);
+    } else {
+      plan.steps.push_back(step != steps.end() ? std::move(step->second)
+                                               : step_that_copies(tensor, request.dtype));
+    }
+  }
+}
+
+// Masks and frequencies that older loaders saved with the weights and no loader reads.
+bool is_buffer(const std::string& name) {
+  constexpr std::string_view kEndings[] = {"attn.bias",           "attn.masked_bias",
+                                           "attention.bias",      "attention.masked_bias",
+                                           "rotary_emb.inv_freq", "rope.freqs"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::string& other) {
+  const TensorInfo* original = checkpoint.find(other);
+  if (original == nullptr || original->shape != tensor.shape || original->dtype != tensor.dtype) {
+    return false;
+  }
+  std::vector<std::byte> bytes(tensor.bytes()), original_bytes(tensor.bytes());
+  checkpoint.read(tensor, bytes);
+  checkpoint.read(*original, original_bytes);
+  return bytes == original_bytes;
+}
+
+// Nothing of the source is lost without a word: what no step reads must be of no use.
+void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  std::unordered_set<std::string> used = plan.grouped.positions == plan.spec.positions
+                                             ? std::unordered_set<std::string>{}
+                                             : position_tensors(plan.spec);
+  for (const TensorStep& step : plan.steps) {
+    used.insert(step.copy_of);
+    for (const HeadMove& move : step.moves) {
+      used.insert(move.source);
+    }
+    if (step.fold) {
+      used.insert({step.fold->from.weight, step.fold->from.bias});
+    }
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (used.contains(tensor.name)) {
+      continue;
+    }
+    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding)) {
+      throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
+                  printable(tensor.name), printable(plan.target.architecture));
+    }
+    plan.dropped.push_back(tensor.name);
+  }
+}
+
+void plan_retarget(ConversionPlan& plan, const Checkpoint& checkpoint,
+                   const ConversionRequest& request) {
+  check_all_shapes(plan.spec, checkpoint);
+  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, checkpoint});
+  for (TensorStep& step : plan.steps) {
+    settle(step, checkpoint, request.dtype);
+  }
+  account_for_rest(plan, checkpoint);
+}
+
+std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
-  const bool changed = kv_heads != spec.kv_heads;
-  const bool mixed = !is_uniform(kv_heads);
+  const ModelSpec& target = plan.target;
+  const bool mixed = !is_uniform(target.kv_heads);
+  const bool changed = plan.grouped.kv_heads != plan.spec.kv_heads ||
+                       plan.grouped.cross_kv_heads != plan.spec.cross_kv_heads ||
+                       plan.grouped.encoder_kv_heads != plan.spec.encoder_kv_heads;
   if (mixed) {
     notes.push_back(fmt::format(
         "kv heads differ between layers: stock {} loaders take one number for all of them; "
         "regroup runs the result",
-        spec.architecture));
-  } else if (changed && !spec.loaders_read_kv_heads &&
-             (spec.multi_query_key.empty() || kv_heads.front() != 1)) {
-    notes.push_back(
-        fmt::format("stock {} loaders know no grouped heads (the config gets num_key_value_heads "
-                    "all the same); "
-                    "regroup runs the result",
-                    spec.architecture));
+        target.architecture));
+  } else if (changed && !loaders_take_heads(target)) {
+    notes.push_back(fmt::format(
+        "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the "
+        "same); regroup runs the result",
+        target.architecture));
   }
-  if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(kv_heads.front()))) {
+  if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(target.kv_heads.front()))) {
     notes.push_back(fmt::format(
         "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
-        kv_heads.front()));
+        target.kv_heads.front()));
   }
   return notes;
 }
@@ -163,10 +236,50 @@ std::vector<std::string> loading_notes(const ModelSpec& spec,
 void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
-      throw_bad_input("{}: a tensor without a name",
-                      printable(checkpoint.file_of(tensor).path().string(), 0));
+      throw_bad_input("{}: a tensor without a name", file_of(checkpoint, tensor));
     }
   }
+}
+
+void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      const AttentionLayout& attention = spec.attention(role, i);
+      if (!attention.present()) {
+        continue;
+      }
+      const TensorInfo& k = checkpoint.at(attention.k.weight);
+      const TensorInfo& v = checkpoint.at(attention.v.weight);
+      if (k.dtype != v.dtype) {
+        throw_bad_input("tensor {} is {} but {} is {}", printable(k.name), name_of(k.dtype),
+                        printable(v.name), name_of(v.dtype));
+      }
+    }
+  }
+}
+
+// The dtype of the first keys there are.
+DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const LayerTensors& layer : spec.layers) {
+    if (layer.attention.present()) {
+      return checkpoint.at(layer.attention.k.weight).dtype;
+    }
+  }
+  return DType::kF16;
+}
+
+void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    plan.source_bytes += tensor.bytes();
+  }
+  for (const TensorStep& step : plan.steps) {
+    plan.output_bytes += tensor_bytes(step.output.dtype, step.output.shape);
+  }
+  const DType dtype = kv_dtype(plan.spec, checkpoint);
+  plan.kv_bytes_per_token_before =
+      kv_bytes_per_token(plan.spec.kv_heads, plan.spec.head_dim, dtype);
+  plan.kv_bytes_per_token_after =
+      kv_bytes_per_token(plan.target.kv_heads, plan.spec.head_dim, dtype);
 }
 
 }  // namespace
@@ -182,35 +295,28 @@ std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std:
 
 ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
+  check_attention_shapes(source.spec, checkpoint);
+  check_output_names(checkpoint);
+  check_kv_dtypes(source.spec, checkpoint);
   ConversionPlan plan;
   plan.spec = source.spec;
-  check_attention_shapes(plan.spec, checkpoint);
-  check_output_names(checkpoint);
-  plan.kv_heads = resolve_kv_heads(request.kv_heads, plan.spec);
+  plan.grouped = grouped_spec(plan.spec, request);
+  plan.kv_heads = plan.grouped.kv_heads;
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
-
-  StepsByName changes = plan_changes(plan.spec, checkpoint, plan.kv_heads);
-  check_nothing_left_beside(changes, checkpoint);
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    const auto change = changes.find(tensor.name);
-    plan.steps.push_back(change != changes.end()
-                             ? std::move(change->second)
-                             : TensorStep{{tensor.name, tensor.dtype, tensor.shape}, {}});
-    const OutputTensor& output = plan.steps.back().output;
-    plan.source_bytes += tensor.bytes();
-    plan.output_bytes += tensor_bytes(output.dtype, output.shape);
+  Target target = choose_target(source, plan.grouped, request);
+  plan.target = std::move(target.spec);
+  if (plan.retargeted()) {
+    plan_retarget(plan, checkpoint, request);
+  } else {
+    plan_in_place(plan, checkpoint, request);
   }
-
-  const DType kv_dtype = checkpoint.at(plan.spec.layers.front().attention.k.weight).dtype;
-  plan.kv_bytes_per_token_before =
-      kv_bytes_per_token(plan.spec.kv_heads, plan.spec.head_dim, kv_dtype);
-  plan.kv_bytes_per_token_after = kv_bytes_per_token(plan.kv_heads, plan.spec.head_dim, kv_dtype);
-
-  const Provenance facts{plan.spec.kv_heads, plan.kv_heads, "mean", "contiguous"};
-  plan.config_text = config_with_provenance(source.config_text, plan.spec, facts);
-  plan.metadata = metadata_with_provenance(checkpoint.metadata(), plan.spec, facts);
-  plan.notes = loading_notes(plan.spec, plan.kv_heads);
+  count_bytes(plan, checkpoint);
+  const Provenance facts{plan.spec, plan.grouped, plan.target, "mean", "contiguous"};
+  plan.config_text = config_with_provenance(target.config_text, facts);
+  plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
+  plan.notes = loading_notes(plan);
+  plan.notes.insert(plan.notes.begin(), target.notes.begin(), target.notes.end());
   return plan;
 }
 

@@ -2,44 +2,47 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "converter/heads.h"
+#include "converter/tensor_step.h"
 #include "formats/model.h"
-#include "formats/model_spec.h"
 #include "formats/safetensors_writer.h"
 
 namespace regroup {
 
-/// How the heads of one role get from the source tensor to the output tensor.
-struct HeadMove {
-  enum class Action { kCopy, kPoolMean };
-  Action action = Action::kCopy;
-  HeadBlocks from;
-  HeadBlocks to;
-};
-
-/// One output tensor and where it comes from. Without moves it is the source tensor, unchanged.
-struct TensorStep {
-  OutputTensor output;  ///< its name is also the source tensor's
-  std::vector<HeadMove> moves;
-
-  bool unchanged() const { return moves.empty(); }
+/// What becomes of the model's positions.
+enum class PositionChange {
+  kKeep,
+  kAlibi,  ///< dropped for ALiBi's slopes: another model, which uptraining has to repair
 };
 
 struct ConversionRequest {
-  std::vector<std::int64_t> kv_heads;  ///< one for all layers, or one per layer
+  /// One for all layers, or one per layer; empty: as many as there are.
+  std::vector<std::int64_t> kv_heads = {};
+  /// Which attention of an encoder-decoder is grouped; the GQA paper leaves the encoder's alone.
+  std::vector<AttentionRole> roles = {AttentionRole::kSelf, AttentionRole::kCross};
+  /// What is written: "same" architecture as the source's; "expanded": the same with every kv head
+  /// stored so often that there is one per query head (or `stored_kv_heads`); "auto": an
+  /// architecture that computes the same and whose loaders take grouped heads; or that
+  /// architecture's name or model_type.
+  std::string target = "same";
+  std::optional<std::int64_t> stored_kv_heads = std::nullopt;
+  PositionChange positions = PositionChange::kKeep;
+  std::optional<DType> dtype = std::nullopt;  ///< of all floating tensors; none: as they are
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;  ///< let NaN and infinities in K and V pass
 };
 
 struct ConversionPlan {
   ModelSpec spec;                               ///< of the source
-  std::vector<std::int64_t> kv_heads;           ///< per layer, of the result
-  std::vector<TensorStep> steps;                ///< in the order of the source's bytes
+  ModelSpec grouped;                            ///< the same with the kv heads that are left
+  ModelSpec target;                             ///< of the result
+  std::vector<std::int64_t> kv_heads;           ///< per layer, of the (decoder's) self-attention
+  std::vector<TensorStep> steps;                ///< in the order they are written
+  std::vector<std::string> dropped;             ///< source tensors that the result has no use for
   std::string config_text;                      ///< the result's config.json
   std::map<std::string, std::string> metadata;  ///< the result's safetensors metadata
   std::vector<std::string> notes;  ///< what a user should know about loading the result
@@ -50,6 +53,9 @@ struct ConversionPlan {
   std::uint64_t output_bytes = 0;
   std::uint64_t kv_bytes_per_token_before = 0;
   std::uint64_t kv_bytes_per_token_after = 0;
+
+  /// Whether the result is of another architecture, to be compared with the source by computing.
+  bool retargeted() const { return target.architecture != spec.architecture; }
 };
 
 /// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,

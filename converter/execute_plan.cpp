@@ -1,11 +1,13 @@
 #include "converter/execute_plan.h"
 
-#include <algorithm>
-#include <vector>
+#include <map>
+#include <string>
+#include <utility>
 
-#include "converter/pool_mean.h"
+#include "converter/norm_fold.h"
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/safetensors.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
 
@@ -14,29 +16,98 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::byte> change_tensor(const TensorStep& step, const TensorInfo& tensor,
-                                     const Checkpoint& checkpoint, std::uint64_t output_bytes,
-                                     bool allow_nonfinite) {
-  std::vector<std::byte> before(tensor.bytes());
-  checkpoint.read(tensor, before);
-  std::vector<std::byte> after(output_bytes);
-  for (const HeadMove& move : step.moves) {
-    if (move.action == HeadMove::Action::kCopy) {
-      copy_heads(tensor.dtype, before, move.from, after, move.to);
-    } else if (!pool_mean(tensor.dtype, before, move.from, after, move.to) && !allow_nonfinite) {
-      throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled",
-                      printable(checkpoint.file_of(tensor).path().string(), 0),
-                      printable(tensor.name));
+// Reads each source of one step once.
+class Sources {
+ public:
+  explicit Sources(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  const TensorInfo& info(const std::string& name) const { return checkpoint_.at(name); }
+  std::string file_of(const TensorInfo& tensor) const {
+    return printable(checkpoint_.file_of(tensor).path().string(), 0);
+  }
+  std::span<const std::byte> bytes(const std::string& name) {
+    const auto [place, is_new] = read_.try_emplace(name);
+    if (is_new) {
+      place->second.resize(info(name).bytes());
+      checkpoint_.read(info(name), place->second);
+    }
+    return place->second;
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::map<std::string, std::vector<std::byte>> read_;
+};
+
+void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
+                 Sources& sources, bool allow_nonfinite) {
+  for (const HeadMove& move : moves) {
+    const TensorInfo& tensor = sources.info(move.source);
+    if (!move_heads(move, tensor.dtype, sources.bytes(move.source), dtype, target) &&
+        !allow_nonfinite) {
+      throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled or converted",
+                      sources.file_of(tensor), printable(move.source));
     }
   }
-  return after;
+}
+
+std::vector<double> moved_values(const std::vector<HeadMove>& moves, std::size_t elements,
+                                 Sources& sources, bool allow_nonfinite) {
+  std::vector<double> values(elements, 0.0);
+  apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources,
+              allow_nonfinite);
+  return values;
+}
+
+std::size_t elements_of(const Shape& shape) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : shape) {
+    elements *= static_cast<std::size_t>(size);
+  }
+  return elements;
+}
+
+// Moves and what follows them, in double, rounded once at the end.
+void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
+                    const Checkpoint& checkpoint, std::span<std::byte> result) {
+  Sources sources(checkpoint);
+  std::vector<double> values =
+      moved_values(step.moves, elements_of(step.output.shape), sources, plan.allow_nonfinite);
+  for (double& value : values) {
+    value += step.add;
+  }
+  if (step.fold) {
+    const FoldedNorm folded(checkpoint, *step.fold, plan.spec.norm_weight_offset);
+    if (step.output.shape.size() == 2) {
+      folded.apply_to_weight(values);
+    } else {
+      folded.apply_to_bias(
+          values, moved_values(step.fold->weight_moves, elements_of(step.fold->weight_shape),
+                               sources, plan.allow_nonfinite));
+    }
+  }
+  encode_from_double(step.output.dtype, values, result);
 }
 
 }  // namespace
 
+std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
+                                   const Checkpoint& checkpoint) {
+  std::vector<std::byte> result(tensor_bytes(step.output.dtype, step.output.shape));
+  if (step.unchanged()) {
+    checkpoint.read(checkpoint.at(step.copy_of), result);
+  } else if (step.add != 0.0 || step.fold) {
+    compute_tensor(step, plan, checkpoint, result);
+  } else {
+    Sources sources(checkpoint);
+    apply_moves(step.moves, step.output.dtype, result, sources, plan.allow_nonfinite);
+  }
+  return result;
+}
+
 void execute_conversion(const ConversionPlan& plan, const Model& source,
                         const fs::path& destination, const ConversionProgress& progress,
-                        const std::atomic<bool>& stop) {
+                        const std::atomic<bool>& stop, const ConversionCheck& check) {
   refuse_output_inside(source, destination);
   StagedDirectory staged(destination);
   std::vector<OutputTensor> outputs;
@@ -49,16 +120,14 @@ void execute_conversion(const ConversionPlan& plan, const Model& source,
     if (stop) {
       throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
     }
-    const TensorInfo& tensor = source.checkpoint.at(step.output.name);
-    const std::uint64_t bytes = writer.bytes_of(step.output.name);
+    const std::string& name = step.output.name;
     if (step.unchanged()) {
-      writer.copy(step.output.name, source.checkpoint, tensor);
+      writer.copy(name, source.checkpoint, source.checkpoint.at(step.copy_of));
     } else {
-      writer.write(step.output.name,
-                   change_tensor(step, tensor, source.checkpoint, bytes, plan.allow_nonfinite));
+      writer.write(name, make_tensor(step, plan, source.checkpoint));
     }
-    done += bytes;
-    progress(done, step.output.name);
+    done += writer.bytes_of(name);
+    progress(done, name);
   }
   writer.finish();
   for (const File& file : source.checkpoint.files()) {
@@ -66,6 +135,9 @@ void execute_conversion(const ConversionPlan& plan, const Model& source,
   }
   copy_companions(source, staged.path());
   write_text(staged.path() / "config.json", plan.config_text);
+  if (check) {
+    check(staged.path());
+  }
   staged.publish();
 }
 

@@ -1,24 +1,22 @@
 // The projection view: heads [H, d, D], wherever a stored tensor keeps them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "formats/checkpoint.h"
-#include "formats/dtype.h"
 
 namespace regroup {
 
-/// Where heads lie inside one stored tensor, in elements: head h consists of `runs` runs of `run`
-/// elements each, `stride` apart, the first at `first[h]`. A head stored as d rows of D is one run
-/// of d·D; stored as d columns (Conv1D) it is D runs of d; in a bias it is one run of d.
+/// Where heads lie inside one stored tensor, in elements: feature r of head h takes input c from
+/// element first[h] + r·row_stride + c·column_stride. A whole tensor is one head of all its rows.
 struct HeadBlocks {
   std::vector<std::int64_t> first;
-  std::int64_t runs = 1;
-  std::int64_t run = 0;
-  std::int64_t stride = 0;
+  std::int64_t rows = 0;     ///< d
+  std::int64_t columns = 1;  ///< D, or 1 in a bias
+  std::int64_t row_stride = 1;
+  std::int64_t column_stride = 1;
 
   std::int64_t heads() const { return static_cast<std::int64_t>(first.size()); }
 };
@@ -28,8 +26,10 @@ struct HeadBlocks {
 HeadBlocks head_blocks(const Shape& shape, bool input_major,
                        std::span<const std::int64_t> first_features, std::int64_t head_dim);
 
-/// Copies every head of `source` to the same head of `target`, byte for byte.
-void copy_heads(DType dtype, std::span<const std::byte> source, const HeadBlocks& from,
-                std::span<std::byte> target, const HeadBlocks& to);
+/// For each new head the old ones it is made of: `before` heads in `groups` blocks of neighbours,
+/// each block stored `after` / `groups` times. Each count divides the one before it or is divided
+/// by it.
+std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std::int64_t groups,
+                                                       std::int64_t after);
 
 }  // namespace regroup

@@ -44,16 +44,21 @@ std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
 }
 
 std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& request,
-                                           const ModelSpec& spec) {
+                                           const ModelSpec& spec, AttentionRole role) {
+  const std::vector<std::int64_t>& present = spec.kv_heads_of(role);
   std::vector<std::int64_t> heads = request;
   if (request.size() == 1) {
-    heads.assign(spec.layers.size(), request.front());
+    heads.assign(present.size(), request.front());
   }
-  if (heads.size() != spec.layers.size()) {
-    throw_usage("--kv-heads lists {} layers, the model has {}", heads.size(), spec.layers.size());
+  if (heads.size() != present.size()) {
+    throw_usage("--kv-heads lists {} layers, the model has {}", heads.size(), present.size());
   }
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const std::int64_t has = spec.kv_heads[i];
+    const std::int64_t has = present[i];
+    if (!spec.attention(role, i).present()) {
+      heads[i] = has;
+      continue;
+    }
     if (heads[i] > has) {
       throw_usage("--kv-heads {}: layer {} has only {} kv heads", heads[i], i, has);
     }

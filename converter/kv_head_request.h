@@ -12,10 +12,12 @@ namespace regroup {
 /// Reads "8" (every layer) or "8,8,4,…" (one per layer). Throws kUsage for anything else.
 std::vector<std::int64_t> parse_kv_heads(std::string_view text);
 
-/// `request` spread over the model's layers. Throws kUsage where a layer's request does not divide
-/// its query heads, does not divide the kv heads it has, or where the list's length is wrong.
+/// `request` spread over the layers of one role. A layer without attention has none. Throws kUsage
+/// where a layer's request does not divide the kv heads it has, or where the list's length is
+/// wrong.
 std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& request,
-                                           const ModelSpec& spec);
+                                           const ModelSpec& spec,
+                                           AttentionRole role = AttentionRole::kSelf);
 
 /// Whether all layers have the same number.
 bool is_uniform(const std::vector<std::int64_t>& kv_heads);

@@ -15,22 +15,53 @@ bool all_equal(const std::vector<T>& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
+bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
+}
+
 std::string slopes_json(const ModelSpec& spec) {
   const auto slopes = alibi_slopes_per_layer(spec);
   return all_equal(slopes) ? nlohmann::json(slopes.front()).dump() : nlohmann::json(slopes).dump();
 }
 
+bool stored_repeatedly(const Provenance& facts) {
+  const auto roles = facts.grouped.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return facts.target.kv_heads_of(role) != facts.grouped.kv_heads_of(role);
+  });
+}
+
+// Facts beside the ones every conversion has, as key and JSON text.
+std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenance& facts) {
+  const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
+  std::vector<std::pair<std::string, std::string>> found;
+  if (stored_repeatedly(facts)) {
+    found.emplace_back("stored_kv_heads", kv_heads_json(facts.target));
+  }
+  if (facts.source.architecture != facts.target.architecture) {
+    found.emplace_back("source_architecture", quoted(facts.source.architecture));
+  }
+  if (facts.source.positions != facts.grouped.positions) {
+    found.emplace_back("source_positions", quoted(name_of(facts.source.positions)));
+    found.emplace_back("positions", quoted(name_of(facts.grouped.positions)));
+  }
+  return found;
+}
+
 // `indent` columns of what config.json itself uses.
-std::string regroup_block(const ModelSpec& spec, const Provenance& facts) {
+std::string regroup_block(const Provenance& facts) {
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   std::string block = fmt::format(
       "{{\n    \"version\": {},\n    \"source_kv_heads\": {},\n    \"kv_heads\": {},\n"
       "    \"pool\": {},\n    \"grouping\": {},\n    \"query_order\": null",
-      quoted(std::string(kVersion)), per_layer_json(facts.source_kv_heads),
-      per_layer_json(facts.kv_heads), quoted(facts.pool), quoted(facts.grouping));
-  if (spec.positions == PositionKind::kAlibi) {
+      quoted(std::string(kVersion)), kv_heads_json(facts.source), kv_heads_json(facts.grouped),
+      quoted(facts.pool), quoted(facts.grouping));
+  for (const auto& [key, value] : occasional_facts(facts)) {
+    block += fmt::format(",\n    {}: {}", quoted(key), value);
+  }
+  if (facts.target.positions == PositionKind::kAlibi) {
     block += fmt::format(",\n    \"alibi\": {{\"bias_max\": {}, \"slopes\": {}}}",
-                         json_number(spec.alibi.bias_max), slopes_json(spec));
+                         json_number(facts.target.alibi.bias_max), slopes_json(facts.target));
   }
   return block + "\n  }";
 }
@@ -42,33 +73,50 @@ std::string per_layer_json(const std::vector<std::int64_t>& values) {
                                               : fmt::format("[{}]", fmt::join(values, ", "));
 }
 
-std::string config_with_provenance(const std::string& config_text, const ModelSpec& spec,
-                                   const Provenance& facts) {
+std::string kv_heads_json(const ModelSpec& spec) {
+  if (!spec.has_encoder()) {
+    return per_layer_json(spec.kv_heads);
+  }
+  std::vector<std::string> members;
+  for (const AttentionRole role : spec.roles()) {
+    members.push_back(
+        fmt::format("\"{}\": {}", name_of(role), per_layer_json(spec.kv_heads_of(role))));
+  }
+  return fmt::format("{{{}}}", fmt::join(members, ", "));
+}
+
+std::string config_with_provenance(const std::string& config_text, const Provenance& facts) {
+  const ModelSpec& spec = facts.target;
   std::string text = config_text;
-  const bool all_heads = std::all_of(facts.kv_heads.begin(), facts.kv_heads.end(),
-                                     [&](std::int64_t heads) { return heads == spec.query_heads; });
-  // A family whose loaders know no such key gets it only where it says something.
-  if (spec.loaders_read_kv_heads || !all_heads) {
-    text = with_member(text, spec.kv_heads_key, per_layer_json(facts.kv_heads));
+  for (const AttentionRole role : spec.roles()) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    // A family whose loaders know no such key gets it only where it says something.
+    const bool said_before = facts.source.kv_heads_of(role) != heads;
+    if (spec.loaders_read_kv_heads || !all_are(heads, spec.query_heads) ||
+        (said_before && !all_are(facts.source.kv_heads_of(role), spec.query_heads))) {
+      text = with_member(text, spec.kv_heads_key_of(role), per_layer_json(heads));
+    }
   }
   if (!spec.multi_query_key.empty()) {
-    const bool multi_query = std::all_of(facts.kv_heads.begin(), facts.kv_heads.end(),
-                                         [](std::int64_t heads) { return heads == 1; });
-    text = with_member(text, {spec.multi_query_key}, multi_query ? "true" : "false");
+    text = with_member(text, {spec.multi_query_key}, all_are(spec.kv_heads, 1) ? "true" : "false");
   }
-  return with_member(text, {"regroup"}, regroup_block(spec, facts));
+  return with_member(text, {"regroup"}, regroup_block(facts));
 }
 
 std::map<std::string, std::string> metadata_with_provenance(
-    std::map<std::string, std::string> metadata, const ModelSpec& spec, const Provenance& facts) {
+    std::map<std::string, std::string> metadata, const Provenance& facts) {
+  const ModelSpec& spec = facts.target;
   metadata["regroup.version"] = kVersion;
   metadata["regroup.architecture"] = spec.architecture;
   metadata["regroup.query_heads"] = std::to_string(spec.query_heads);
   metadata["regroup.head_dim"] = std::to_string(spec.head_dim);
-  metadata["regroup.source_kv_heads"] = per_layer_json(facts.source_kv_heads);
-  metadata["regroup.kv_heads"] = per_layer_json(facts.kv_heads);
+  metadata["regroup.source_kv_heads"] = kv_heads_json(facts.source);
+  metadata["regroup.kv_heads"] = kv_heads_json(facts.grouped);
   metadata["regroup.pool"] = facts.pool;
   metadata["regroup.grouping"] = facts.grouping;
+  for (const auto& [key, value] : occasional_facts(facts)) {
+    metadata["regroup." + key] = value;
+  }
   if (spec.positions == PositionKind::kAlibi) {
     metadata["regroup.alibi_bias_max"] = json_number(spec.alibi.bias_max);
     metadata["regroup.alibi_slopes"] = slopes_json(spec);

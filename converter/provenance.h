@@ -11,24 +11,28 @@
 
 namespace regroup {
 
-/// The facts of one conversion.
+/// The facts of one conversion: the specs of source and result, the latter with the kv heads that
+/// are left, and as stored.
 struct Provenance {
-  std::vector<std::int64_t> source_kv_heads;
-  std::vector<std::int64_t> kv_heads;
+  const ModelSpec& source;
+  const ModelSpec& grouped;
+  const ModelSpec& target;
   std::string pool;
   std::string grouping;
 };
 
-/// `config_text` with the family's kv-head key set and the "regroup" block written; every other
-/// byte as it was. In ALiBi models the block records one slope per query head, in double.
-std::string config_with_provenance(const std::string& config_text, const ModelSpec& spec,
-                                   const Provenance& facts);
+/// `config_text` with the target family's kv-head keys set and the "regroup" block written; every
+/// other byte as it was. In ALiBi models the block records one slope per query head, in double.
+std::string config_with_provenance(const std::string& config_text, const Provenance& facts);
 
 /// The same facts as "regroup.*" strings, added to the source's own metadata.
 std::map<std::string, std::string> metadata_with_provenance(
-    std::map<std::string, std::string> metadata, const ModelSpec& spec, const Provenance& facts);
+    std::map<std::string, std::string> metadata, const Provenance& facts);
 
 /// JSON text: a number where all layers agree, else a list with one per layer.
 std::string per_layer_json(const std::vector<std::int64_t>& values);
+
+/// The same of every role: an object by role in encoder-decoder models, else that of the only one.
+std::string kv_heads_json(const ModelSpec& spec);
 
 }  // namespace regroup

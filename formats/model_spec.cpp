@@ -78,6 +78,21 @@ std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
   return path;
 }
 
+void use_alibi(ModelSpec& spec) {
+  if (spec.positions == PositionKind::kAlibi) {
+    throw_usage("{}: its positions are ALiBi already", printable(spec.architecture));
+  }
+  spec.positions = PositionKind::kAlibi;
+  spec.rope = {};
+  spec.alibi = {};
+  spec.position_embedding.clear();
+  for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
+    for (LayerTensors& layer : *stack) {
+      layer.relative_bias.clear();
+    }
+  }
+}
+
 std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec) {
   const auto& recorded = spec.alibi.slopes;
   const auto heads = static_cast<std::size_t>(spec.query_heads);

@@ -213,6 +213,10 @@ struct ModelSpec {
   std::vector<std::string> kv_heads_key_of(AttentionRole role) const;
 };
 
+/// Makes an ALiBi model of it: other positions are dropped, the formula's slopes hold. Throws
+/// kUsage where it is one already.
+void use_alibi(ModelSpec& spec);
+
 /// ALiBi slopes of every layer in use: the recorded ones, else the formula's. One row per layer.
 /// Throws kBadInput when recorded slopes do not fit the heads.
 std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec);

@@ -101,9 +101,8 @@ TEST_CASE("a grouped model is pooled on from the heads it has", "[converter]") {
     CHECK(plan.spec.kv_heads == Heads{6, 6});
     for (const TensorStep& step : plan.steps) {
       for (const HeadMove& move : step.moves) {
-        const bool pools = move.action == HeadMove::Action::kPoolMean;
-        CHECK(move.from.heads() == (pools ? 6 : 12));
-        CHECK(move.to.heads() == (pools ? 3 : 12));
+        CHECK(move.from.heads() == (move.pools() ? 6 : 12));
+        CHECK(move.to.heads() == (move.pools() ? 3 : 12));
       }
     }
   }

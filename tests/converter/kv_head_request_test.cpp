@@ -15,6 +15,9 @@ ModelSpec spec_with(std::int64_t query_heads, Heads kv_heads) {
   spec.query_heads = query_heads;
   spec.layers.resize(kv_heads.size());
   spec.kv_heads = std::move(kv_heads);
+  for (LayerTensors& layer : spec.layers) {
+    layer.attention.o.weight = "o";
+  }
   return spec;
 }
 
@@ -30,6 +33,12 @@ TEST_CASE("a request that is no positive whole number is refused", "[converter]"
     CAPTURE(text);
     CHECK_THAT(refusal_of([&] { parse_kv_heads(text); }), is_wrong_usage("--kv-heads", text));
   }
+}
+
+TEST_CASE("a layer without attention keeps its none", "[converter]") {
+  ModelSpec spec = spec_with(12, {12, 0, 12});
+  spec.layers[1].attention = {};
+  CHECK(resolve_kv_heads({3}, spec) == Heads{3, 0, 3});
 }
 
 TEST_CASE("one number goes to every layer, a list to one each", "[converter]") {

@@ -2,7 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
-#include "converter/heads.h"
+#include "converter/move_heads.h"
 #include "formats/families/family.h"
 #include "formats/safetensors.h"
 #include "tests/converter/conversion.h"
@@ -200,10 +200,12 @@ std::string with_first_heads(const ModelSpec& spec, const AttentionLayout& atten
   shape[columns ? 1 : 0] = after.k_total;
   std::string result(tensor_bytes(tensor.dtype, shape), '\0');
   const auto move = [&](const Heads& from, const Heads& to) {
-    copy_heads(tensor.dtype, std::as_bytes(std::span(bytes)),
-               head_blocks(tensor.shape, attention.k.input_major, from, spec.head_dim),
-               std::as_writable_bytes(std::span(result)),
-               head_blocks(shape, attention.k.input_major, to, spec.head_dim));
+    move_heads(
+        copy_of_heads(tensor.name,
+                      head_blocks(tensor.shape, attention.k.input_major, from, spec.head_dim),
+                      head_blocks(shape, attention.k.input_major, to, spec.head_dim)),
+        tensor.dtype, std::as_bytes(std::span(bytes)), tensor.dtype,
+        std::as_writable_bytes(std::span(result)));
   };
   const auto first_of_each_group = [&](const Heads& all) {
     Heads first;

@@ -1,12 +1,11 @@
 // Mean pooling on numbers worked out by hand.
-#include "converter/pool_mean.h"
-
 #include <cmath>
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
+#include "converter/move_heads.h"
 #include "formats/model.h"
 #include "formats/model_spec.h"
 #include "tests/checkpoint_builder.h"
@@ -30,8 +29,10 @@ Pooled pool(const BuiltTensor& source, const HeadBlocks& from, Shape shape, cons
     elements *= static_cast<std::size_t>(size);
   }
   pooled.tensor.bytes.assign(elements * bits_of(source.dtype) / 8, '\0');
-  pooled.finite = pool_mean(source.dtype, std::as_bytes(std::span(source.bytes)), from,
-                            std::as_writable_bytes(std::span(pooled.tensor.bytes)), to);
+  HeadMove move = copy_of_heads(source.name, from, to);
+  move.mean_of = heads_of_groups(from.heads(), to.heads(), to.heads());
+  pooled.finite = move_heads(move, source.dtype, std::as_bytes(std::span(source.bytes)),
+                             source.dtype, std::as_writable_bytes(std::span(pooled.tensor.bytes)));
   return pooled;
 }
 
@@ -191,6 +192,34 @@ TEST_CASE("pooling equals exact arithmetic rounded once, bit for bit", "[convert
   check_against_golden("llama_fp16", 12, 1);
   check_against_golden("llama_mha", 6, 3);
   check_against_golden("llama_mha", 6, 2);
+}
+
+// One number from one type to another.
+std::string converted(DType from, double value, DType to, bool* finite = nullptr) {
+  const HeadBlocks one = head_blocks({1}, false, Numbers{0}, 1);
+  BuiltTensor result{"t", to, {1}, std::string(bits_of(to) / 8, '\0')};
+  const BuiltTensor source = tensor_of("t", from, {1}, Values{value});
+  const bool fits =
+      move_heads(copy_of_heads("t", one, one), from, std::as_bytes(std::span(source.bytes)), to,
+                 std::as_writable_bytes(std::span(result.bytes)));
+  if (finite != nullptr) {
+    *finite = fits;
+  }
+  return result.bytes;
+}
+
+TEST_CASE("numbers change their type by one rounding", "[converter]") {
+  CHECK((converted(DType::kBF16, -0.0, DType::kF32) ==
+         tensor_of("t", DType::kF32, {1}, Values{-0.0}).bytes));
+  CHECK((converted(DType::kF32, 1 + 0x1p-8, DType::kBF16) ==
+         tensor_of("t", DType::kBF16, {1}, Values{1}).bytes));
+  bool finite = true;
+  converted(DType::kF32, 65519.0, DType::kF16, &finite);
+  CHECK(finite);
+  converted(DType::kF32, 65520.0, DType::kF16, &finite);
+  CHECK_FALSE(finite);
+  converted(DType::kF64, 1e39, DType::kBF16, &finite);
+  CHECK_FALSE(finite);
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// Whether a result of another architecture computes what its source does, found out by computing.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "cli/console.h"
+#include "converter/conversion_plan.h"
+#include "formats/model.h"
+
+namespace regroup {
+
+struct OutputComparison {
+  double largest_difference = 0.0;  ///< of two logits for the same token
+  double largest_output = 0.0;      ///< largest logit
+};
+
+/// Compares the logits of `result`, a directory, with those of `source` pooled as `request` says,
+/// on random tokens. Throws kDifference where they differ by more than rounding. None, with a
+/// message, where the program was built without LibTorch.
+std::optional<OutputComparison> compare_with_source(const Model& source,
+                                                    const ConversionRequest& request,
+                                                    const ConversionPlan& plan,
+                                                    const std::filesystem::path& result,
+                                                    const Console& console);
+
+}  // namespace regroup

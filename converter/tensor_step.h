@@ -1,0 +1,37 @@
+// One output tensor of a conversion and how it is made: plain data.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "converter/move_heads.h"
+#include "formats/checkpoint_writer.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// A linear map that read the output of one norm shall read that of another, both of the same
+/// normalised x: with norm weights γ and biases β of `from` and `to`, W·(γ_from x + β_from) + b
+/// becomes W'·(γ_to x + β_to) + b' where W' = W·diag(γ_from / γ_to) and b' = b + W β_from − W'
+/// β_to.
+struct NormFold {
+  NormTensors from;
+  NormTensors to;  ///< absent: γ = 1, β = 0
+  /// Of a bias: how its weight [out, in] is made, before folding.
+  std::vector<HeadMove> weight_moves;
+  Shape weight_shape;
+};
+
+/// Made by copying a tensor, or by moves into zeros.
+struct TensorStep {
+  OutputTensor output;
+  std::string copy_of;  ///< the tensor it is, unchanged; empty where it is made
+  std::vector<HeadMove> moves;
+  double add = 0.0;  ///< to every element, after the moves
+  std::optional<NormFold> fold;
+
+  bool unchanged() const { return !copy_of.empty(); }
+};
+
+}  // namespace regroup
