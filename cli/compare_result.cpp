@@ -8,6 +8,7 @@
 #include "formats/error.h"
 #include "uptrain/compare_models.h"
 #include "uptrain/device.h"
+#include "uptrain/language_model.h"
 
 namespace regroup {
 namespace {

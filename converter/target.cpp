@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -63,8 +63,12 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
   Json config = write_config(architecture, grouped);
   carry_over(source.config, config);
   candidate.target.config_text = config.dump(2) + "\n";
-  candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
-  candidate.obstacles = obstacles_between(grouped, candidate.target.spec);
+  try {
+    candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
+    candidate.obstacles = obstacles_between(grouped, candidate.target.spec);
+  } catch (const Error& fault) {  // it cannot say what this model is
+    candidate.obstacles.push_back(fault.what());
+  }
   if (!grouped.not_computable.empty()) {
     candidate.obstacles.insert(candidate.obstacles.begin(), printable(grouped.not_computable));
   }
@@ -99,11 +103,21 @@ bool loaders_take_heads(const ModelSpec& spec) {
 }
 
 Target same_target(const Model& source, const ModelSpec& grouped) {
-  return {grouped, source.config_text, {}};
+  Target target{grouped, source.config_text, {}};
+  if (grouped.positions != source.spec.positions) {
+    target.config_text = with_alibi_names(target.config_text, source.config);
+    target.spec.loaders_read_kv_heads = false;
+    target.spec.multi_query_key.clear();
+    target.notes.push_back(
+        "positions are now ALiBi's: stock loaders, which would go on computing the old ones, do "
+        "not "
+        "know the model_type and refuse it; regroup runs and uptrains the result");
+  }
+  return target;
 }
 
 Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored) {
-  Target target{grouped, source.config_text, {}};
+  Target target = same_target(source, grouped);
   if (stored < 1 || grouped.query_heads % stored != 0) {
     throw_usage("{} kv heads cannot be stored for {} query heads: no divisor", stored,
                 grouped.query_heads);
@@ -139,7 +153,7 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
     return same_target(source, grouped);
   }
-  std::vector<std::string> reasons;
+  std::map<std::string, std::vector<std::string_view>> reasons;  // architectures by first obstacle
   for (const GroupedArchitecture& row : kGrouped) {
     Candidate candidate = try_architecture(source, grouped, row.architecture);
     if (candidate.obstacles.empty() && !loaders_take_heads(candidate.target.spec)) {
@@ -150,13 +164,16 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
           fmt::format("written as {}, which loads in {}", row.architecture, row.runtimes));
       return std::move(candidate.target);
     }
-    candidate.obstacles.resize(1);
-    reasons.push_back(fmt::format("{} ({})", row.model_type, candidate.obstacles.front()));
+    reasons[candidate.obstacles.front()].push_back(row.model_type);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [reason, model_types] : reasons) {
+    lines.push_back(fmt::format("{} ({})", fmt::join(model_types, ", "), reason));
   }
   throw_usage(
       "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
       "expanded may serve",
-      printable(grouped.architecture), fmt::join(reasons, ", "));
+      printable(grouped.architecture), fmt::join(lines, "; "));
 }
 
 }  // namespace regroup

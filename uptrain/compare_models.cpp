@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -98,9 +99,9 @@ LogitComparison compare_logits(const ConversionPlan& reference, const Model& sou
     const at::Tensor found =
         logits_of(other, load_parameters(other, result.checkpoint, at::kFloat, at::kCPU), tokens);
     comparison.largest_difference =
-        std::max(comparison.largest_difference, (expected - found).abs().max().item<double>());
+        std::max(comparison.largest_difference, (expected - found).abs().max().item().toDouble());
     comparison.largest_logit =
-        std::max(comparison.largest_logit, expected.abs().max().item<double>());
+        std::max(comparison.largest_logit, expected.abs().max().item().toDouble());
   }
   return comparison;
 }

@@ -17,6 +17,11 @@ namespace regroup {
 /// are checked by check_attention_shapes() and check_all_shapes(), not here.
 ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::string_view where);
 
+/// `config_text` under a model_type and architecture of regroup's own, "regroup_alibi_llama": a
+/// stock loader would compute the positions the model had, so it must not know the name.
+/// describe_model() knows it and makes the family an ALiBi model.
+std::string with_alibi_names(const std::string& config_text, const Json& config);
+
 /// Architectures that describe_model() accepts, for messages.
 std::vector<std::string_view> known_architectures();
 

@@ -40,6 +40,17 @@ constexpr std::array<FamilyRow, 19> kFamilies{{
     {"opt", "OPTForCausalLM", "opt", describe_opt},
 }};
 
+// Before the model_type and architecture of models whose positions were changed to ALiBi.
+constexpr std::string_view kAlibiModelType = "regroup_alibi_";
+constexpr std::string_view kAlibiArchitecture = "RegroupAlibi";
+
+// Cuts `prefix` off; returns whether it was there.
+bool cut_prefix(std::string& text, std::string_view prefix) {
+  const bool there = text.starts_with(prefix);
+  text.erase(0, there ? prefix.size() : 0);
+  return there;
+}
+
 std::string architecture_of(const ConfigReader& config) {
   const Json* list = config.find("architectures");
   return list != nullptr && list->is_array() && !list->empty() && list->front().is_string()
@@ -77,6 +88,26 @@ void read_recorded_slopes(ModelSpec& spec, const ConfigReader& config) {
 
 }  // namespace
 
+std::string with_alibi_names(const std::string& config_text, const Json& config) {
+  const ConfigReader reader(config, "config.json");
+  std::string model_type = reader.text_or({"model_type"}, "");
+  std::string architecture = architecture_of(reader);
+  cut_prefix(model_type, kAlibiModelType);
+  cut_prefix(architecture, kAlibiArchitecture);
+  const auto quoted = [](std::string_view prefix, const std::string& name) {
+    return Json(std::string(prefix) + name).dump();
+  };
+  std::string text = config_text;
+  if (!model_type.empty()) {
+    text = with_member(text, {"model_type"}, quoted(kAlibiModelType, model_type));
+  }
+  if (!architecture.empty()) {
+    text =
+        with_member(text, {"architectures"}, "[" + quoted(kAlibiArchitecture, architecture) + "]");
+  }
+  return text;
+}
+
 std::vector<std::string_view> known_architectures() {
   std::vector<std::string_view> names;
   for (const FamilyRow& row : kFamilies) {
@@ -96,8 +127,10 @@ std::string_view family_of_architecture(std::string_view architecture) {
 
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader config(json, where);
-  const std::string model_type = config.text_or({"model_type"}, "");
-  const std::string architecture = architecture_of(config);
+  std::string model_type = config.text_or({"model_type"}, "");
+  std::string architecture = architecture_of(config);
+  const bool type_changed = cut_prefix(model_type, kAlibiModelType);
+  const bool positions_changed = cut_prefix(architecture, kAlibiArchitecture) || type_changed;
   const auto row = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyRow& family) {
     return model_type.empty() ? family.architecture == architecture
                               : family.model_type == model_type;
@@ -112,6 +145,11 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   ModelSpec spec = row->describe(config, checkpoint);
   spec.family = row->family;
   spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
+  if (positions_changed) {
+    use_alibi(spec);
+    spec.loaders_read_kv_heads = false;
+    spec.multi_query_key.clear();
+  }
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, config);
   }

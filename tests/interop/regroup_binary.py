@@ -35,10 +35,10 @@ class Regroup:
         expect(done.returncode == 0, f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr.strip()}")
         return done.stdout
 
-    def convert(self, source, target, kv_heads):
+    def convert(self, source, target, kv_heads, *options):
         """kv_heads: a number, or a list with one per layer"""
         per_layer = kv_heads if isinstance(kv_heads, list) else [kv_heads]
-        self.run("convert", source, target, "--kv-heads", ",".join(map(str, per_layer)))
+        self.run("convert", source, target, "--kv-heads", ",".join(map(str, per_layer)), *options)
 
     def inspect(self, directory):
         return json.loads(self.run("inspect", directory, "--json"))
