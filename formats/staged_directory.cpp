@@ -83,13 +83,26 @@ void StagedDirectory::discard() const {
   }
 }
 
-void StagedDirectory::publish() {
-  sync_directory(staging_);
-  if (rename_to_new(staging_, destination_) != 0) {
+void StagedDirectory::rename_to_destination(const std::filesystem::path& from) const {
+  if (rename_to_new(from, destination_) != 0) {
     throw_environment("{}: cannot publish: {}", printable(destination_.string(), 0),
                       std::strerror(errno));
   }
+}
+
+void StagedDirectory::publish() {
+  sync_directory(staging_);
+  rename_to_destination(staging_);
   published_ = true;
+  sync_directory(destination_.parent_path());
+}
+
+void StagedDirectory::publish_file(const std::string& name) {
+  sync_directory(staging_);
+  rename_to_destination(staging_ / name);
+  published_ = true;
+  std::error_code ignored;
+  std::filesystem::remove_all(staging_, ignored);
   sync_directory(destination_.parent_path());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace regroup {
 
@@ -24,8 +25,13 @@ class StagedDirectory {
   /// kEnvironment if the name was taken in the meantime.
   void publish();
 
+  /// The same for a result that is one file: `name`, in path(), gets the final name itself, and
+  /// nothing else stays.
+  void publish_file(const std::string& name);
+
  private:
   void discard() const;
+  void rename_to_destination(const std::filesystem::path& from) const;
 
   std::filesystem::path destination_;
   std::filesystem::path staging_;

@@ -28,6 +28,23 @@ TEST_CASE("a staged directory appears under its name when it is published", "[fo
          std::map<std::string, std::string>{{"model/", ""}, {"model/file", "text"}}));
 }
 
+TEST_CASE("a single file is published alone, and never over another", "[formats]") {
+  const TemporaryDirectory parent;
+  {
+    StagedDirectory staged(parent / "model.gguf");
+    put_file(staged.path() / "weights", "text");
+    put_file(staged.path() / "scratch", "other");
+    staged.publish_file("weights");
+  }
+  CHECK((tree_of(parent.path()) == std::map<std::string, std::string>{{"model.gguf", "text"}}));
+  StagedDirectory late(parent / "second");
+  put_file(late.path() / "weights", "new");
+  put_file(parent / "second", "taken");
+  CHECK_THAT(refusal_of([&] { late.publish_file("weights"); }),
+             is_environment_failure("second", "File exists"));
+  CHECK(bytes_of_file(parent / "second") == "taken");
+}
+
 TEST_CASE("a staged directory that is not published leaves nothing", "[formats]") {
   const TemporaryDirectory parent;
   {
