@@ -31,7 +31,7 @@ void gather(const TensorInfo& tensor, std::span<const std::byte> stored, std::si
 }  // namespace
 
 std::uint64_t TensorInfo::bytes() const {
-  return contiguous() ? end - begin : static_cast<std::uint64_t>(elements()) * (bits_of(dtype) / 8);
+  return contiguous() ? end - begin : tensor_bytes(dtype, shape);
 }
 
 std::int64_t TensorInfo::elements() const {
@@ -40,6 +40,29 @@ std::int64_t TensorInfo::elements() const {
     product *= size;
   }
   return product;
+}
+
+std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) {
+      throw_bad_input("shape {} has too many elements", text_of(shape));
+    }
+  }
+  const std::uint64_t in_block = block_elements(dtype);
+  const std::uint64_t row = shape.empty() ? 1 : static_cast<std::uint64_t>(shape.back());
+  if (is_block_type(dtype) && row % in_block != 0) {
+    throw_bad_input("rows of {} elements are no whole blocks of {}, each of {} elements", row,
+                    name_of(dtype), in_block);
+  }
+  if (elements % in_block != 0) {
+    throw_bad_input("shape {} of {} does not fill whole bytes", text_of(shape), name_of(dtype));
+  }
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / in_block, block_bytes(dtype), &bytes)) {
+    throw_bad_input("shape {} of {} has too many bytes", text_of(shape), name_of(dtype));
+  }
+  return bytes;
 }
 
 Checkpoint::Checkpoint(std::vector<Part> parts) {

@@ -39,6 +39,11 @@ struct TensorInfo {
   std::int64_t elements() const;
 };
 
+/// Bytes of a tensor of that dtype and shape. Throws kBadInput when a dimension is negative, the
+/// count overflows, sub-byte elements do not fill whole bytes, or the rows (innermost dimension) of
+/// a block type are no whole blocks.
+std::uint64_t tensor_bytes(DType dtype, const Shape& shape);
+
 /// An open set of tensors. Opening reads headers only and validates them completely; nothing is
 /// handed out of a file with any fault.
 class Checkpoint {

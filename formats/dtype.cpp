@@ -1,5 +1,6 @@
 #include "formats/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -13,17 +14,29 @@ static_assert(std::endian::native == std::endian::little, "weight files are litt
 
 struct DTypeRow {
   std::string_view name;
-  std::uint64_t bits;
+  std::uint64_t elements;  // of a block
+  std::uint64_t bytes;     // of a block
 };
 
 // In the order of the enumeration.
-constexpr std::array<DTypeRow, 22> kRows{{
-    {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
-    {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
-    {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
-    {"I64", 64},        {"U64", 64},
+constexpr std::array<DTypeRow, 47> kRows{{
+    {"BOOL", 1, 1},       {"F4", 2, 1},          {"F6_E2M3", 4, 3},     {"F6_E3M2", 4, 3},
+    {"U8", 1, 1},         {"I8", 1, 1},          {"F8_E5M2", 1, 1},     {"F8_E4M3", 1, 1},
+    {"F8_E8M0", 1, 1},    {"F8_E4M3FNUZ", 1, 1}, {"F8_E5M2FNUZ", 1, 1}, {"I16", 1, 2},
+    {"U16", 1, 2},        {"F16", 1, 2},         {"BF16", 1, 2},        {"I32", 1, 4},
+    {"U32", 1, 4},        {"F32", 1, 4},         {"C64", 1, 8},         {"F64", 1, 8},
+    {"I64", 1, 8},        {"U64", 1, 8},         {"Q4_0", 32, 18},      {"Q4_1", 32, 20},
+    {"Q5_0", 32, 22},     {"Q5_1", 32, 24},      {"Q8_0", 32, 34},      {"Q2_K", 256, 84},
+    {"Q3_K", 256, 110},   {"Q4_K", 256, 144},    {"Q5_K", 256, 176},    {"Q6_K", 256, 210},
+    {"IQ2_XXS", 256, 66}, {"IQ2_XS", 256, 74},   {"IQ3_XXS", 256, 98},  {"IQ1_S", 256, 50},
+    {"IQ4_NL", 32, 18},   {"IQ3_S", 256, 110},   {"IQ2_S", 256, 82},    {"IQ4_XS", 256, 136},
+    {"IQ1_M", 256, 56},   {"TQ1_0", 256, 54},    {"TQ2_0", 256, 66},    {"MXFP4", 32, 17},
+    {"NVFP4", 64, 36},    {"Q1_0", 128, 18},     {"Q2_0", 64, 18},
 }};
+
+constexpr auto kFirstBlockType = static_cast<std::size_t>(DType::kQ4_0);
+
+const DTypeRow& row_of(DType dtype) { return kRows[static_cast<std::size_t>(dtype)]; }
 
 // Rounds a double to a float such that a second rounding to a 16-bit type is exact: the last bit
 // is made odd whenever anything was cut off ("round to odd", Boldo and Melquiond 2008).
@@ -115,17 +128,26 @@ void check_length(DType dtype, std::size_t bytes, std::size_t elements) {
 
 }  // namespace
 
-std::uint64_t bits_of(DType dtype) { return kRows[static_cast<std::size_t>(dtype)].bits; }
+bool is_block_type(DType dtype) { return static_cast<std::size_t>(dtype) >= kFirstBlockType; }
 
-std::string_view name_of(DType dtype) { return kRows[static_cast<std::size_t>(dtype)].name; }
+std::uint64_t block_elements(DType dtype) { return row_of(dtype).elements; }
+
+std::uint64_t block_bytes(DType dtype) { return row_of(dtype).bytes; }
+
+std::uint64_t bits_of(DType dtype) {
+  if (is_block_type(dtype)) {
+    throw_usage("elements of {} have no bits of their own: they lie in blocks", name_of(dtype));
+  }
+  return row_of(dtype).bytes * 8 / row_of(dtype).elements;
+}
+
+std::string_view name_of(DType dtype) { return row_of(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < kRows.size(); ++i) {
-    if (kRows[i].name == name) {
-      return static_cast<DType>(i);
-    }
-  }
-  return std::nullopt;
+  const auto end = kRows.begin() + kFirstBlockType;
+  const auto row =
+      std::find_if(kRows.begin(), end, [&](const DTypeRow& known) { return known.name == name; });
+  return row == end ? std::nullopt : std::optional(static_cast<DType>(row - kRows.begin()));
 }
 
 bool is_pooling_dtype(DType dtype) {

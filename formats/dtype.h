@@ -1,4 +1,5 @@
-// Element types as safetensors names them, and exact conversion of the floating ones.
+// Element types, those of safetensors and ggml's quantised blocks, and exact conversion of the
+// floating ones.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +33,50 @@ enum class DType : std::uint8_t {
   kF64,
   kI64,
   kU64,
+  // ggml's, which only GGUF files hold: a row is cut into blocks of elements that share scales.
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq2Xxs,
+  kIq2Xs,
+  kIq3Xxs,
+  kIq1S,
+  kIq4Nl,
+  kIq3S,
+  kIq2S,
+  kIq4Xs,
+  kIq1M,
+  kTq1_0,
+  kTq2_0,
+  kMxfp4,
+  kNvfp4,
+  kQ1_0,
+  kQ2_0,
 };
 
-/// Bits of one element (4, 6, 8, 16, 32 or 64).
+/// Whether elements are stored in blocks, of which each row must hold a whole number.
+bool is_block_type(DType dtype);
+
+/// The fewest elements that fill whole bytes, and those bytes: 1 and 2 for BF16, 32 and 34 for
+/// Q8_0.
+std::uint64_t block_elements(DType dtype);
+std::uint64_t block_bytes(DType dtype);
+
+/// Bits of one element (4, 6, 8, 16, 32 or 64). Throws kUsage for block types, whose elements have
+/// no whole number of them.
 std::uint64_t bits_of(DType dtype);
 
-/// The safetensors name, such as "BF16".
+/// The safetensors name, such as "BF16", or ggml's, such as "Q4_K".
 std::string_view name_of(DType dtype);
 
-/// The dtype of a safetensors name; none for an unknown one.
+/// The dtype of a safetensors name; none for an unknown one, as are those of block types.
 std::optional<DType> dtype_from_name(std::string_view name);
 
 /// True for the types whose elements this library can compute with: F16, BF16, F32, F64.

@@ -78,23 +78,6 @@ void check_tiling(std::span<const TensorInfo> tensors, std::uint64_t data_bytes,
 
 }  // namespace
 
-std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
-  std::uint64_t elements = 1;
-  for (const std::int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) {
-      throw_bad_input("shape {} has too many elements", text_of(shape));
-    }
-  }
-  std::uint64_t bits = 0;
-  if (__builtin_mul_overflow(elements, bits_of(dtype), &bits)) {
-    throw_bad_input("shape {} of {} has too many bytes", text_of(shape), name_of(dtype));
-  }
-  if (bits % 8 != 0) {
-    throw_bad_input("shape {} of {} does not fill whole bytes", text_of(shape), name_of(dtype));
-  }
-  return bits / 8;
-}
-
 void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::string_view where, std::vector<TensorInfo>& tensors,
                               std::map<std::string, std::string>& metadata) {
@@ -141,6 +124,10 @@ std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
     header["__metadata__"] = metadata;
   }
   for (const TensorInfo& tensor : tensors) {
+    if (is_block_type(tensor.dtype)) {
+      throw_usage("tensor {} is {}, which safetensors files cannot hold", printable(tensor.name),
+                  name_of(tensor.dtype));
+    }
     // push_back, not operator[]: an ordered_json looks a new key up in linear time.
     header.get_ref<Json::object_t&>().push_back({tensor.name,
                                                  {{"dtype", name_of(tensor.dtype)},

@@ -27,12 +27,9 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::map<std::string, std::string>& metadata);
 
 /// The bytes before the data section: length and header, padded with spaces to 8 bytes. The
-/// tensors' `begin` and `end` are relative to the data section.
+/// tensors' `begin` and `end` are relative to the data section. Throws kUsage for a block type,
+/// which the format does not have.
 std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
                                       const std::map<std::string, std::string>& metadata);
-
-/// Bytes of a tensor of that dtype and shape. Throws kBadInput when a dimension is negative, the
-/// count overflows, or sub-byte elements do not fill whole bytes.
-std::uint64_t tensor_bytes(DType dtype, const Shape& shape);
 
 }  // namespace regroup
