@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "formats/error.h"
+#include "formats/gguf.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
 #include "formats/torch_checkpoint.h"
@@ -29,6 +30,9 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   const std::string first = first_bytes(path);
   if (first.starts_with("PK\x03\x04")) {
     return open_torch_checkpoint(path);
+  }
+  if (first.starts_with(kGgufMagic)) {
+    return open_gguf(path).part;
   }
   if (first == kOldTorch) {
     throw_bad_input(
