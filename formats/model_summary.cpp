@@ -8,6 +8,8 @@
 
 #include "formats/error.h"
 #include "formats/families/family.h"
+#include "formats/families/gguf_model.h"
+#include "formats/gguf.h"
 #include "formats/model_directory.h"
 #include "formats/printable.h"
 
@@ -40,11 +42,13 @@ void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
 }
 
 std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::int64_t> attending(kv_heads.begin(), kv_heads.end());
+  attending.erase(0);  // layers without attention
   std::set<std::string> kinds;
-  for (const std::int64_t heads : kv_heads) {
+  for (const std::int64_t heads : attending) {
     kinds.insert(heads == query_heads ? "mha" : heads == 1 ? "mqa" : "gqa");
   }
-  const bool same_count = std::set<std::int64_t>(kv_heads.begin(), kv_heads.end()).size() <= 1;
+  const bool same_count = attending.size() <= 1;
   return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
 }
 
@@ -58,9 +62,24 @@ std::uint64_t count_parameters(const ModelSpec& spec, const Checkpoint& checkpoi
   return count;
 }
 
-void describe_with_config(ModelSummary& summary, const Json& config, const std::string& where,
+// Keys and values of one token in all layers, in the dtype of the weights that make them.
+std::uint64_t kv_bytes_of(const ModelSpec& spec, const std::vector<std::int64_t>& kv_heads,
                           const Checkpoint& checkpoint) {
-  summary.spec = describe_model(config, checkpoint, where);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+    if (!spec.layers[i].attention.present()) {
+      continue;
+    }
+    const DType dtype = checkpoint.at(spec.layers[i].attention.k.weight).dtype;
+    const auto elements = 2 * static_cast<std::uint64_t>(kv_heads[i] * spec.head_dim);
+    const std::uint64_t blocks = (elements + block_elements(dtype) - 1) / block_elements(dtype);
+    bytes += blocks * block_bytes(dtype);
+  }
+  return bytes;
+}
+
+void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint) {
+  summary.spec = std::move(described);
   const ModelSpec& spec = *summary.spec;
   summary.family = spec.family;
   summary.architecture = spec.architecture;
@@ -84,13 +103,7 @@ void describe_with_config(ModelSummary& summary, const Json& config, const std::
                       spec.kv_heads[i], summary.kv_heads[i]));
     }
   }
-  std::uint64_t kv_bytes = 0;
-  for (std::size_t i = 0; i < summary.kv_heads.size(); ++i) {
-    const DType dtype = checkpoint.at(spec.layers[i].attention.k.weight).dtype;
-    kv_bytes +=
-        2 * static_cast<std::uint64_t>(summary.kv_heads[i] * spec.head_dim) * bits_of(dtype) / 8;
-  }
-  summary.kv_bytes_per_token = kv_bytes;
+  summary.kv_bytes_per_token = kv_bytes_of(spec, summary.kv_heads, checkpoint);
 }
 
 std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& facts,
@@ -170,6 +183,20 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
 }
 
+// A graph that is not known leaves what any weight file tells, and the architecture's name.
+void describe_gguf_file(ModelSummary& summary, const GgufMetadata& metadata,
+                        const Checkpoint& checkpoint) {
+  if (is_known_gguf_model(metadata)) {
+    describe_with_spec(summary, describe_gguf(metadata, checkpoint), checkpoint);
+    return;
+  }
+  describe_bare_file(summary, checkpoint);
+  const GgufMetadata::Entry* architecture = metadata.find("general.architecture");
+  if (architecture != nullptr && architecture->type == GgufType::kString) {
+    summary.architecture = *metadata.text("general.architecture");
+  }
+}
+
 }  // namespace
 
 ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint) {
@@ -177,6 +204,10 @@ ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint)
   summary.path = path;
   count_tensors(summary, checkpoint);
   read_provenance(summary, checkpoint);
+  if (is_gguf_file(path)) {
+    describe_gguf_file(summary, open_gguf(path).metadata, checkpoint);
+    return summary;
+  }
   const fs::path config = directory_of_model(path) / "config.json";
   // One shard of several is not the model its config describes.
   const bool whole_model = fs::is_directory(path) ||
@@ -184,8 +215,8 @@ ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint)
                            path.filename() == "model.safetensors";
   if (whole_model && path_exists(config)) {
     const std::string where = printable(config.string(), 0);
-    describe_with_config(summary, parse_json_object(read_text(config, 64U << 20), where), where,
-                         checkpoint);
+    const Json json = parse_json_object(read_text(config, 64U << 20), where);
+    describe_with_spec(summary, describe_model(json, checkpoint, where), checkpoint);
   } else {
     describe_bare_file(summary, checkpoint);
   }

@@ -16,7 +16,7 @@ namespace regroup {
 /// Facts that cannot be told (a bare weight file has no config) are empty.
 struct ModelSummary {
   std::filesystem::path path;
-  std::optional<ModelSpec> spec;  ///< where there is a config.json
+  std::optional<ModelSpec> spec;  ///< where there is a config.json, or GGUF metadata
   std::string family;             ///< "unknown" when nothing gives it away
   std::string architecture;
   std::int64_t layers = 0;
