@@ -38,6 +38,7 @@ constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
 // Qwen2.
 constexpr GgufGraph kQwen2{.architecture = "qwen2",
                            .family = "llama",
+                           .made_for = "Qwen2ForCausalLM",
                            .norm = NormKind::kRmsNorm,
                            .activation = Activation::kSilu,
                            .gated = true,

@@ -24,6 +24,8 @@ enum class Residual {
 struct GgufGraph {
   std::string_view architecture;
   std::string_view family;  ///< regroup's name for it
+  /// The architecture of a config.json that this graph is preferred for, where several would do.
+  std::string_view made_for = {};
   PositionKind positions = PositionKind::kRope;
   NormKind norm = NormKind::kLayerNorm;
   Activation activation = Activation::kGeluTanh;

@@ -259,8 +259,12 @@ const GgufGraph& graph_for(const ModelSpec& spec) {
   for (const GgufGraph& graph : gguf_graphs()) {
     order.push_back(&graph);
   }
-  std::stable_partition(order.begin(), order.end(),
-                        [&](const GgufGraph* graph) { return graph->family == spec.family; });
+  const auto distance = [&](const GgufGraph* graph) {
+    return graph->made_for == spec.architecture ? 0 : graph->family == spec.family ? 1 : 2;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const GgufGraph* a, const GgufGraph* b) {
+    return distance(a) < distance(b);
+  });
   const auto fits = std::find_if(order.begin(), order.end(), [&](const GgufGraph* graph) {
     return obstacle(spec, *graph).empty();
   });

@@ -228,7 +228,7 @@ TEST_CASE("models of Hugging Face become the graphs that compute them, nothing l
                                               {"llama_rope_linear", "llama"},
                                               {"llama_rope_llama3", "llama"},
                                               {"mistral", "llama"},
-                                              {"qwen2", "llama"},  // which has biases, too
+                                              {"qwen2", "qwen2"},  // llama would do, too
                                               {"qwen3", "qwen3"},
                                               {"gemma", "gemma"},
                                               {"olmo", "olmo"},

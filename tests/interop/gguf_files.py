@@ -1,0 +1,61 @@
+"""Files of llama.cpp's own Python package, every tensor type in them, and what inspect says of each tensor."""
+
+import json
+import sys
+
+import checkpoints  # noqa: F401  (first: it skips the script where a package is missing)
+import numpy as np
+from regroup_binary import expect, run_script
+
+try:
+    import gguf
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+# Results of ggml's own matrix products, which stand in no file; the package's Q8_1 has another size than ggml's.
+NOT_IN_FILES = {"Q8_1", "Q8_K"}
+
+
+def write(path, alignment, random):
+    writer = gguf.GGUFWriter(path, "none")
+    writer.add_custom_alignment(alignment)
+    writer.add_string("regroup.kv_heads", "3")
+    writer.add_array("tokenizer.ggml.tokens", [f"token {i}" for i in range(1000)])
+    writer.add_array("tokenizer.ggml.scores", [float(i) for i in range(1000)])
+    for number, kind in enumerate(gguf.GGMLQuantizationType):
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        if kind.name not in NOT_IN_FILES:
+            data = random.randint(0, 256, (3, number % 4 + 1, 2 * size)).astype(np.uint8)
+            writer.add_tensor(f"blk.{number}.{kind.name}", data, raw_shape=data.shape, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def check_tensors(report, path):
+    ours = {tensor["name"]: tensor for tensor in report["tensors"]}
+    reader, raw = gguf.GGUFReader(path), path.read_bytes()
+    expect(len(ours) == len(reader.tensors), f"{len(ours)} tensors, the package reads {len(reader.tensors)}")
+    for theirs in reader.tensors:
+        tensor = ours[theirs.name]
+        expect(tensor["dtype"] == theirs.tensor_type.name, f"{theirs.name}: {tensor['dtype']}")
+        expect(tensor["shape"] == [int(size) for size in reversed(theirs.shape)], f"{theirs.name}: {tensor['shape']}")
+        begin, end = tensor["byte_range"]
+        expect(raw[begin:end] == theirs.data.tobytes(), f"{theirs.name}: other bytes")
+
+
+def check(regroup, scratch):
+    random = np.random.RandomState(3)
+    for alignment in (32, 8, 256):
+        path = scratch / f"{alignment}.gguf"
+        write(path, alignment, random)
+        # Of an architecture without hyper-parameters: what inspect can tell of any file.
+        report = json.loads(regroup.run("inspect", path, "--json", "--tensors"))
+        check_tensors(report, path)
+        expect(report["provenance"] == {"kv_heads": "3"}, f"provenance {report['provenance']}")
+        print(f"  alignment {alignment}: {len(report['tensors'])} tensors alike")
+
+
+run_script(__doc__, check)
