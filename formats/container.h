@@ -7,8 +7,8 @@
 
 namespace regroup {
 
-/// Opens one weight file of any container known: safetensors, torch, GGUF. Throws kBadInput for
-/// others and for files with any fault in their headers.
+/// Opens one weight file of any container known: safetensors, torch of both formats, GGUF. Throws
+/// kBadInput for others and for files with any fault in their headers.
 Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 
 }  // namespace regroup

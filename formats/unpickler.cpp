@@ -1,6 +1,7 @@
 #include "formats/unpickler.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include "formats/error.h"
@@ -15,6 +16,14 @@ constexpr std::size_t kMaxTensors = 50'000;  // of one storage there could be mo
 constexpr std::size_t kMaxStorageKey = 255;
 constexpr Unpickler::Ref kForgotten = 0xffffffff;
 constexpr std::uint64_t kHighestProtocol = 4;
+constexpr std::string_view kUntyped = "UntypedStorage";
+
+// Names of torch.dtype objects, which stand beside numbers whose storage has no class of its own.
+bool is_dtype_name(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
 
 // Everything that a state dict needs, and nothing that does anything.
 bool is_allowed(std::string_view module, std::string_view name) {
@@ -22,9 +31,13 @@ bool is_allowed(std::string_view module, std::string_view name) {
     return name == "OrderedDict";
   }
   if (module == "torch._utils") {
-    return name == "_rebuild_tensor_v2" || name == "_rebuild_parameter";
+    return name == "_rebuild_tensor_v2" || name == "_rebuild_tensor_v3" ||
+           name == "_rebuild_parameter";
   }
-  return module == "torch" && name.ends_with("Storage");
+  if (module == "torch.storage") {
+    return name == kUntyped;
+  }
+  return module == "torch" && (name.ends_with("Storage") || is_dtype_name(name));
 }
 
 }  // namespace
@@ -276,7 +289,9 @@ void Unpickler::reduce() {
   if (name == "OrderedDict" && given.empty()) {
     push({Kind::kDict, 0, {}, {}, {}});
   } else if (name == "_rebuild_tensor_v2") {
-    make_tensor(given);
+    make_tensor(given, /*names_dtype=*/false);
+  } else if (name == "_rebuild_tensor_v3") {
+    make_tensor(given, /*names_dtype=*/true);
   } else if (name == "_rebuild_parameter" && !given.empty() &&
              values_[given.front()].kind == Kind::kTensor) {
     push_again(given.front());
@@ -285,7 +300,8 @@ void Unpickler::reduce() {
   }
 }
 
-// A persistent id: ("storage", class, key, device, elements).
+// A persistent id: ("storage", class, key, device, elements), in old files with a sixth item, which
+// made the storage a part of another one and has been None for as long as there are weights.
 void Unpickler::make_storage() {
   const Value& sequence = values_[pop()];
   const std::vector<Ref>& id = sequence.items;
@@ -293,6 +309,9 @@ void Unpickler::make_storage() {
       values_[id[0]].text != "storage" || values_[id[1]].kind != Kind::kGlobal ||
       values_[id[2]].kind != Kind::kText || values_[id[2]].text.size() > kMaxStorageKey) {
     reject("a persistent id that names no storage");
+  }
+  if (id.size() > 5 && values_[id[5]].kind != Kind::kNone) {
+    reject("a storage that is part of another one");
   }
   PickledTensor storage;
   storage.storage_type = values_[id[1]].name;
@@ -302,12 +321,19 @@ void Unpickler::make_storage() {
   push({Kind::kStorage, static_cast<std::int64_t>(tensors_.size() - 1), {}, {}, {}});
 }
 
-// _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)
-void Unpickler::make_tensor(const std::vector<Ref>& arguments) {
+// _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks), v3 with a dtype more
+void Unpickler::make_tensor(const std::vector<Ref>& arguments, bool names_dtype) {
   if (arguments.size() < 4 || values_[arguments[0]].kind != Kind::kStorage) {
     reject("a tensor without a storage");
   }
   PickledTensor tensor = this->tensor(values_[arguments[0]]);
+  if (names_dtype) {
+    if (arguments.size() < 7 || values_[arguments[6]].kind != Kind::kGlobal ||
+        !is_dtype_name(values_[arguments[6]].name) || tensor.storage_type != kUntyped) {
+      reject("a tensor without a dtype");
+    }
+    tensor.dtype = values_[arguments[6]].name;
+  }
   tensor.offset = integer(arguments[1], "offset");
   tensor.shape = integers(arguments[2], "shape");
   tensor.strides = integers(arguments[3], "strides");
@@ -343,7 +369,13 @@ std::vector<std::int64_t> Unpickler::integers(Ref ref, std::string_view what) {
 
 NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where) {
   Unpickler unpickler(pickle, where);
-  const Unpickler::Value* dict = &unpickler.value(unpickler.load());
+  const Unpickler::Ref root = unpickler.load();
+  return tensors_of(unpickler, unpickler.value(root), where);
+}
+
+NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Value& root,
+                               std::string_view where) {
+  const Unpickler::Value* dict = &root;
   for (std::size_t i = 0; dict->kind == Unpickler::Kind::kDict && i < dict->items.size(); i += 2) {
     const std::string_view key = unpickler.value(dict->items[i]).text;
     const Unpickler::Value& inner = unpickler.value(dict->items[i + 1]);

@@ -15,6 +15,7 @@ namespace regroup {
 /// views of the pickle.
 struct PickledTensor {
   std::string_view storage_type;  ///< such as "BFloat16Storage"
+  std::string_view dtype;         ///< such as "float8_e4m3fn" on an UntypedStorage; else empty
   std::string_view storage_key;   ///< names the entry
   std::int64_t storage_elements = 0;
   std::int64_t offset = 0;
@@ -60,15 +61,22 @@ class Unpickler {
     std::vector<Ref> items;   // kSequence; keys and values in turn of a kDict
   };
 
-  Unpickler(std::string_view bytes, std::string_view where) : bytes_(bytes), where_(where) {}
+  /// A machine for the pickle that begins at byte `at` of `bytes`.
+  Unpickler(std::string_view bytes, std::string_view where, std::size_t at = 0)
+      : bytes_(bytes), where_(where), at_(at) {}
 
   /// Runs one pickle to its end and returns what it made.
   Ref load();
+
+  /// The byte of `bytes` after those that were read.
+  std::size_t position() const { return at_; }
 
   const Value& value(Ref ref) const { return values_[ref]; }
   const PickledTensor& tensor(const Value& value) const {
     return tensors_[static_cast<std::size_t>(value.number)];
   }
+  /// Every storage that was named and every tensor that was made, used or not.
+  const std::deque<PickledTensor>& tensors() const { return tensors_; }
 
  private:
   [[noreturn]] void reject(std::string_view fault) const;
@@ -97,7 +105,7 @@ class Unpickler {
   void push_global(std::string_view module, std::string_view name);
   void reduce();
   void make_storage();
-  void make_tensor(const std::vector<Ref>& arguments);
+  void make_tensor(const std::vector<Ref>& arguments, bool names_dtype);
   std::int64_t integer(Ref ref, std::string_view what) const;
   std::vector<std::int64_t> integers(Ref ref, std::string_view what);
 
@@ -110,5 +118,9 @@ class Unpickler {
   std::vector<Ref> stack_;
   std::vector<Ref> memo_;  // by slot
 };
+
+/// read_state_dict() of a pickle that was loaded, out of the value `root` that it made.
+NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Value& root,
+                               std::string_view where);
 
 }  // namespace regroup

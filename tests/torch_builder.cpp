@@ -83,12 +83,22 @@ std::string call(const std::string& callable, const std::string& arguments) {
 std::string dict(const std::vector<std::string>& items) { return "}(" + joined(items) + "u"; }
 
 std::string storage(std::string_view type, std::string_view key, std::int64_t elements) {
-  return tuple(
-             {text("storage"), global("torch", type), text(key), text("cpu"), integer(elements)}) +
+  const std::string module = type == "UntypedStorage" ? "torch.storage" : "torch";
+  return tuple({text("storage"), global(module, type), text(key), text("cpu"), integer(elements)}) +
          "Q";
 }
 
-std::string tensor(const Tensor& tensor) {
+std::string legacy_storage(std::string_view type, std::string_view key, std::int64_t elements,
+                           const std::string& view) {
+  return tuple({text("storage"), global("torch", type), text(key), text("cpu"), integer(elements),
+                view}) +
+         "Q";
+}
+
+namespace {
+
+// The arguments that every version of the function takes.
+std::vector<std::string> rebuild_arguments(const Tensor& tensor) {
   std::vector<std::string> shape;
   std::vector<std::string> strides;
   for (const std::int64_t size : tensor.shape) {
@@ -97,9 +107,21 @@ std::string tensor(const Tensor& tensor) {
   for (const std::int64_t stride : tensor.strides) {
     strides.push_back(integer(stride));
   }
-  return call(global("torch._utils", "_rebuild_tensor_v2"),
-              tuple({tensor.storage, integer(tensor.offset), tuple(shape), tuple(strides), "\x89",
-                     call(global("collections", "OrderedDict"), ")")}));
+  return {tensor.storage, integer(tensor.offset),
+          tuple(shape),   tuple(strides),
+          "\x89",         call(global("collections", "OrderedDict"), ")")};
+}
+
+}  // namespace
+
+std::string tensor(const Tensor& tensor) {
+  return call(global("torch._utils", "_rebuild_tensor_v2"), tuple(rebuild_arguments(tensor)));
+}
+
+std::string tensor_of_dtype(const Tensor& tensor, std::string_view dtype) {
+  std::vector<std::string> arguments = rebuild_arguments(tensor);
+  arguments.push_back(global("torch", dtype));
+  return call(global("torch._utils", "_rebuild_tensor_v3"), tuple(arguments));
 }
 
 std::string program(const std::string& value) { return "\x80\x02" + value + "."; }
@@ -136,6 +158,23 @@ BuiltZip torch_archive(const std::string& pickle, const std::vector<std::string>
   }
   zip.entries.push_back({"weights/version", "3\n"});
   return zip;
+}
+
+std::string LegacyTorchFile::bytes() const {
+  const auto pickle_or = [](const std::string& given, const std::string& value) {
+    return given.empty() ? pickle::program(value) : given;
+  };
+  std::vector<std::string> listed;
+  std::string numbers;
+  for (const LegacyStorage& storage : storages) {
+    listed.push_back(pickle::text(storage.key));
+    numbers += u64(storage.elements) + storage.bytes;
+  }
+  return pickle_or(magic, "\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") +
+         pickle_or(version, pickle::integer(1001)) +
+         pickle_or(system, pickle::dict({pickle::text("protocol_version"), pickle::integer(1001),
+                                         pickle::text("little_endian"), "\x88"})) +
+         object + pickle_or(keys, "](" + joined(listed) + "e") + numbers;
 }
 
 }  // namespace regroup

@@ -24,6 +24,10 @@ std::string call(const std::string& callable, const std::string& arguments);
 std::string dict(const std::vector<std::string>& items);
 std::string storage(std::string_view type, std::string_view key, std::int64_t elements);
 
+/// As files before torch 1.6 have it: with a sixth item, None unless it is given.
+std::string legacy_storage(std::string_view type, std::string_view key, std::int64_t elements,
+                           const std::string& view = "N");
+
 struct Tensor {
   std::string storage;
   std::int64_t offset = 0;
@@ -32,6 +36,8 @@ struct Tensor {
 };
 
 std::string tensor(const Tensor& tensor);
+/// With a torch.dtype beside it, on an UntypedStorage.
+std::string tensor_of_dtype(const Tensor& tensor, std::string_view dtype);
 
 /// The whole of a pickle that makes `value`.
 std::string program(const std::string& value);
@@ -68,5 +74,25 @@ struct BuiltZip {
 /// The archive that torch.save makes of that pickle and those storages ("0" is the first one's
 /// key).
 BuiltZip torch_archive(const std::string& pickle, const std::vector<std::string>& storages);
+
+/// A storage behind the pickles of a file of torch before 1.6.
+struct LegacyStorage {
+  std::string key;
+  std::uint64_t elements = 0;
+  std::string bytes;
+};
+
+/// Such a file, piece by piece.
+struct LegacyTorchFile {
+  std::string object;  ///< the pickle of the state dict
+  std::vector<LegacyStorage> storages;
+  // The other pickles, where a test has them say something else.
+  std::string magic = {};
+  std::string version = {};
+  std::string system = {};
+  std::string keys = {};
+
+  std::string bytes() const;
+};
 
 }  // namespace regroup

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "formats/container.h"
 #include "formats/model_directory.h"
@@ -77,14 +78,45 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
         std::pair{"BFloat16Storage", DType::kBF16}, std::pair{"LongStorage", DType::kI64},
         std::pair{"IntStorage", DType::kI32}, std::pair{"ShortStorage", DType::kI16},
         std::pair{"CharStorage", DType::kI8}, std::pair{"ByteStorage", DType::kU8},
-        std::pair{"BoolStorage", DType::kBool}}) {
+        std::pair{"BoolStorage", DType::kBool}, std::pair{"ComplexFloatStorage", DType::kC64}}) {
     const Checkpoint checkpoint = opened(file_with({pickle::storage(type, "0", 3), 0, {3}, {1}}));
     CHECK(checkpoint.at("w").dtype == dtype);
     CHECK(checkpoint.at("w").bytes() == 3 * bits_of(dtype) / 8);
   }
   CHECK_THAT(
-      refusal_of_file(file_with({pickle::storage("ComplexFloatStorage", "0", 1), 0, {1}, {1}})),
-      is_bad_input(kFile, "tensor w", "ComplexFloatStorage"));
+      refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
+      is_bad_input(kFile, "tensor w", "ComplexDoubleStorage"));
+}
+
+TEST_CASE("numbers without a storage class are told by the torch.dtype beside them", "[formats]") {
+  const auto file = [](const std::string& storage, std::string_view dtype) {
+    return torch_archive(
+               pickle::program(pickle::dict(
+                   {pickle::text("w"), pickle::tensor_of_dtype({storage, 1, {2}, {1}}, dtype)})),
+               {six_floats()})
+        .bytes();
+  };
+  const std::string untyped = pickle::storage("UntypedStorage", "0", 24);
+  for (const auto& [name, dtype] :
+       {std::pair{"float8_e4m3fn", DType::kF8E4M3}, std::pair{"float8_e5m2", DType::kF8E5M2},
+        std::pair{"float8_e8m0fnu", DType::kF8E8M0}, std::pair{"uint16", DType::kU16},
+        std::pair{"uint32", DType::kU32}, std::pair{"uint64", DType::kU64}}) {
+    const Checkpoint checkpoint = opened(file(untyped, name));
+    CHECK(checkpoint.at("w").dtype == dtype);
+    const bool same =
+        bytes_of(checkpoint, "w") == six_floats().substr(bits_of(dtype) / 8, bits_of(dtype) / 4);
+    CHECK(same);
+  }
+  CHECK_THAT(refusal_of_file(file(untyped, "float4_e2m1fn_x2")),
+             is_bad_input(kFile, "tensor w", "float4_e2m1fn_x2"));
+  CHECK_THAT(refusal_of_file(file(pickle::storage("UntypedStorage", "0", 16), "uint64")),
+             is_bad_input(kFile, "tensor w", "storage of 2"));
+  CHECK_THAT(refusal_of_file(file(pickle::storage("FloatStorage", "0", 6), "uint16")),
+             is_bad_input(kFile, "without a dtype"));
+  CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kFile, "torch.load"));
+  // Bytes alone have no dtype.
+  CHECK_THAT(refusal_of_file(file_with({untyped, 0, {1}, {1}})),
+             is_bad_input(kFile, "tensor w", "UntypedStorage"));
 }
 
 TEST_CASE("views that leave their storage are refused", "[formats]") {
@@ -149,13 +181,10 @@ TEST_CASE("a torch file cut off anywhere is refused", "[formats]") {
   }
 }
 
-TEST_CASE("a file of torch before 1.6 is told what it is", "[formats]") {
-  CHECK_THAT(refusal_of_file("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9"),
-             is_bad_input(kFile, "before torch 1.6", "torch.save it again"));
-}
-
 TEST_CASE("a file of torch's own gives the numbers of its safetensors twin", "[formats]") {
-  const Checkpoint torch = open_checkpoint(golden("llama_torch"));
+  const auto* const saved_as = GENERATE("llama_torch", "llama_torch_legacy");
+  CAPTURE(saved_as);
+  const Checkpoint torch = open_checkpoint(golden(saved_as));
   const Checkpoint twin = open_checkpoint(golden("llama_mha"));
   CHECK(torch.metadata().empty());
   CHECK(torch.tensors().size() == twin.tensors().size() + 1);

@@ -1,4 +1,5 @@
-"""Makes llama_torch: llama_mha as torch.save writes it, with tied weights that share their storage and a strided one.
+"""Makes llama_torch and llama_torch_legacy: llama_mha as torch.save writes it, now and before torch 1.6, with tied
+weights that share their storage and two strided ones.
 
     python3 tests/golden/make_torch.py
 """
@@ -14,14 +15,16 @@ STRIDED = ("model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj
 
 
 def main():
-    source, directory = HERE / "llama_mha", HERE / "llama_torch"
-    directory.mkdir(exist_ok=True)
+    source = HERE / "llama_mha"
     tensors = load_file(source / "model.safetensors")
     for name in STRIDED:
         tensors[name] = tensors[name].t().contiguous().t()  # the same numbers, column by column
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
-    torch.save(tensors, directory / "pytorch_model.bin")
-    shutil.copy(source / "config.json", directory)
+    for name, as_archive in (("llama_torch", True), ("llama_torch_legacy", False)):
+        directory = HERE / name
+        directory.mkdir(exist_ok=True)
+        torch.save(tensors, directory / "pytorch_model.bin", _use_new_zipfile_serialization=as_archive)
+        shutil.copy(source / "config.json", directory)
 
 
 if __name__ == "__main__":
