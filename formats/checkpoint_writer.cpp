@@ -1,11 +1,31 @@
 #include "formats/checkpoint_writer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/safetensors.h"
 
 namespace regroup {
+
+std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
+                                                             std::uint64_t max_bytes) {
+  std::vector<std::span<const OutputTensor>> shards;
+  std::size_t begin = 0;
+  std::uint64_t filled = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = tensor_bytes(tensors[i].dtype, tensors[i].shape);
+    if (filled > 0 && bytes > max_bytes - std::min(filled, max_bytes)) {
+      shards.push_back(tensors.subspan(begin, i - begin));
+      begin = i;
+      filled = 0;
+    }
+    filled += bytes;
+  }
+  shards.push_back(tensors.subspan(begin));
+  return shards;
+}
 
 void check_free_space(const std::filesystem::path& directory, std::uint64_t bytes) {
   std::error_code unknown;

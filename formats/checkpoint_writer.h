@@ -21,6 +21,11 @@ struct OutputTensor {
   Shape shape;
 };
 
+/// The tensors, in order, as runs of at most `max_bytes` each; a larger tensor stands alone. There
+/// is always one run, if an empty one.
+std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
+                                                             std::uint64_t max_bytes);
+
 /// What every container's writer has in common: each tensor has its place, is written there once,
 /// and none is forgotten. A container's constructor creates the files and their headers.
 class CheckpointWriter {

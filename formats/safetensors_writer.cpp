@@ -9,20 +9,18 @@
 namespace regroup {
 namespace {
 
-// Splits the tensors, in order, into runs of at most `max_bytes`; a larger tensor stands alone.
-std::vector<std::vector<TensorInfo>> shard(std::span<const OutputTensor> tensors,
-                                           std::uint64_t max_bytes) {
-  std::vector<std::vector<TensorInfo>> shards(1);
-  std::uint64_t filled = 0;
-  for (const OutputTensor& tensor : tensors) {
-    const std::uint64_t bytes = tensor_bytes(tensor.dtype, tensor.shape);
-    if (filled > 0 && bytes > max_bytes - std::min(filled, max_bytes)) {
-      shards.emplace_back();
-      filled = 0;
+// Each shard's tensors, one behind the other.
+std::vector<std::vector<TensorInfo>> lay_out(std::span<const OutputTensor> tensors,
+                                             std::uint64_t max_bytes) {
+  std::vector<std::vector<TensorInfo>> shards;
+  for (const std::span<const OutputTensor> shard : split_into_shards(tensors, max_bytes)) {
+    std::uint64_t end = 0;
+    shards.emplace_back();
+    for (const OutputTensor& tensor : shard) {
+      const std::uint64_t begin =
+          std::exchange(end, end + tensor_bytes(tensor.dtype, tensor.shape));
+      shards.back().push_back({tensor.name, tensor.dtype, tensor.shape, 0, begin, end, {}});
     }
-    shards.back().push_back(
-        {tensor.name, tensor.dtype, tensor.shape, 0, filled, filled + bytes, {}});
-    filled += bytes;
   }
   return shards;
 }
@@ -42,7 +40,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
                                      std::map<std::string, std::string> metadata,
                                      std::uint64_t max_shard_bytes) {
   metadata["format"] = "pt";  // several loaders refuse a file without it
-  const auto shards = shard(tensors, max_shard_bytes);
+  const auto shards = lay_out(tensors, max_shard_bytes);
   check_free_space(directory, bytes_of_all(shards));
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -79,16 +79,18 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
   return parts;
 }
 
-std::string shard_name(std::size_t shard, std::size_t count) {
-  return count == 1 ? std::string(kSingleFile)
-                    : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, count);
+std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& names) {
+  return count == 1
+             ? fmt::format("{}{}", names.stem, names.extension)
+             : fmt::format("{}-{:05}-of-{:05}{}", names.stem, shard + 1, count, names.extension);
 }
 
 std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
-                         std::size_t shard_count, std::uint64_t total_bytes) {
+                         std::size_t shard_count, std::uint64_t total_bytes,
+                         const WeightNames& names) {
   nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as others write it
   for (const auto& [name, shard] : tensors) {
-    weight_map[name] = shard_name(shard, shard_count);
+    weight_map[name] = shard_name(shard, shard_count, names);
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
                                 {"weight_map", std::move(weight_map)}};

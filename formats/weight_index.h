@@ -20,11 +20,20 @@ inline constexpr std::string_view kTorchSingleFile = "pytorch_model.bin";
 /// lies outside the directory, or holds other tensors than the index says.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
 
-/// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" where there is one.
-std::string shard_name(std::size_t shard, std::size_t count);
+/// What a container calls its files.
+struct WeightNames {
+  std::string_view stem, extension;
+};
+inline constexpr WeightNames kSafetensorsWeightNames{"model", ".safetensors"};
+inline constexpr WeightNames kTorchWeightNames{"pytorch_model", ".bin"};
 
-/// Text of an index of safetensors shards: tensor names with the number of their shard.
+/// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" where there is one.
+std::string shard_name(std::size_t shard, std::size_t count,
+                       const WeightNames& names = kSafetensorsWeightNames);
+
+/// Text of an index: tensor names with the number of their shard.
 std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
-                         std::size_t shard_count, std::uint64_t total_bytes);
+                         std::size_t shard_count, std::uint64_t total_bytes,
+                         const WeightNames& names = kSafetensorsWeightNames);
 
 }  // namespace regroup

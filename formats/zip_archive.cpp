@@ -1,7 +1,6 @@
 #include "formats/zip_archive.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -9,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "formats/crc32.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 
@@ -225,21 +225,6 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   }
 }
 
-// CRC-32 of IEEE 802.3, as ZIP uses it, four bits at a time.
-std::uint32_t crc32_of(std::string_view bytes) {
-  static constexpr std::array<std::uint32_t, 16> kTable{
-      0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
-      0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
-      0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
-  std::uint32_t crc = 0xffffffff;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    crc = (crc >> 4) ^ kTable[crc & 15U];
-    crc = (crc >> 4) ^ kTable[crc & 15U];
-  }
-  return ~crc;
-}
-
 }  // namespace
 
 std::vector<ZipEntry> read_zip_directory(const File& file) {
@@ -281,7 +266,7 @@ std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_
                     printable(entry.name), entry.size, max_bytes);
   }
   std::string bytes = read_range(file, entry.begin, entry.size, "entry");
-  if (crc32_of(bytes) != entry.crc32) {
+  if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
     throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown(file),
                     printable(entry.name));
   }
