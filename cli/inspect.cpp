@@ -24,14 +24,24 @@ struct InspectOptions {
   bool json = false;
 };
 
+Json place_json(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return {{"file", checkpoint.file_of(tensor).path().filename().string()},
+          {"byte_range", {tensor.begin, tensor.end}}};
+}
+
 Json tensors_json(const Checkpoint& checkpoint) {
   Json list = Json::array();
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    list.push_back({{"name", tensor.name},
-                    {"dtype", name_of(tensor.dtype)},
-                    {"shape", tensor.shape},
-                    {"file", checkpoint.file_of(tensor).path().filename().string()},
-                    {"byte_range", {tensor.begin, tensor.end}}});
+    Json entry = {{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}};
+    if (tensor.pieces.empty()) {
+      entry.update(place_json(checkpoint, tensor));
+    } else {
+      entry["joined_along"] = tensor.joint;
+      for (const TensorInfo& piece : tensor.pieces) {
+        entry["pieces"].push_back(place_json(checkpoint, piece));
+      }
+    }
+    list.push_back(std::move(entry));
   }
   return list;
 }
@@ -164,6 +174,11 @@ std::string summary_text(const ModelSummary& summary) {
   return text;
 }
 
+std::string place_text(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  const std::string file = printable(checkpoint.file_of(tensor).path().filename().string());
+  return tensor.pieces.empty() ? file : fmt::format("{} + {}", file, tensor.pieces.size() - 1);
+}
+
 std::string tensors_text(const Checkpoint& checkpoint) {
   Table table;
   table.add_column("tensor", Table::Align::kLeft);
@@ -174,7 +189,7 @@ std::string tensors_text(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     table.add_row({printable(tensor.name), std::string(name_of(tensor.dtype)),
                    text_of(tensor.shape), with_thousands(tensor.bytes()),
-                   printable(checkpoint.file_of(tensor).path().filename().string())});
+                   place_text(checkpoint, tensor)});
   }
   return table.text();
 }

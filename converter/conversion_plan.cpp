@@ -294,6 +294,7 @@ std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std:
 }
 
 ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+  check_writable(source);
   const Checkpoint& checkpoint = source.checkpoint;
   check_attention_shapes(source.spec, checkpoint);
   check_output_names(checkpoint);

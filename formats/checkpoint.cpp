@@ -34,6 +34,20 @@ std::uint64_t TensorInfo::bytes() const {
   return contiguous() ? end - begin : tensor_bytes(dtype, shape);
 }
 
+std::vector<ByteRange> ranges_of(const TensorInfo& tensor) {
+  if (tensor.contiguous()) {
+    return {{tensor.file, tensor.begin, tensor.end}};
+  }
+  std::vector<ByteRange> ranges;
+  for (const TensorInfo& piece : tensor.pieces) {
+    if (!piece.contiguous() || tensor.joint != 0) {
+      return {};
+    }
+    ranges.push_back({piece.file, piece.begin, piece.end});
+  }
+  return ranges;
+}
+
 std::int64_t TensorInfo::elements() const {
   std::int64_t product = 1;
   for (const std::int64_t size : shape) {
@@ -75,6 +89,15 @@ Checkpoint::Checkpoint(std::vector<Part> parts) {
     metadata_.merge(part.metadata);
     files_.push_back(std::move(part.file));
   }
+  index_names();
+}
+
+Checkpoint::Checkpoint(std::vector<File> files, std::vector<TensorInfo> tensors)
+    : files_(std::move(files)), tensors_(std::move(tensors)) {
+  index_names();
+}
+
+void Checkpoint::index_names() {
   by_name_.reserve(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const auto [other, is_new] = by_name_.emplace(tensors_[i].name, i);
@@ -109,9 +132,36 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const 
     file_of(tensor).read_at(tensor.begin, out);
     return;
   }
+  if (!tensor.pieces.empty()) {
+    read_pieces(tensor, out);
+    return;
+  }
   std::vector<std::byte> stored(tensor.end - tensor.begin);
   file_of(tensor).read_at(tensor.begin, stored);
   gather(tensor, stored, 0, 0, out);
+}
+
+// Of what lies ahead of the joint there are `rows`; each is made of a run out of every piece.
+void Checkpoint::read_pieces(const TensorInfo& tensor, std::span<std::byte> out) const {
+  std::size_t rows = 1;
+  for (std::size_t i = 0; i < tensor.joint; ++i) {
+    rows *= static_cast<std::size_t>(tensor.shape[i]);
+  }
+  const std::size_t row = rows == 0 ? 0 : out.size() / rows;
+  std::size_t at = 0;  // in a row
+  for (const TensorInfo& piece : tensor.pieces) {
+    const std::size_t run = rows == 0 ? 0 : piece.bytes() / rows;
+    if (rows == 1) {
+      read(piece, out.subspan(at, run));
+    } else {
+      std::vector<std::byte> bytes(piece.bytes());
+      read(piece, bytes);
+      for (std::size_t i = 0; i < rows && run > 0; ++i) {
+        std::memcpy(out.data() + i * row + at, bytes.data() + i * run, run);
+      }
+    }
+    at += run;
+  }
 }
 
 }  // namespace regroup

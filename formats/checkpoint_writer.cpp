@@ -72,13 +72,20 @@ void CheckpointWriter::write(const std::string& name, std::span<const std::byte>
 void CheckpointWriter::copy(const std::string& name, const Checkpoint& source,
                             const TensorInfo& tensor) {
   const Slot& slot = claim(name, tensor.bytes());
-  if (!tensor.contiguous()) {
+  const std::vector<ByteRange> ranges = ranges_of(tensor);
+  if (ranges.empty()) {
     std::vector<std::byte> bytes(tensor.bytes());
     source.read(tensor, bytes);
     files_[slot.file].write_at(slot.offset, bytes);
     return;
   }
-  files_[slot.file].copy_from(source.file_of(tensor), tensor.begin, slot.offset, tensor.bytes());
+  std::uint64_t done = 0;
+  for (const ByteRange& range : ranges) {
+    const std::uint64_t length = range.end - range.begin;
+    files_[slot.file].copy_from(source.files()[range.file], range.begin, slot.offset + done,
+                                length);
+    done += length;
+  }
 }
 
 void CheckpointWriter::finish() {

@@ -7,6 +7,7 @@
 
 #include "formats/gguf.h"
 #include "formats/legacy_torch_checkpoint.h"
+#include "formats/llama2c.h"
 #include "formats/safetensors.h"
 #include "formats/torch_checkpoint.h"
 
@@ -32,6 +33,9 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   }
   if (first == kLegacyTorchMagic) {
     return open_legacy_torch_checkpoint(path);
+  }
+  if (find_llama2c_header(File::open(path))) {
+    return open_llama2c(path);
   }
   return open_safetensors(path);
 }

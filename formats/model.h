@@ -14,16 +14,28 @@ namespace regroup {
 enum class Convention {
   kHuggingFace,  ///< config.json and a family's own names
   kGguf,         ///< one file: llama.cpp's hyper-parameters and tensor names
+  kMeta,         ///< params.json and consolidated weights
+  kLlama2c,      ///< one file that run.c reads
 };
 
-/// Of a GGUF model `path` is the file itself; it has no config and no companions.
+/// Of kMeta the config is params.json. Of kGguf and kLlama2c `path` is the file itself; it has no
+/// config and no companions.
 struct Model : ModelDirectory {
   Convention convention = Convention::kHuggingFace;
   ModelSpec spec;
   std::optional<GgufMetadata> gguf;  ///< with Convention::kGguf
 };
 
-/// Opens a model of any convention, headers only. Throws kBadInput for what cannot be understood.
+/// Opens a model of any convention, headers only; `path` may be a name in the local hub cache
+/// (formats/hub_cache.h). Throws kBadInput for what cannot be understood.
 Model open_model(const std::filesystem::path& path);
+
+/// Throws kUsage for a model whose convention is read but not written: all but kHuggingFace.
+void check_writable(const Model& model);
+
+/// The spec of the weights that open_checkpoint() opened at `path`, where no config.json has a say:
+/// all conventions but kHuggingFace. Nothing for others, and for GGUF files of unknown graphs.
+std::optional<ModelSpec> describe_without_config(const std::filesystem::path& path,
+                                                 const Checkpoint& checkpoint);
 
 }  // namespace regroup

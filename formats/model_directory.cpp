@@ -6,6 +6,8 @@
 
 #include "formats/container.h"
 #include "formats/error.h"
+#include "formats/hub_cache.h"
+#include "formats/meta_checkpoint.h"
 #include "formats/printable.h"
 #include "formats/weight_index.h"
 
@@ -15,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kConfigFile = "config.json";
-constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
 
 // Weights and their indices in any format: a stale one beside the new weights does get loaded by
 // some runtimes, so none of them travels.
@@ -26,7 +27,8 @@ bool is_weight_file(const fs::path& file) {
       ".msgpack",     ".tflite",     ".onnx", ".ckpt", ".npz", ".onnx_data", ".ot"};
   return std::any_of(kSuffixes.begin(), kSuffixes.end(),
                      [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
-         name.starts_with("consolidated") || name == "params.json";
+         name.starts_with("consolidated") || name == kMetaParamsFile ||
+         name == "checklist.chk";  // checksums of them
 }
 
 std::vector<fs::path> companions_of(const fs::path& directory) {
@@ -74,13 +76,18 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
 
 }  // namespace
 
-fs::path directory_of_model(const fs::path& path) {
+fs::path directory_of_model(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
   check_exists(path);
   return fs::is_directory(path) ? path : path.parent_path();
 }
 
-Checkpoint open_checkpoint(const fs::path& path) {
+Checkpoint open_checkpoint(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
   check_exists(path);
+  if (is_meta_directory(path)) {
+    return open_meta_checkpoint(path);
+  }
   if (fs::is_directory(path)) {
     return Checkpoint(open_weights_in(path));
   }
@@ -90,7 +97,8 @@ Checkpoint open_checkpoint(const fs::path& path) {
   return Checkpoint(open_single(path));
 }
 
-ModelDirectory open_model_directory(const fs::path& path) {
+ModelDirectory open_model_directory(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
   const fs::path directory = directory_of_model(path);
   const fs::path config_path = directory / kConfigFile;
   if (!path_exists(config_path)) {
@@ -101,6 +109,14 @@ ModelDirectory open_model_directory(const fs::path& path) {
   Json config = parse_json_object(text, printable(config_path.string(), 0));
   return {directory, std::move(text), std::move(config), open_checkpoint(path),
           companions_of(directory)};
+}
+
+ModelDirectory open_meta_directory(const fs::path& path) {
+  const fs::path params = path / kMetaParamsFile;
+  std::string text = read_text(params, kMaxConfigBytes);
+  Json config = parse_json_object(text, printable(params.string(), 0));
+  return {path, std::move(text), std::move(config), open_meta_checkpoint(path),
+          companions_of(path)};
 }
 
 void copy_companions(const ModelDirectory& source, const fs::path& destination) {

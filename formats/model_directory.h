@@ -11,6 +11,9 @@
 
 namespace regroup {
 
+/// Longest config file that is read.
+inline constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
+
 struct ModelDirectory {
   std::filesystem::path path;  ///< the directory
   std::string config_text;     ///< config.json, byte for byte
@@ -24,13 +27,17 @@ struct ModelDirectory {
 /// is no such model, a shard is missing, or index and shards disagree.
 ModelDirectory open_model_directory(const std::filesystem::path& path);
 
+/// The same of a directory in Meta's convention, with params.json for its config.
+ModelDirectory open_meta_directory(const std::filesystem::path& path);
+
 /// Copies the companions into `destination`, an existing directory.
 void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination);
 
 /// Throws kUsage when `destination` is, or lies inside, the source's directory.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
 
-/// Opens the weights of a directory, an index, or a single file; no config.json is needed.
+/// Opens the weights of a directory (in Meta's convention, too), an index, or a single file; no
+/// config.json is needed. `path` may be a name in the local hub cache (formats/hub_cache.h).
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
 /// The directory's config.json; `path` may also name a weight file or index inside it.

@@ -8,8 +8,9 @@
 
 #include "formats/error.h"
 #include "formats/families/family.h"
-#include "formats/families/gguf_model.h"
 #include "formats/gguf.h"
+#include "formats/hub_cache.h"
+#include "formats/model.h"
 #include "formats/model_directory.h"
 #include "formats/printable.h"
 
@@ -184,13 +185,7 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
 }
 
 // A graph that is not known leaves what any weight file tells, and the architecture's name.
-void describe_gguf_file(ModelSummary& summary, const GgufMetadata& metadata,
-                        const Checkpoint& checkpoint) {
-  if (is_known_gguf_model(metadata)) {
-    describe_with_spec(summary, describe_gguf(metadata, checkpoint), checkpoint);
-    return;
-  }
-  describe_bare_file(summary, checkpoint);
+void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
   const GgufMetadata::Entry* architecture = metadata.find("general.architecture");
   if (architecture != nullptr && architecture->type == GgufType::kString) {
     summary.architecture = *metadata.text("general.architecture");
@@ -199,13 +194,14 @@ void describe_gguf_file(ModelSummary& summary, const GgufMetadata& metadata,
 
 }  // namespace
 
-ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint) {
+ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint) {
+  const fs::path path = resolve_model_path(given);
   ModelSummary summary;
   summary.path = path;
   count_tensors(summary, checkpoint);
   read_provenance(summary, checkpoint);
-  if (is_gguf_file(path)) {
-    describe_gguf_file(summary, open_gguf(path).metadata, checkpoint);
+  if (auto spec = describe_without_config(path, checkpoint)) {
+    describe_with_spec(summary, std::move(*spec), checkpoint);
     return summary;
   }
   const fs::path config = directory_of_model(path) / "config.json";
@@ -215,10 +211,13 @@ ModelSummary summarize_model(const fs::path& path, const Checkpoint& checkpoint)
                            path.filename() == "model.safetensors";
   if (whole_model && path_exists(config)) {
     const std::string where = printable(config.string(), 0);
-    const Json json = parse_json_object(read_text(config, 64U << 20), where);
+    const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model(json, checkpoint, where), checkpoint);
   } else {
     describe_bare_file(summary, checkpoint);
+    if (is_gguf_file(path)) {
+      name_unknown_graph(summary, open_gguf(path).metadata);
+    }
   }
   return summary;
 }

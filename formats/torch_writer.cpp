@@ -85,7 +85,8 @@ void TorchWriter::write(const std::string& name, std::span<const std::byte> byte
 
 void TorchWriter::copy(const std::string& name, const Checkpoint& source,
                        const TensorInfo& tensor) {
-  if (!tensor.contiguous()) {
+  const std::vector<ByteRange> ranges = ranges_of(tensor);
+  if (ranges.empty()) {
     std::vector<std::byte> bytes(tensor.bytes());
     source.read(tensor, bytes);
     write(name, bytes);
@@ -93,14 +94,18 @@ void TorchWriter::copy(const std::string& name, const Checkpoint& source,
   }
   const Slot& slot = claim(name, tensor.bytes());
   std::vector<std::byte> buffer(std::min<std::uint64_t>(tensor.bytes(), 4U << 20));
+  std::uint64_t at = slot.offset;
   std::uint32_t crc32 = 0;
-  for (std::uint64_t done = 0; done < slot.bytes;) {
-    const auto chunk =
-        std::span(buffer).first(std::min<std::uint64_t>(slot.bytes - done, buffer.size()));
-    source.file_of(tensor).read_at(tensor.begin + done, chunk);
-    file(slot.file).write_at(slot.offset + done, chunk);
-    crc32 = crc32_of(chunk, crc32);
-    done += chunk.size();
+  for (const ByteRange& range : ranges) {
+    for (std::uint64_t from = range.begin; from < range.end;) {
+      const auto chunk =
+          std::span(buffer).first(std::min<std::uint64_t>(range.end - from, buffer.size()));
+      source.files()[range.file].read_at(from, chunk);
+      file(slot.file).write_at(at, chunk);
+      crc32 = crc32_of(chunk, crc32);
+      from += chunk.size();
+      at += chunk.size();
+    }
   }
   write_trailer(name, crc32);
 }

@@ -23,17 +23,31 @@ Model open_computable_model(const std::filesystem::path& path) {
   return model;
 }
 
-std::string fingerprint_of(const Model& source) {
+namespace {
+
+// Of the first and the last bytes of a range.
+std::string sample_checksums(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   constexpr std::uint64_t kSample = 4096;
+  std::vector<std::byte> sample(std::min(kSample, tensor.end - tensor.begin));
+  std::string digest;
+  for (const std::uint64_t begin : {tensor.begin, tensor.end - sample.size()}) {
+    checkpoint.file_of(tensor).read_at(begin, sample);
+    digest += checksum_of(sample);
+  }
+  return digest;
+}
+
+}  // namespace
+
+std::string fingerprint_of(const Model& source) {
   std::string digest = checksum_of(source.config_text);
-  std::vector<std::byte> sample;
   for (const TensorInfo& tensor : source.checkpoint.tensors()) {
     digest += fmt::format("|{} {} {}", tensor.name, name_of(tensor.dtype), text_of(tensor.shape));
-    const std::uint64_t bytes = std::min(kSample, tensor.end - tensor.begin);
-    sample.resize(bytes);
-    for (const std::uint64_t begin : {tensor.begin, tensor.end - bytes}) {
-      source.checkpoint.file_of(tensor).read_at(begin, sample);
-      digest += checksum_of(sample);
+    if (tensor.pieces.empty()) {
+      digest += sample_checksums(source.checkpoint, tensor);
+    }
+    for (const TensorInfo& piece : tensor.pieces) {
+      digest += sample_checksums(source.checkpoint, piece);
     }
   }
   return checksum_of(digest);

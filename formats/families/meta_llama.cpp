@@ -1,0 +1,175 @@
+// Llama as Meta's own code spells it: params.json, layers.N.attention.wq, RoPE on neighbouring
+// pairs. Mistral's first releases follow it, with head_dim, hidden_dim and sliding_window given.
+// https://github.com/meta-llama/llama-models
+#include "formats/families/meta_llama.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "formats/error.h"
+#include "formats/families/config_reader.h"
+#include "formats/families/decoder_sizes.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+// Keys that change nothing here, or that are read below.
+constexpr std::array<std::string_view, 17> kKnownKeys{
+    "dim",        "n_layers",      "n_heads",         "n_kv_heads",          "vocab_size",
+    "norm_eps",   "rope_theta",    "use_scaled_rope", "rope_scaling_factor", "multiple_of",
+    "head_dim",   "hidden_dim",    "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
+    "model_type", "sliding_window"};
+
+// A key that is not known may mean another model.
+void note_unknown_keys(ModelSpec& spec, const Json& params) {
+  for (const auto& [key, value] : params.items()) {
+    const bool known = std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end();
+    if (!known && spec.not_computable.empty()) {
+      spec.not_computable = "params.json key " + key;
+    }
+  }
+}
+
+// Rows of a matrix, once it is known to be one.
+std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorInfo& tensor = checkpoint.at(name);
+  if (tensor.shape.size() != 2 || tensor.shape.front() < 1) {
+    throw_bad_input("{}: tensor {} is {}, a matrix is needed",
+                    printable(checkpoint.file_of(tensor).path().string(), 0), printable(name),
+                    text_of(tensor.shape));
+  }
+  return tensor.shape.front();
+}
+
+// Llama 1 and 2 say -1 and leave it to the tokenizer.
+std::int64_t read_vocab_size(const ConfigReader& params, const Checkpoint& checkpoint) {
+  const Json* given = params.find("vocab_size");
+  const bool left_open = given == nullptr || (given->is_number_integer() && *given == -1);
+  return left_open ? rows_of(checkpoint, "tok_embeddings.weight") : params.count({"vocab_size"});
+}
+
+// The tensors tell; what the parameters come to must agree.
+std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint& checkpoint,
+                                    std::int64_t dim) {
+  const std::int64_t stored = rows_of(checkpoint, "layers.0.feed_forward.w1.weight");
+  std::int64_t expected = params.optional_count({"hidden_dim"}).value_or(0);
+  const auto multiple_of = params.optional_count({"multiple_of"});
+  if (expected == 0 && multiple_of) {
+    const double multiplier = params.number_or({"ffn_dim_multiplier"}, 1.0);
+    const double width = std::floor(multiplier * static_cast<double>(8 * dim / 3));
+    if (!(width >= 1.0 && width < 1e12)) {
+      throw_bad_input("{}: ffn_dim_multiplier is {}", params.where(), multiplier);
+    }
+    const std::int64_t blocks =
+        (static_cast<std::int64_t>(width) + *multiple_of - 1) / *multiple_of;
+    expected = blocks * *multiple_of;
+  }
+  if (expected != 0 && expected != stored) {
+    throw_bad_input("{}: the MLP comes to {} rows, layers.0.feed_forward.w1.weight has {}",
+                    params.where(), expected, stored);
+  }
+  return stored;
+}
+
+// Llama 3.1's scaling. Its factor is written into Meta's code, not into params.json, and is another
+// one in the two small models of 3.2: known by their sizes.
+void read_scaling(ModelSpec& spec, const ConfigReader& params, std::int64_t layers) {
+  struct Release {
+    std::int64_t dim, layers;
+    double factor;
+  };
+  constexpr std::array<Release, 5> kReleases{
+      {{2048, 16, 32.0}, {3072, 28, 32.0}, {4096, 32, 8.0}, {8192, 80, 8.0}, {16384, 126, 8.0}}};
+  if (!params.flag_or({"use_scaled_rope"}, false)) {
+    return;
+  }
+  const auto release = std::find_if(kReleases.begin(), kReleases.end(), [&](const Release& known) {
+    return known.dim == spec.hidden_size && known.layers == layers;
+  });
+  RopeScaling& scaling = spec.rope.scaling;
+  scaling.kind = RopeScaling::Kind::kLlama3;
+  scaling.factor =
+      params.number_or({"rope_scaling_factor"}, release == kReleases.end() ? 0.0 : release->factor);
+  scaling.low_frequency_factor = 1.0;
+  scaling.high_frequency_factor = 4.0;
+  scaling.original_positions = 8192.0;
+  if (!(scaling.factor > 0.0)) {
+    scaling.factor = 1.0;
+    spec.not_computable = "use_scaled_rope without a known rope_scaling_factor";
+  }
+}
+
+void read_rope(ModelSpec& spec, const ConfigReader& params) {
+  spec.positions = PositionKind::kRope;
+  spec.rope.theta = params.number_or({"rope_theta"}, 10000.0);
+  spec.rope.rotary_dim = spec.head_dim;
+  spec.rope.interleaved = true;
+  if (!(spec.rope.theta > 0.0) || spec.head_dim % 2 != 0) {
+    throw_bad_input("{}: RoPE with theta {} on {} dimensions; an even number is needed",
+                    params.where(), spec.rope.theta, spec.head_dim);
+  }
+}
+
+LayerTensors layer_at(const std::string& name) {
+  LayerTensors layer;
+  layer.attention_norm = norm_at(name + ".attention_norm", false);
+  layer.attention.packing = Packing::kSeparate;
+  layer.attention.q = linear_at(name + ".attention.wq", false);
+  layer.attention.k = linear_at(name + ".attention.wk", false);
+  layer.attention.v = linear_at(name + ".attention.wv", false);
+  layer.attention.o = linear_at(name + ".attention.wo", false);
+  layer.mlp_norm = norm_at(name + ".ffn_norm", false);
+  layer.gate = linear_at(name + ".feed_forward.w1", false);
+  layer.up = linear_at(name + ".feed_forward.w3", false);
+  layer.down = linear_at(name + ".feed_forward.w2", false);
+  return layer;
+}
+
+void refuse_quantised(const ConfigReader& params) {
+  for (const std::string_view key : {"quantization_args", "quantization"}) {
+    if (params.find(key) != nullptr) {
+      throw_bad_input(
+          "{}: {} is set; quantised weights cannot be pooled, use the checkpoint they "
+          "were made from",
+          params.where(), key);
+    }
+  }
+}
+
+}  // namespace
+
+ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
+  const ConfigReader params(json, where);
+  refuse_quantised(params);
+  ModelSpec spec;
+  spec.family = "llama";
+  spec.architecture = "LlamaForCausalLM";
+  spec.hidden_size = params.count({"dim"});
+  set_heads(spec, params, {"n_heads"}, params.optional_count({"head_dim"}));
+  const std::int64_t layers = read_layer_count(params, {"n_layers"}, checkpoint);
+  spec.kv_heads = params.kv_heads("n_kv_heads", layers, spec.query_heads, spec.query_heads);
+  spec.kv_heads_key = {"n_kv_heads"};
+  spec.loaders_read_kv_heads = true;
+  spec.intermediate_size = read_intermediate_size(params, checkpoint, spec.hidden_size);
+  spec.vocab_size = read_vocab_size(params, checkpoint);
+  spec.max_positions = params.optional_count({"max_seq_len"});
+  spec.sliding_window = params.optional_count({"sliding_window"});
+  read_rope(spec, params);
+  read_scaling(spec, params, layers);
+  note_unknown_keys(spec, json);
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = params.number_or({"norm_eps"}, 1e-5);
+  spec.activation = Activation::kSilu;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    spec.layers.push_back(layer_at("layers." + std::to_string(i)));
+  }
+  spec.token_embedding = "tok_embeddings.weight";
+  spec.final_norm = norm_at("norm", false);
+  // Releases with tied embeddings store the one matrix, or both.
+  spec.lm_head = checkpoint.find("output.weight") == nullptr ? "" : "output.weight";
+  return spec;
+}
+
+}  // namespace regroup

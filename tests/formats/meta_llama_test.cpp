@@ -1,0 +1,311 @@
+// Meta's convention: ranks joined into whole tensors, and the spec that params.json describes.
+#include "formats/families/meta_llama.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "formats/families/family.h"
+#include "formats/meta_checkpoint.h"
+#include "formats/model.h"
+#include "formats/model_summary.h"
+#include "formats/safetensors_writer.h"
+#include "formats/torch_writer.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Values = std::vector<double>;
+
+void put_rank(const fs::path& directory, const std::string& number,
+              const std::vector<BuiltTensor>& tensors) {
+  put_checkpoint(directory / ("consolidated." + number + ".pth"), tensors);  // told by its bytes
+}
+
+BuiltTensor f32(std::string name, Shape shape, const Values& values) {
+  return tensor_of(std::move(name), DType::kF32, std::move(shape), values);
+}
+
+// Rows of 2 features, of which rank 0 holds the first; `more` stands in both.
+void put_two_ranks(const fs::path& directory, const BuiltTensor& first, const BuiltTensor& second) {
+  const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
+  put_rank(directory, "00", {first, norm});
+  put_rank(directory, "01", {second, norm});
+  put_file(directory / "params.json", "{}");
+}
+
+Values joined(const std::string& name, Shape shape, const Values& first, const Values& second) {
+  const TemporaryDirectory directory;
+  put_two_ranks(directory.path(), f32(name, shape, first), f32(name, shape, second));
+  return values_of(open_checkpoint(directory.path()), name);
+}
+
+TEST_CASE("ranks are joined along rows or columns, as Meta cuts them", "[formats]") {
+  for (const char* name : {"layers.0.attention.wq.weight", "layers.0.attention.wk.weight",
+                           "layers.0.attention.wv.weight", "layers.0.feed_forward.w1.weight",
+                           "layers.0.feed_forward.w3.weight", "output.weight"}) {
+    CAPTURE(name);
+    CHECK(joined(name, {2, 2}, {0, 1, 2, 3}, {4, 5, 6, 7}) == Values{0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  for (const char* name : {"layers.0.attention.wo.weight", "layers.11.feed_forward.w2.weight"}) {
+    CAPTURE(name);
+    CHECK(joined(name, {2, 2}, {0, 1, 2, 3}, {4, 5, 6, 7}) == Values{0, 1, 4, 5, 2, 3, 6, 7});
+  }
+  // The embedding is cut by columns until Llama 2 and by rows from Llama 3 on: its width tells.
+  CHECK(joined("tok_embeddings.weight", {3, 1}, {0, 1, 2}, {3, 4, 5}) == Values{0, 3, 1, 4, 2, 5});
+  CHECK(joined("tok_embeddings.weight", {1, 2}, {0, 1}, {2, 3}) == Values{0, 1, 2, 3});
+}
+
+TEST_CASE("norms are taken from the first rank and RoPE's frequencies are left out", "[formats]") {
+  const TemporaryDirectory directory;
+  put_two_ranks(directory.path(), f32("rope.freqs", {1}, {0}), f32("rope.freqs", {1}, {0}));
+  const Checkpoint checkpoint = open_checkpoint(directory.path());
+  REQUIRE(checkpoint.tensors().size() == 1);
+  CHECK(values_of(checkpoint, "norm.weight") == Values{8, 9});
+  CHECK(checkpoint.files().size() == 2);
+}
+
+TEST_CASE("a joined tensor knows its pieces, and is copied as a whole", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::string rows = "output.weight";
+  const std::string columns = "layers.0.attention.wo.weight";
+  const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
+  put_rank(directory.path(), "00", {f32(rows, {1, 2}, {0, 1}), f32(columns, {2, 1}, {4, 5}), norm});
+  put_rank(directory.path(), "01", {f32(rows, {1, 2}, {2, 3}), f32(columns, {2, 1}, {6, 7}), norm});
+  put_file(directory / "params.json", "{}");
+  const Checkpoint source = open_checkpoint(directory.path());
+  CHECK_FALSE(source.at(rows).contiguous());
+  CHECK(source.at(rows).bytes() == 16);
+  CHECK(source.at(rows).shape == Shape{2, 2});
+  CHECK(ranges_of(source.at(rows)).size() == 2);
+  CHECK(ranges_of(source.at(columns)).empty());
+  CHECK(ranges_of(source.at("norm.weight")).size() == 1);
+
+  const std::vector<OutputTensor> outputs{{rows, DType::kF32, {2, 2}},
+                                          {columns, DType::kF32, {2, 2}}};
+  fs::create_directory(directory / "copy");
+  SafetensorsWriter safetensors(directory / "copy", outputs, {});
+  TorchWriter torch(directory / "copy", outputs);
+  for (CheckpointWriter* writer :
+       {static_cast<CheckpointWriter*>(&safetensors), static_cast<CheckpointWriter*>(&torch)}) {
+    writer->copy(rows, source, source.at(rows));
+    writer->copy(columns, source, source.at(columns));
+    writer->finish();
+  }
+  for (const char* file : {"model.safetensors", "pytorch_model.bin"}) {
+    const Checkpoint copy = open_checkpoint(directory / "copy" / file);
+    CHECK(values_of(copy, rows) == Values{0, 1, 2, 3});
+    CHECK(values_of(copy, columns) == Values{4, 6, 5, 7});
+  }
+}
+
+TEST_CASE("ranks that do not fit together are refused, with the tensor's name", "[formats]") {
+  const auto refused = [](const BuiltTensor& first, const BuiltTensor& second) {
+    const TemporaryDirectory directory;
+    put_two_ranks(directory.path(), first, second);
+    return refusal_of([&] { open_checkpoint(directory.path()); });
+  };
+  const std::string name = "output.weight";
+  CHECK_THAT(refused(f32(name, {1, 2}, {0, 1}), f32(name, {1, 1}, {0})),
+             is_bad_input(name, "[1, 2]", "[1, 1]"));
+  CHECK_THAT(refused(f32(name, {1, 2}, {0, 1}), f32(name, {2}, {0, 1})), is_bad_input(name));
+  CHECK_THAT(refused(f32(name, {1, 1}, {0}), tensor_of(name, DType::kF16, {1, 1}, Values{0})),
+             is_bad_input(name, "F32", "F16"));
+  CHECK_THAT(refused(f32(name, {1, 1}, {0}), f32("other.weight", {1, 1}, {0})),
+             is_bad_input(name, "missing in consolidated.01.pth"));
+  CHECK_THAT(refused(f32("rope.freqs", {1}, {0}), f32(name, {1, 1}, {0})),
+             is_bad_input(name, "missing in consolidated.00.pth"));
+  CHECK_THAT(refused(f32("experts.w", {1, 1}, {0}), f32("experts.w", {1, 1}, {0})),
+             is_bad_input("experts.w", "not known"));
+  CHECK_THAT(refused(f32("b", {1}, {0}), f32("b", {2}, {0, 1})), is_bad_input("tensor b"));
+}
+
+TEST_CASE("a rank that is missing, and weights without their norm, are refused", "[formats]") {
+  const TemporaryDirectory directory;
+  put_two_ranks(directory.path(), f32("a", {1}, {0}), f32("a", {1}, {0}));
+  fs::rename(directory / "consolidated.00.pth", directory / "consolidated.02.pth");
+  CHECK_THAT(refusal_of([&] { open_checkpoint(directory.path()); }),
+             is_bad_input("2 consolidated files", "consolidated.00.pth is missing"));
+  const TemporaryDirectory other;
+  put_rank(other.path(), "00", {f32("a", {1}, {0})});
+  put_file(other / "params.json", "{}");
+  CHECK_THAT(refusal_of([&] { open_checkpoint(other.path()); }), is_bad_input("norm.weight"));
+}
+
+// --- params.json ---------------------------------------------------------------------------------
+
+// One layer: D 4, 2 heads of 2, 1 kv head, MLP of 6, vocabulary 5.
+std::vector<BuiltTensor> small_tensors() {
+  std::vector<BuiltTensor> tensors;
+  for (const auto& [name, shape] :
+       std::vector<std::pair<const char*, Shape>>{{"tok_embeddings", {5, 4}},
+                                                  {"layers.0.attention_norm", {4}},
+                                                  {"layers.0.attention.wq", {4, 4}},
+                                                  {"layers.0.attention.wk", {2, 4}},
+                                                  {"layers.0.attention.wv", {2, 4}},
+                                                  {"layers.0.attention.wo", {4, 4}},
+                                                  {"layers.0.ffn_norm", {4}},
+                                                  {"layers.0.feed_forward.w1", {6, 4}},
+                                                  {"layers.0.feed_forward.w2", {4, 6}},
+                                                  {"layers.0.feed_forward.w3", {6, 4}},
+                                                  {"norm", {4}},
+                                                  {"output", {5, 4}}}) {
+    tensors.push_back(varied_tensor(std::string(name) + ".weight", DType::kBF16, shape));
+  }
+  return tensors;
+}
+
+constexpr std::string_view kParams =
+    R"({"dim": 4, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-6,
+        "multiple_of": 6, "ffn_dim_multiplier": 0.5, "vocab_size": -1})";
+
+ModelSpec described(const Json& params, std::vector<BuiltTensor> tensors = small_tensors()) {
+  const TemporaryDirectory directory;
+  put_checkpoint(directory / "consolidated.safetensors", tensors);
+  put_file(directory / "params.json", params.dump());
+  const Model model = open_model(directory.path());
+  check_all_shapes(model.spec, model.checkpoint);
+  CHECK(model.convention == Convention::kMeta);
+  return model.spec;
+}
+
+Json params_with(const std::string& key, const Json& value) {
+  Json params = Json::parse(kParams);
+  params[key] = value;
+  return params;
+}
+
+TEST_CASE("params.json and shapes together describe the model", "[formats]") {
+  const ModelSpec spec = described(Json::parse(kParams));
+  CHECK(spec.family == "llama");
+  CHECK(spec.hidden_size == 4);
+  CHECK(spec.head_dim == 2);
+  CHECK(spec.kv_heads == std::vector<std::int64_t>{1});
+  CHECK(spec.intermediate_size == 6);
+  CHECK(spec.vocab_size == 5);
+  CHECK(spec.norm_epsilon == 1e-6);
+  CHECK(spec.rope.interleaved);
+  CHECK(spec.rope.theta == 10000.0);
+  CHECK(spec.rope.scaling.kind == RopeScaling::Kind::kNone);
+  CHECK(spec.lm_head == "output.weight");
+  CHECK(spec.layers.front().gate.weight == "layers.0.feed_forward.w1.weight");
+  CHECK(spec.layers.front().up.weight == "layers.0.feed_forward.w3.weight");
+  CHECK(spec.not_computable.empty());
+  CHECK(described(params_with("rope_theta", 500000.0)).rope.theta == 500000.0);
+  CHECK(described(params_with("sliding_window", 3)).sliding_window == 3);
+}
+
+TEST_CASE("without n_kv_heads there are as many as query heads", "[formats]") {
+  Json params = Json::parse(kParams);
+  params.erase("n_kv_heads");
+  std::vector<BuiltTensor> tensors = small_tensors();
+  tensors[3] = varied_tensor("layers.0.attention.wk.weight", DType::kBF16, {4, 4});
+  tensors[4] = varied_tensor("layers.0.attention.wv.weight", DType::kBF16, {4, 4});
+  CHECK(described(params, tensors).kv_heads == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("without an output matrix the embeddings are tied", "[formats]") {
+  std::vector<BuiltTensor> tensors = small_tensors();
+  tensors.pop_back();
+  CHECK(described(Json::parse(kParams), tensors).lm_head.empty());
+}
+
+TEST_CASE("Llama 3.1's scaling needs a factor that is known", "[formats]") {
+  Json params = params_with("use_scaled_rope", true);
+  CHECK(described(params).not_computable.find("rope_scaling_factor") != std::string::npos);
+  params["rope_scaling_factor"] = 32;
+  const ModelSpec spec = described(params);
+  CHECK(spec.not_computable.empty());
+  CHECK(spec.rope.scaling.kind == RopeScaling::Kind::kLlama3);
+  CHECK(spec.rope.scaling.factor == 32.0);
+  CHECK(spec.rope.scaling.low_frequency_factor == 1.0);
+  CHECK(spec.rope.scaling.high_frequency_factor == 4.0);
+  CHECK(spec.rope.scaling.original_positions == 8192.0);
+  CHECK(described(params_with("use_scaled_rope", false)).rope.scaling.kind ==
+        RopeScaling::Kind::kNone);
+}
+
+TEST_CASE("params.json that is unknown or impossible is refused or not computed", "[formats]") {
+  const auto refused = [](const Json& params) { return refusal_of([&] { described(params); }); };
+  CHECK(described(params_with("use_moe", true)).not_computable == "params.json key use_moe");
+  CHECK_THAT(refused(params_with("quantization_args", Json::object())),
+             is_bad_input("params.json", "quantization_args"));
+  CHECK_THAT(refused(params_with("multiple_of", 4)),
+             is_bad_input("params.json", "8 rows", "w1.weight has 6"));
+  CHECK_THAT(refused(params_with("hidden_dim", 7)), is_bad_input("params.json", "7 rows"));
+  CHECK_THAT(refused(params_with("ffn_dim_multiplier", 1e300)),
+             is_bad_input("params.json", "ffn_dim_multiplier"));
+  CHECK_THAT(refused(params_with("vocab_size", 0)), is_bad_input("params.json", "vocab_size"));
+  CHECK_THAT(refused(params_with("vocab_size", 6)), is_bad_input("tok_embeddings.weight"));
+  CHECK_THAT(refused(params_with("n_layers", 1 << 30)), is_bad_input("params.json", "n_layers"));
+  CHECK_THAT(refused(params_with("n_heads", 3)), is_bad_input("params.json"));
+  CHECK_THAT(refused(params_with("n_heads", 4)), is_bad_input("params.json"));  // RoPE on 1
+  Json params = Json::parse(kParams);
+  params.erase("dim");
+  CHECK_THAT(refused(params), is_bad_input("params.json", "dim"));
+}
+
+TEST_CASE("two ranks cut by torch are the golden llama, its heads in pairs", "[formats]") {
+  const Model meta = open_model(golden("llama_meta"));
+  const Model twin = open_model(golden("llama"));
+  check_all_shapes(meta.spec, meta.checkpoint);
+  CHECK(meta.checkpoint.files().size() == 2);
+  const auto equal = [&](const std::string& name, const std::string& twin_name) {
+    CAPTURE(name);
+    CHECK((bytes_of(meta.checkpoint, name) == bytes_of(twin.checkpoint, twin_name)));
+  };
+  equal(meta.spec.token_embedding, twin.spec.token_embedding);
+  equal(meta.spec.lm_head, twin.spec.lm_head);
+  equal(meta.spec.final_norm.weight, twin.spec.final_norm.weight);
+  for (std::size_t i = 0; i < twin.spec.layers.size(); ++i) {
+    const LayerTensors& one = meta.spec.layers[i];
+    const LayerTensors& other = twin.spec.layers[i];
+    equal(one.attention.v.weight, other.attention.v.weight);
+    equal(one.attention.o.weight, other.attention.o.weight);
+    equal(one.gate.weight, other.gate.weight);
+    equal(one.up.weight, other.up.weight);
+    equal(one.down.weight, other.down.weight);
+    equal(one.attention_norm.weight, other.attention_norm.weight);
+    equal(one.mlp_norm.weight, other.mlp_norm.weight);
+  }
+  // Row 1 of Meta's k is row d/2 of transformers'.
+  const Values pairs = values_of(meta.checkpoint, "layers.0.attention.wk.weight");
+  const Values halves = values_of(twin.checkpoint, "model.layers.0.self_attn.k_proj.weight");
+  const auto row = [&](const Values& values, std::int64_t number) {
+    const auto begin = values.begin() + number * twin.spec.hidden_size;
+    return Values(begin, begin + twin.spec.hidden_size);
+  };
+  CHECK(row(pairs, 0) == row(halves, 0));
+  CHECK(row(pairs, 1) == row(halves, twin.spec.head_dim / 2));
+}
+
+TEST_CASE("inspect shows Meta's models, convert says that it does not write them", "[formats]") {
+  const Json report =
+      run_program({"inspect", golden("llama_meta").string(), "--json", "--tensors"}).json();
+  CHECK(report["kv_heads"] == 4);
+  CHECK(report["attention"] == "gqa");
+  CHECK(report["positions"] == "rope");
+  CHECK(report["tensors"][0]["pieces"][1]["file"] == "consolidated.01.pth");
+  const TemporaryDirectory directory;
+  const ProgramResult result = run_program(
+      {"convert", golden("llama_meta").string(), (directory / "out").string(), "--kv-heads", "2"});
+  CHECK(result.exit_code != 0);
+  CHECK(result.err.find("Meta's convention") != std::string::npos);
+  CHECK(tree_of(directory.path()).empty());
+}
+
+TEST_CASE("of Meta's files only those travel that are no weights", "[formats]") {
+  const TemporaryDirectory directory;
+  put_checkpoint(directory / "consolidated.safetensors", small_tensors());
+  put_file(directory / "params.json", kParams);
+  put_file(directory / "tokenizer.model", "t");
+  put_file(directory / "checklist.chk", "sums");
+  CHECK(open_model(directory.path()).companions == std::vector<fs::path>{"tokenizer.model"});
+}
+
+}  // namespace
+}  // namespace regroup
