@@ -59,14 +59,7 @@ std::vector<Kind> kinds_of(const Llama2cHeader& header) {
   return kinds;
 }
 
-// The whole file's tensors, and its size; nothing where that overflows.
-struct Layout {
-  std::vector<TensorInfo> tensors;
-  std::uint64_t tables_begin = 0;
-  std::uint64_t size = kHeaderBytes;
-};
-
-// Bytes of a tensor; each factor is below 2^31, so that a float's product of two fits.
+// Bytes of a tensor of at most two dimensions; each is below 2^31, so that the product fits.
 std::uint64_t bytes_of_shape(const Shape& shape) {
   std::uint64_t bytes = sizeof(float);
   for (const std::int64_t size : shape) {
@@ -75,6 +68,7 @@ std::uint64_t bytes_of_shape(const Shape& shape) {
   return bytes;
 }
 
+// Nothing where it overflows.
 std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   std::uint64_t size = kHeaderBytes;
   for (const Kind& kind : kinds_of(header)) {
@@ -87,6 +81,12 @@ std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   }
   return size;
 }
+
+struct Layout {
+  std::vector<TensorInfo> tensors;
+  std::uint64_t tables_begin = 0;
+  std::uint64_t size = kHeaderBytes;
+};
 
 // Of a header whose file size is known to be right.
 Layout lay_out(const Llama2cHeader& header) {

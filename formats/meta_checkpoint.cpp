@@ -118,8 +118,12 @@ std::vector<fs::path> rank_files_in(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     count += is_rank_file(entry.path()) ? 1 : 0;
   }
+  if (count > kMaxRanks) {
+    throw_bad_input("{}: {} consolidated files, at most {} allowed",
+                    printable(directory.string(), 0), count, kMaxRanks);
+  }
   std::vector<fs::path> files;
-  for (std::size_t i = 0; i < std::min(count, kMaxRanks); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     files.push_back(directory / rank_file(i));
     if (!path_exists(files.back())) {
       throw_bad_input("{}: {} consolidated files, but {} is missing",

@@ -99,6 +99,7 @@ double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_len
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data) {
   settings.validate();
+  check_writable(source);
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
   plan.settings = settings;

@@ -1,6 +1,7 @@
 // llama2.c's files: no magic number, everything in one order, told by the exact size.
 #include "formats/llama2c.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -175,6 +176,30 @@ TEST_CASE("a llama2.c file that was written is the one that was read", "[formats
     CHECK_THAT(cosine, Catch::Matchers::WithinAbs(std::cos(static_cast<double>(position)), 1e-6));
     CHECK_THAT(sine, Catch::Matchers::WithinAbs(std::sin(static_cast<double>(position)), 1e-6));
   }
+}
+
+TEST_CASE("a llama2.c file copied has the exporter's bytes, its tables to the last digits",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = golden("llama2c") / "model.bin";
+  const Model source = open_model(file);
+  Llama2cWriter writer(directory / "copy.bin", source.spec, *source.spec.max_positions);
+  for (const TensorInfo& tensor : source.checkpoint.tensors()) {
+    writer.copy(tensor.name, source.checkpoint, tensor);
+  }
+  writer.finish();
+  const std::string copy = bytes_of_file(directory / "copy.bin");
+  const std::string original = bytes_of_file(file);
+  REQUIRE(copy.size() == original.size());
+  float largest = 0;
+  for (std::size_t at = 28; at < copy.size(); at += 4) {
+    float one = 0;
+    float other = 0;
+    std::memcpy(&one, copy.data() + at, 4);
+    std::memcpy(&other, original.data() + at, 4);
+    largest = std::max(largest, std::abs(one - other));
+  }
+  CHECK(largest < 1e-6F);
 }
 
 TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[formats]") {

@@ -5,6 +5,7 @@
 
 import json
 import pathlib
+import shutil
 
 import torch
 from safetensors.torch import load_file
@@ -71,6 +72,7 @@ def main():
         "vocab_size": -1,
     }
     (directory / "params.json").write_text(json.dumps(params))
+    shutil.copy(source / "expected.safetensors", directory)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,16 @@ void swap_value_heads(const ModelSpec& spec, const Parameters& parameters) {
 
 }  // namespace
 
+TEST_CASE("logits of a llama2.c file equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto expected = golden("llama2c") / "expected.safetensors";
+  const GoldenCase golden_case{open_computable_model(golden("llama2c") / "model.bin"),
+                               read_tensor(expected, "tokens"), read_tensor(expected, "logits")};
+  CHECK(largest_difference(
+            logits_of(golden_case.source.spec, parameters_of(golden_case), golden_case.tokens),
+            golden_case.logits) <= kTolerance);
+}
+
 TEST_CASE("logits equal those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE(
@@ -52,7 +62,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "stablelm_qk", "starcoder2", "nemotron", "gpt_neox", "gpt_neox_sequential", "gptj", "opt",
       "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
-      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode");
+      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "llama_meta");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
