@@ -103,6 +103,24 @@ std::string append_member(std::string_view object, const std::vector<Member>& me
          added + std::string(object.substr(end));
 }
 
+std::string changed_elements(
+    std::string_view list,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const Scanner scanner(list);
+  std::string changed;
+  std::size_t copied = 0;  // everything before this is in `changed`
+  std::size_t at = scanner.skip_space(1);
+  for (std::size_t i = 0; list[at] != ']'; ++i) {
+    const std::size_t end = scanner.end_of_value(at);
+    changed += list.substr(copied, at - copied);
+    changed += change(i, list.substr(at, end - at));
+    copied = end;
+    at = scanner.skip_space(end);
+    at = list[at] == ',' ? scanner.skip_space(at + 1) : at;
+  }
+  return changed + std::string(list.substr(copied));
+}
+
 }  // namespace
 
 Json parse_json_object(std::string_view text, std::string_view where) {
@@ -159,6 +177,22 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
                     printable(rest.front()));
   }
   return with_member(object, {key}, with_member(child, rest, value));
+}
+
+std::string with_each_element(
+    std::string_view object, const std::vector<std::string>& path,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const auto member = find_member(Scanner(object).members(), path.front());
+  if (!member || object[member->value_begin] != (path.size() == 1 ? '[' : '{')) {
+    throw_bad_input("JSON member {} is no {}", printable(path.front()),
+                    path.size() == 1 ? "list" : "object");
+  }
+  const auto value = object.substr(member->value_begin, member->value_end - member->value_begin);
+  const std::string changed =
+      path.size() == 1 ? changed_elements(value, change)
+                       : with_each_element(value, {path.begin() + 1, path.end()}, change);
+  return std::string(object.substr(0, member->value_begin)) + changed +
+         std::string(object.substr(member->value_end));
 }
 
 std::string json_number(double value) { return nlohmann::json(value).dump(); }

@@ -1,6 +1,7 @@
 // Reading JSON from strangers, and changing it without disturbing a byte that need not change.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,12 @@ Json parse_json_object(std::string_view text, std::string_view where);
 /// kBadInput where a parent is no object.
 std::string with_member(std::string_view object, const std::vector<std::string>& path,
                         std::string_view value);
+
+/// `object` with each element of the list at `path` replaced by what `change` makes of its number
+/// and its text. Every other byte stays. Throws kBadInput where there is no such list.
+std::string with_each_element(
+    std::string_view object, const std::vector<std::string>& path,
+    const std::function<std::string(std::size_t, std::string_view)>& change);
 
 /// Shortest text that reads back as the same double: "0.0625", "1e-05".
 std::string json_number(double value);

@@ -136,7 +136,8 @@ struct ModelSpec {
   std::int64_t intermediate_size = 0;
   std::int64_t vocab_size = 0;
   std::optional<std::int64_t> max_positions;
-  std::vector<std::int64_t> kv_heads;  ///< G per layer, as the config says
+  /// G per layer, as the config says; 0 in a layer without attention.
+  std::vector<std::int64_t> kv_heads;
   /// The same for an encoder-decoder's cross-attention and encoder; empty elsewhere.
   std::vector<std::int64_t> cross_kv_heads, encoder_kv_heads;
   bool causal = true;  ///< false: every position sees all of them (encoder-only models)
@@ -183,8 +184,15 @@ struct ModelSpec {
   /// Path of the config key that holds the number of kv heads. Cross-attention's and an encoder's
   /// stand beside it, with "cross_" and "encoder_" before the last part.
   std::vector<std::string> kv_heads_key = {"num_key_value_heads"};
-  /// Whether the family's stock loaders read that key.
+  /// Whether its value is a list even where all layers agree (DeciLM-7B).
+  bool kv_heads_always_listed = false;
+  /// Where a config describes each layer in an object of its own (Nemotron-NAS): the path of the
+  /// list of them, and in each object that of the key for query heads per kv head. kv_heads_key is
+  /// of no use then. Empty elsewhere.
+  std::vector<std::string> layer_configs_key, heads_per_group_key;
+  /// Whether the family's stock loaders read these keys, and whether they let layers differ.
   bool loaders_read_kv_heads = false;
+  bool loaders_let_layers_differ = false;
   /// A config flag by which stock loaders take one kv head for all ("multi_query"); empty
   /// elsewhere.
   std::string multi_query_key;

@@ -22,6 +22,10 @@ ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkp
 ModelSpec describe_starcoder2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkpoint);
 
+// decilm.cpp: Llama's tensors, a config for each layer.
+ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint);
+
 // A file each.
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint);

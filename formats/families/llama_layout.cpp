@@ -11,7 +11,7 @@ std::string prefix_of(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+void read_llama_frame(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       const LlamaDefaults& defaults) {
   spec.hidden_size = config.count({"hidden_size"});
   auto head_dim = config.optional_count({"head_dim"});
@@ -21,12 +21,17 @@ void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpo
   set_heads(spec, config, {"num_attention_heads"}, head_dim);
   const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
   spec.layers.resize(static_cast<std::size_t>(layers));
-  spec.intermediate_size = config.count({"intermediate_size"});
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
+}
+
+void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults) {
+  read_llama_frame(spec, config, checkpoint, defaults);
+  spec.intermediate_size = config.count({"intermediate_size"});
   // A null means as many as query heads in every one of these families.
   const bool silent = defaults.kv_heads > 0 && !config.mentions("num_key_value_heads");
-  spec.kv_heads = config.kv_heads("num_key_value_heads", layers, spec.query_heads,
+  spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
                                   silent ? defaults.kv_heads : spec.query_heads);
   spec.loaders_read_kv_heads = true;
 }

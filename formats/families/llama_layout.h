@@ -14,9 +14,12 @@ struct LlamaDefaults {
   std::int64_t head_dim = 0;  ///< 0: hidden_size / query heads
 };
 
-/// Reads hidden_size, num_attention_heads, head_dim, num_key_value_heads, num_hidden_layers,
-/// intermediate_size, vocab_size and max_position_embeddings into `spec`; makes its layers, still
-/// without names.
+/// Reads hidden_size, num_attention_heads, head_dim, num_hidden_layers, vocab_size and
+/// max_position_embeddings into `spec`; makes its layers, still without names.
+void read_llama_frame(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults = {});
+
+/// The same, and intermediate_size and num_key_value_heads.
 void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       const LlamaDefaults& defaults = {});
 

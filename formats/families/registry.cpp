@@ -18,7 +18,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 19> kFamilies{{
+constexpr std::array<FamilyRow, 21> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -30,6 +30,8 @@ constexpr std::array<FamilyRow, 19> kFamilies{{
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
+    {"nemotron-nas", "DeciLMForCausalLM", "decilm", describe_nemotron_nas},
+    {"deci", "DeciLMForCausalLM", "decilm", describe_deci},
     {"gpt2", "GPT2LMHeadModel", "gpt2", describe_gpt2},
     {"gpt_bigcode", "GPTBigCodeForCausalLM", "gpt_bigcode", describe_gpt_bigcode},
     {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},

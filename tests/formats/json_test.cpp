@@ -157,5 +157,21 @@ TEST_CASE("JSON numbers read back as the same double", "[formats]") {
   CHECK(json_number(8.0) == "8.0");
 }
 
+TEST_CASE("elements of a list are replaced one by one, every other byte stays", "[formats]") {
+  const auto counted = [](std::size_t i, std::string_view element) {
+    return fmt::format("{}:{}", i, element);
+  };
+  CHECK(with_each_element("{\"a\": [ 1 ,[2, \"]\"]\n,{} ] }", {"a"}, counted) ==
+        "{\"a\": [ 0:1 ,1:[2, \"]\"]\n,2:{} ] }");
+  CHECK(with_each_element(R"({"a": {"b": ["x"], "c": [3]}})", {"a", "b"}, counted) ==
+        R"({"a": {"b": [0:"x"], "c": [3]}})");
+  CHECK(with_each_element(R"({"a": [ ]})", {"a"}, counted) == R"({"a": [ ]})");
+  for (const char* object : {"{}", R"({"a": {}})", R"({"b": []})", R"({"a": "[]"})"}) {
+    CAPTURE(object);
+    CHECK_THAT(refusal_of([&] { with_each_element(object, {"a"}, counted); }),
+               is_bad_input("a is no list"));
+  }
+}
+
 }  // namespace
 }  // namespace regroup

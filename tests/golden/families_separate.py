@@ -1,5 +1,6 @@
 """Cases of the families with q, k, v and o projections of their own, beyond cases.py."""
 
+import nemotron_nas
 import torch
 from case import Case, as_transformers_4, rope, without
 from transformers import (
@@ -25,6 +26,11 @@ def heads(query, key_value):
 def as_on_hub(config):
     """Gemma's own files: "gelu" stands for its tanh form, as transformers knows."""
     return as_transformers_4(config) | {"hidden_act": "gelu"}
+
+
+def as_nemotron_51b(config):
+    """What its blocks say, the model as a whole does not."""
+    return without("head_dim")(as_transformers_4(config)) | {"intermediate_size": None, "num_key_value_heads": None}
 
 
 def as_qwen3_4b(config):
@@ -166,6 +172,26 @@ CASES = {
         Olmo2Config(**OLMO, rms_norm_eps=0.02, rope_parameters=rope(300.0), eos_token_id=0),
         pool=(3, 2),
         controls=({"rope_parameters": rope(10000.0)}, {"rms_norm_eps": 1e-6}),
+    ),
+    "nemotron_nas": Case(
+        nemotron_nas.NemotronNasConfig(
+            vocab_size=48,
+            num_hidden_layers=5,
+            hidden_size=24,
+            num_attention_heads=6,
+            rms_norm_eps=0.02,
+            rope_parameters=rope(300.0),
+            block_configs=[
+                nemotron_nas.block(1, 16.0),  # 256 wide
+                nemotron_nas.block(None, 16.5),  # 264, which is rounded up to 512
+                nemotron_nas.block(3, None),
+                nemotron_nas.block(None, None),
+                nemotron_nas.block(2, None),
+            ],
+        ),
+        dtype=torch.bfloat16,
+        rewrite=as_nemotron_51b,
+        controls=({"rope_theta": 10000.0}, {"rms_norm_eps": 1e-6}),
     ),
     "gptj": Case(
         GPTJConfig(
