@@ -28,6 +28,7 @@ namespace {
 struct ConvertOptions {
   std::string source;
   std::string destination;
+  std::string layout;
   std::string kv_heads;
   std::string attention = "self,cross";
   std::string target = "same";
@@ -174,7 +175,7 @@ void report(const ConversionPlan& plan, const Model& source, const ConvertOption
 void run_conversion(const ConversionRequest& request, const ConvertOptions& options,
                     const Console& console) {
   const auto begin = std::chrono::steady_clock::now();
-  const Model source = open_model(options.source);
+  const Model source = open_model(options.source, {.layout = options.layout});
   const ConversionPlan plan = plan_conversion(source, request);
   std::optional<OutputComparison> comparison;
   if (!options.dry_run) {
@@ -256,6 +257,8 @@ void add_convert_command(CLI::App& program, Console& console) {
       ->check(CLI::IsMember({"keep", "alibi"}));
   command->add_option("--dtype", options->dtype, "store floating tensors as fp32, fp16 or bf16")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "pool heads that hold NaN or infinities");
   command->footer(

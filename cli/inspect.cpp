@@ -20,6 +20,7 @@ namespace {
 
 struct InspectOptions {
   std::string path;
+  std::string layout;
   bool tensors = false;
   bool json = false;
 };
@@ -196,7 +197,7 @@ std::string tensors_text(const Checkpoint& checkpoint) {
 
 void run_inspect(const InspectOptions& options, const Console& console) {
   const Checkpoint checkpoint = open_checkpoint(options.path);
-  const ModelSummary summary = summarize_model(options.path, checkpoint);
+  const ModelSummary summary = summarize_model(options.path, checkpoint, options.layout);
   if (options.json) {
     Json report = summary_json(summary);
     if (options.tensors) {
@@ -222,6 +223,8 @@ void add_inspect_command(CLI::App& program, Console& console) {
       "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, provenance");
   command->add_option("path", options->path, "model directory, index, or one weight file")
       ->required();
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--json", options->json, "report as JSON");
   command->footer("Example: regroup inspect Llama-2-7b-gqa8 --tensors\nOnly headers are read.");

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "formats/error.h"
-#include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/meta_llama.h"
 #include "formats/gguf.h"
 #include "formats/hub_cache.h"
+#include "formats/layout_file.h"
 #include "formats/llama2c.h"
 #include "formats/meta_checkpoint.h"
 #include "formats/printable.h"
@@ -60,7 +60,7 @@ std::string_view name_of(Convention convention) {
 
 }  // namespace
 
-Model open_model(const fs::path& given) {
+Model open_model(const fs::path& given, const OpenOptions& options) {
   const fs::path path = resolve_model_path(given);
   if (is_gguf_file(path)) {
     return open_gguf_model(path);
@@ -73,7 +73,8 @@ Model open_model(const fs::path& given) {
   }
   ModelDirectory directory = open_model_directory(path);
   const std::string where = printable((directory.path / "config.json").string(), 0);
-  ModelSpec spec = describe_model(directory.config, directory.checkpoint, where);
+  ModelSpec spec =
+      describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
   return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt};
 }
 

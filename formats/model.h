@@ -26,9 +26,13 @@ struct Model : ModelDirectory {
   std::optional<GgufMetadata> gguf;  ///< with Convention::kGguf
 };
 
+struct OpenOptions {
+  std::filesystem::path layout;  ///< a layout file for what no family describes; empty: none
+};
+
 /// Opens a model of any convention, headers only; `path` may be a name in the local hub cache
 /// (formats/hub_cache.h). Throws kBadInput for what cannot be understood.
-Model open_model(const std::filesystem::path& path);
+Model open_model(const std::filesystem::path& path, const OpenOptions& options = {});
 
 /// Throws kUsage for a model whose convention is read but not written: all but kHuggingFace.
 void check_writable(const Model& model);

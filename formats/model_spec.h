@@ -206,6 +206,9 @@ struct ModelSpec {
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
 
+  /// Whether nothing but its attention is known: described by a layout file.
+  bool attention_only() const { return token_embedding.empty(); }
+
   bool has_encoder() const { return !encoder_layers.empty(); }
 
   /// The roles there are, in the order kEncoder, kSelf, kCross.

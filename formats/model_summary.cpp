@@ -10,6 +10,7 @@
 #include "formats/families/family.h"
 #include "formats/gguf.h"
 #include "formats/hub_cache.h"
+#include "formats/layout_file.h"
 #include "formats/model.h"
 #include "formats/model_directory.h"
 #include "formats/printable.h"
@@ -88,12 +89,16 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
   summary.hidden_size = spec.hidden_size;
   summary.query_heads = spec.query_heads;
   summary.head_dim = spec.head_dim;
-  summary.vocab_size = spec.vocab_size;
-  summary.positions = name_of(spec.positions);
+  if (!spec.attention_only()) {
+    summary.vocab_size = spec.vocab_size;
+    summary.parameters = count_parameters(spec, checkpoint);
+  }
+  if (!spec.attention_only() || spec.positions != PositionKind::kNone) {
+    summary.positions = name_of(spec.positions);
+  }
   summary.config_kv_heads = spec.kv_heads;
   summary.kv_heads = kv_heads_from_shapes(spec, checkpoint);
   summary.attention = attention_kind(spec.query_heads, summary.kv_heads);
-  summary.parameters = count_parameters(spec, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     summary.alibi_slopes = alibi_slopes_per_layer(spec);
   }
@@ -194,7 +199,8 @@ void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
 
 }  // namespace
 
-ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint) {
+ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint,
+                             const fs::path& layout) {
   const fs::path path = resolve_model_path(given);
   ModelSummary summary;
   summary.path = path;
@@ -212,7 +218,8 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
   if (whole_model && path_exists(config)) {
     const std::string where = printable(config.string(), 0);
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
-    describe_with_spec(summary, describe_model(json, checkpoint, where), checkpoint);
+    describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
+                       checkpoint);
   } else {
     describe_bare_file(summary, checkpoint);
     if (is_gguf_file(path)) {

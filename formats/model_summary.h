@@ -38,8 +38,10 @@ struct ModelSummary {
   std::vector<std::string> disagreements;         ///< config against shapes, and the like
 };
 
-/// Reads headers and config only. `path` is a model directory, an index, or one weight file. Throws
+/// Reads headers and config only. `path` is a model directory, an index, or one weight file;
+/// `layout` a layout file for an architecture that no family describes. Throws
 /// kBadInput when there is nothing of that kind, or its config cannot be understood.
-ModelSummary summarize_model(const std::filesystem::path& path, const Checkpoint& checkpoint);
+ModelSummary summarize_model(const std::filesystem::path& path, const Checkpoint& checkpoint,
+                             const std::filesystem::path& layout = {});
 
 }  // namespace regroup

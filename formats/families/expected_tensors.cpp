@@ -119,6 +119,9 @@ std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec) {
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
+  if (spec.attention_only()) {
+    return expected_attention_tensors(spec);
+  }
   const std::int64_t width = spec.embedding_width();
   std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, width}}};
   if (!spec.position_embedding.empty()) {

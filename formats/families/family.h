@@ -21,6 +21,9 @@ ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::
 /// stock loader would compute the positions the model had, so it must not know the name.
 /// describe_model() knows it and makes the family an ALiBi model.
 std::string with_alibi_names(const std::string& config_text, const Json& config);
+/// Reads the ALiBi slopes that an earlier conversion recorded in `config`, if it did. Throws
+/// kBadInput where they are no list of numbers.
+void read_recorded_slopes(ModelSpec& spec, const Json& config, std::string_view where);
 
 /// Architectures that describe_model() accepts, for messages.
 std::vector<std::string_view> known_architectures();

@@ -69,25 +69,6 @@ void refuse_quantised(const ConfigReader& config) {
   }
 }
 
-// Slopes that an earlier conversion recorded; every layer's row, or one row for all.
-void read_recorded_slopes(ModelSpec& spec, const ConfigReader& config) {
-  const ConfigReader alibi = config.object("regroup").object("alibi");
-  spec.alibi.bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
-  const Json* slopes = alibi.find("slopes");
-  if (slopes == nullptr) {
-    return;
-  }
-  try {
-    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
-      spec.alibi.slopes = slopes->get<std::vector<std::vector<double>>>();
-    } else {
-      spec.alibi.slopes = {slopes->get<std::vector<double>>()};
-    }
-  } catch (const Json::exception&) {
-    throw_bad_input("{}: regroup.alibi.slopes is no list of numbers", config.where());
-  }
-}
-
 }  // namespace
 
 std::string with_alibi_names(const std::string& config_text, const Json& config) {
@@ -127,6 +108,25 @@ std::string_view family_of_architecture(std::string_view architecture) {
   return "unknown";
 }
 
+void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view where) {
+  const ConfigReader config(json, where);
+  const ConfigReader alibi = config.object("regroup").object("alibi");
+  spec.alibi.bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
+  const Json* slopes = alibi.find("slopes");
+  if (slopes == nullptr) {
+    return;
+  }
+  try {
+    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
+      spec.alibi.slopes = slopes->get<std::vector<std::vector<double>>>();
+    } else {
+      spec.alibi.slopes = {slopes->get<std::vector<double>>()};
+    }
+  } catch (const Json::exception&) {
+    throw_bad_input("{}: regroup.alibi.slopes is no list of numbers", config.where());
+  }
+}
+
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader config(json, where);
   std::string model_type = config.text_or({"model_type"}, "");
@@ -138,10 +138,12 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
                               : family.model_type == model_type;
   });
   if (row == kFamilies.end()) {
-    throw_bad_input("{}: unknown architecture {} (model_type {}); known: {}", where,
-                    architecture.empty() ? "none" : printable(architecture),
-                    model_type.empty() ? "none" : printable(model_type),
-                    fmt::join(known_architectures(), ", "));
+    throw_bad_input(
+        "{}: unknown architecture {} (model_type {}); known: {}; --layout FILE can "
+        "describe others",
+        where, architecture.empty() ? "none" : printable(architecture),
+        model_type.empty() ? "none" : printable(model_type),
+        fmt::join(known_architectures(), ", "));
   }
   refuse_quantised(config);
   ModelSpec spec = row->describe(config, checkpoint);
@@ -153,7 +155,7 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
     spec.multi_query_key.clear();
   }
   if (spec.positions == PositionKind::kAlibi) {
-    read_recorded_slopes(spec, config);
+    read_recorded_slopes(spec, json, where);
   }
   return spec;
 }

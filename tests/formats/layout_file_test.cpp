@@ -1,0 +1,144 @@
+// Models described by a layout file: what is read, and faults told all at once.
+#include "formats/layout_file.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "formats/families/family.h"
+#include "formats/model.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+using Heads = std::vector<std::int64_t>;
+
+// That of the tiny Llama, which regroup knows, as if it did not.
+Json llama_layout() {
+  return Json::parse(R"({
+    "layers": "num_hidden_layers", "hidden_size": 6, "query_heads": "num_attention_heads",
+    "head_dim": "head_dim", "q": "model.layers.{layer}.self_attn.q_proj.weight",
+    "k": "model.layers.{layer}.self_attn.k_proj.weight",
+    "v": "model.layers.{layer}.self_attn.v_proj.weight",
+    "o": "model.layers.{layer}.self_attn.o_proj.weight"})");
+}
+
+ModelSpec spec_with(const TinyModel& tiny, const Json& layout) {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  ModelSpec spec = describe_with_layout(model.config, model.checkpoint, layout, "layout.json");
+  check_attention_shapes(spec, model.checkpoint);
+  check_all_shapes(spec, model.checkpoint);
+  return spec;
+}
+
+Error refusal_with(const Json& changes, const TinyModel& tiny = tiny_llama()) {
+  Json layout = llama_layout();
+  layout.merge_patch(changes);
+  return refusal_of([&] { spec_with(tiny, layout); });
+}
+
+TEST_CASE("a layout file gives a model's attention and nothing else", "[formats]") {
+  const ModelSpec spec = spec_with(tiny_llama(), llama_layout());
+  CHECK(spec.family == "custom");
+  CHECK(spec.architecture == "LlamaForCausalLM");
+  CHECK(spec.not_computable == "known through a layout file only");
+  CHECK(spec.attention_only());
+  CHECK(spec.query_heads == 12);
+  CHECK(spec.head_dim == 2);
+  CHECK(spec.kv_heads == Heads{12, 12});
+  CHECK(spec.layers[1].attention.v.weight == "model.layers.1.self_attn.v_proj.weight");
+  CHECK(spec.positions == PositionKind::kNone);
+  CHECK(expected_tensors(spec).size() == 2 * 4);
+}
+
+TEST_CASE("kv heads come from the key that conversion writes, then from the layout", "[formats]") {
+  const auto kv_heads = [](const Json& changes, const TinyModel& tiny) {
+    Json layout = llama_layout();
+    layout.merge_patch(changes);
+    return spec_with(tiny, layout).kv_heads;
+  };
+  TinyModel grouped = tiny_llama({.kv_heads = 4});
+  CHECK(kv_heads(Json::object(), grouped) == Heads{4, 4});
+  CHECK(kv_heads({{"kv_heads", 6}}, grouped) == Heads{4, 4});
+  grouped.set("num_key_value_heads", "null").set("groups", "4");
+  CHECK(kv_heads({{"kv_heads", 4}}, grouped) == Heads{4, 4});
+  CHECK(kv_heads({{"kv_heads", {4, 4}}}, grouped) == Heads{4, 4});
+  CHECK(kv_heads({{"kv_heads", "groups"}}, grouped) == Heads{4, 4});
+  CHECK(kv_heads({{"kv_heads_key", "groups"}}, grouped) == Heads{4, 4});
+  CHECK(kv_heads({{"kv_heads", "groups"}, {"kv_heads_key", "made.kv"}}, grouped) == Heads{4, 4});
+  CHECK_FALSE(spec_with(tiny_llama().set("num_key_value_heads", "null"), llama_layout())
+                  .loaders_read_kv_heads);
+}
+
+TEST_CASE("fused and input-major tensors can be described, and ALiBi", "[formats]") {
+  const Json fused = Json::parse(R"({"layers": 2, "hidden_size": "n_embd", "query_heads": "n_head",
+    "packing": "query_key_value", "input_major": true, "alibi": {"bias_max": 4},
+    "qkv": "transformer.h.{layer}.attn.c_attn.weight",
+    "qkv_bias": "transformer.h.{layer}.attn.c_attn.bias",
+    "o": "transformer.h.{layer}.attn.c_proj.weight",
+    "o_bias": "transformer.h.{layer}.attn.c_proj.bias"})");
+  const ModelSpec spec =
+      spec_with(tiny_gpt2().set("regroup", R"({"alibi": {"slopes": [1, 2]}})"), fused);
+  CHECK(spec.layers[1].attention.packing == Packing::kQueryKeyValue);
+  CHECK(spec.layers[1].attention.k.input_major);
+  CHECK(spec.layers[1].attention.k.bias == "transformer.h.1.attn.c_attn.bias");
+  CHECK(spec.positions == PositionKind::kAlibi);
+  CHECK(spec.alibi.bias_max == 4.0);
+  CHECK(spec.alibi.slopes == std::vector<std::vector<double>>{{1, 2}});
+}
+
+TEST_CASE("all faults of a layout file are told together", "[formats]") {
+  CHECK_THAT(refusal_with(Json::parse(R"({"quary_heads": 3, "query_heads": "heads", "head_dim": "",
+                                          "layers": -1, "k": 7, "o": null, "input_major": 1})")),
+             is_bad_input("layout.json", "unknown key quary_heads",
+                          "query_heads: config.json has no \"heads\"", "layers is -1", "k is 7",
+                          "o is missing", "input_major is 1"));
+}
+
+TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
+  CHECK_THAT(refusal_with({{"v", "model.layers.{layer}.value"}}),
+             is_bad_input("layout.json", "no tensor model.layers.0.value",
+                          "no tensor model.layers.1.value"));
+  CHECK_THAT(refusal_with({{"k", "model.layers.0.self_attn.k_proj.weight"}}),
+             is_bad_input("k_proj", "{layer}"));
+  CHECK_THAT(refusal_with({{"layers", 100}}), is_bad_input("layers is 100", "tensors"));
+  CHECK_THAT(refusal_with({{"layers", 3}}), is_bad_input("no tensor model.layers.2.self_attn"));
+  CHECK_THAT(refusal_with({{"query_heads", 7}, {"head_dim", nullptr}}),
+             is_bad_input("head_dim is missing", "7 heads"));
+  CHECK_THAT(refusal_with({{"query_heads", 65537}}), is_bad_input("query_heads is 65537", "65536"));
+  CHECK_THAT(refusal_with({{"hidden_size", 12}}),
+             is_bad_input("q_proj.weight is [24, 6], the config says [24, 12]"));
+  CHECK_THAT(refusal_with({{"packing", "zip\x1b"}}), is_bad_input("packing is zip", "per_group"));
+  CHECK_THAT(refusal_with({{"alibi", {{"bias_max", "8"}}}}), is_bad_input("alibi is"));
+  CHECK_THAT(refusal_with(Json::object(), tiny_llama().set("quantization_config", "{}")),
+             is_bad_input("quantization_config"));
+}
+
+TEST_CASE("kv heads that cannot be are refused", "[formats]") {
+  for (const char* value : {"5", "[4]", "[4, 5]", "0", "4.0", "{}"}) {
+    CAPTURE(value);
+    CHECK_THAT(refusal_with(Json::object(), tiny_llama().set("num_key_value_heads", value)),
+               is_bad_input("kv_heads"));
+  }
+}
+
+TEST_CASE("a model is opened through a layout file, which must be a JSON object", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"rwkv\""));
+  const auto layout = directory / "layout.json";
+  put_file(layout, llama_layout().dump());
+  CHECK(open_model(model, {.layout = layout}).spec.family == "custom");
+  CHECK_THAT(refusal_of([&] { open_model(model); }), is_bad_input("rwkv", "--layout"));
+  put_file(layout, "[]");
+  CHECK_THAT(refusal_of([&] { open_model(model, {.layout = layout}); }),
+             is_bad_input("layout.json", "object"));
+  CHECK(refusal_of([&] { open_model(model, {.layout = directory / "none.json"}); }).kind() !=
+        ErrorKind::kDifference);
+}
+
+}  // namespace
+}  // namespace regroup
