@@ -121,21 +121,21 @@ std::string changed_elements(
   return changed + std::string(list.substr(copied));
 }
 
-}  // namespace
-
-Json parse_json_object(std::string_view text, std::string_view where) {
+template <typename AnyJson>
+AnyJson parse_object(std::string_view text, std::string_view where) {
   std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+  const auto check = [&](int depth, typename AnyJson::parse_event_t event, AnyJson& parsed) {
     if (depth > kMaxDepth) {
       throw_bad_input("{}: JSON nested deeper than {}", where, kMaxDepth);
     }
-    if (event == Json::parse_event_t::object_start) {
+    if (event == AnyJson::parse_event_t::object_start) {
       keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
+    } else if (event == AnyJson::parse_event_t::object_end) {
       keys.pop_back();
-    } else if (event == Json::parse_event_t::key &&
-               !keys.back().insert(parsed.get<std::string>()).second) {
-      throw_bad_input("{}: duplicate key \"{}\"", where, printable(parsed.get<std::string>()));
+    } else if (event == AnyJson::parse_event_t::key &&
+               !keys.back().insert(parsed.template get<std::string>()).second) {
+      throw_bad_input("{}: duplicate key \"{}\"", where,
+                      printable(parsed.template get<std::string>()));
     }
     return true;
   };
@@ -143,16 +143,26 @@ Json parse_json_object(std::string_view text, std::string_view where) {
   if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
     throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where);
   }
-  Json parsed;
+  AnyJson parsed;
   try {
-    parsed = Json::parse(text, check);
-  } catch (const Json::exception& fault) {
+    parsed = AnyJson::parse(text, check);
+  } catch (const nlohmann::json::exception& fault) {
     throw_bad_input("{}: not valid JSON: {}", where, printable(fault.what()));
   }
   if (!parsed.is_object()) {
     throw_bad_input("{}: holds a JSON {}, an object is needed", where, parsed.type_name());
   }
   return parsed;
+}
+
+}  // namespace
+
+Json parse_json_object(std::string_view text, std::string_view where) {
+  return parse_object<Json>(text, where);
+}
+
+nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
+  return parse_object<nlohmann::json>(text, where);
 }
 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,

@@ -16,6 +16,10 @@ using Json = nlohmann::ordered_json;
 /// anything but one JSON object, for duplicate keys and for nesting deeper than 64.
 Json parse_json_object(std::string_view text, std::string_view where);
 
+/// The same for files with objects of very many members (a tokenizer's vocabulary), where Json,
+/// whose objects keep their members in file order, would take time quadratic in their number.
+nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where);
+
 /// `object` (the text of one JSON object that parse_json_object accepts) with the member at `path`
 /// set to `value` (JSON text). Every other byte stays: key order, number spelling, white space. A
 /// new member goes to the end, indented as its neighbours; missing parents are created. Throws
