@@ -52,22 +52,22 @@ class Hyperparameters {
   // One value for all layers, or one each, 0 where there is nothing in a layer.
   std::optional<std::vector<std::int64_t>> per_layer(std::string_view name,
                                                      std::int64_t layers) const {
-    auto values = metadata_.counts(key(name));
-    if (!values) {
+    const GgufMetadata::Entry* entry = metadata_.find(key(name));
+    if (entry == nullptr) {
       return std::nullopt;
     }
-    const bool one_for_all =
-        metadata_.find(key(name))->type != GgufType::kArray && values->size() == 1;
-    if (!one_for_all && static_cast<std::int64_t>(values->size()) != layers) {
+    const bool one_each = entry->type == GgufType::kArray;
+    if (one_each && metadata_.array(key(name))->size() != static_cast<std::uint64_t>(layers)) {
       throw_bad_input("{}: {} lists {} layers, the model has {}", where(), key(name),
-                      values->size(), layers);
+                      metadata_.array(key(name))->size(), layers);
     }
+    auto values = metadata_.counts(key(name));
     for (const std::int64_t value : *values) {
       if (value > kMaxSize) {
         throw_bad_input("{}: {} is {}, at most {} allowed", where(), key(name), value, kMaxSize);
       }
     }
-    return one_for_all ? std::vector(static_cast<std::size_t>(layers), values->front()) : values;
+    return one_each ? values : std::vector(static_cast<std::size_t>(layers), values->front());
   }
 
  private:
@@ -438,6 +438,10 @@ bool is_known_gguf_model(const GgufMetadata& metadata) {
 ModelSpec describe_gguf(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
   const GgufParts parts = gguf_parts_in(checkpoint);
   ModelSpec spec = describe(metadata, parts);
+  if (spec.layers.size() > checkpoint.tensors().size()) {
+    throw_bad_input("{}: block_count is {}, but the file has only {} tensors", metadata.where(),
+                    spec.layers.size(), checkpoint.tensors().size());
+  }
   const TensorInfo& embedding = checkpoint.at(spec.token_embedding);
   if (embedding.shape.size() != 2 || embedding.shape[0] < 1) {
     throw_bad_input("{}: tensor {} has shape {}, two dimensions are needed", metadata.where(),

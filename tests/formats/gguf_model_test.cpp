@@ -217,6 +217,19 @@ TEST_CASE("impossible hyper-parameters are refused by name", "[formats]") {
   CHECK_THAT(refusal_of([&] { described(split); }), is_bad_input("one of 3 files"));
 }
 
+TEST_CASE("a GGUF file with fewer tensors than layers is refused", "[formats]") {
+  const TemporaryDirectory directory;
+  GgufPieces pieces{.tensors = {gguf_tensor("token_embd.weight", {4, 8}, 0, 0)}, .data_bytes = 128};
+  const GgufMetadata metadata = metadata_of("bloom");
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    pieces.entries.push_back(
+        gguf_entry(entry.key, static_cast<std::uint32_t>(entry.type), entry.bytes));
+  }
+  put_file(directory / "m.gguf", pieces.text());
+  CHECK_THAT(refusal_of([&] { open_model(directory / "m.gguf"); }),
+             is_bad_input("block_count is 2", "1 tensors"));
+}
+
 struct Written {
   const char* fixture;
   const char* architecture;
