@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensors = "consolidated.safetensors";
 constexpr std::string_view kEmbedding = "tok_embeddings.weight";
-constexpr std::string_view kFinalNorm = "norm.weight";
-constexpr std::size_t kMaxRanks = 100;  // two digits
+constexpr std::string_view kFinalNorm = "norm.weight";  // what all norms end in, too
+constexpr std::size_t kMaxRanks = 100;                  // two digits
 
 std::string rank_file(std::size_t rank) { return fmt::format("consolidated.{:02}.pth", rank); }
 
@@ -80,7 +80,7 @@ TensorInfo join(std::vector<TensorInfo> pieces, std::int64_t width, const std::s
   const bool same = std::all_of(pieces.begin(), pieces.end(), [&](const TensorInfo& piece) {
     return piece.shape == first.shape;
   });
-  if (first.shape.size() != 1 || !same) {
+  if (first.shape.size() != 1 || !same || !first.name.ends_with(kFinalNorm)) {
     throw_bad_input("{}: tensor {}: how the files share it is not known", where, name);
   }
   return first;

@@ -17,6 +17,7 @@ namespace regroup {
 struct ModelSummary {
   std::filesystem::path path;
   std::optional<ModelSpec> spec;  ///< where there is a config.json, or GGUF metadata
+  std::optional<ModelSpec> spec;  ///< where there is a config.json, or no need of one
   std::string family;             ///< "unknown" when nothing gives it away
   std::string architecture;
   std::int64_t layers = 0;

@@ -121,7 +121,11 @@ TEST_CASE("ranks that do not fit together are refused, with the tensor's name", 
              is_bad_input(name, "missing in consolidated.00.pth"));
   CHECK_THAT(refused(f32("experts.w", {1, 1}, {0}), f32("experts.w", {1, 1}, {0})),
              is_bad_input("experts.w", "not known"));
-  CHECK_THAT(refused(f32("b", {1}, {0}), f32("b", {2}, {0, 1})), is_bad_input("tensor b"));
+  // A list of numbers that is no norm may be cut, too.
+  CHECK_THAT(refused(f32("wq.bias", {1}, {0}), f32("wq.bias", {1}, {0})),
+             is_bad_input("wq.bias", "not known"));
+  CHECK_THAT(refused(f32("a_norm.weight", {1}, {0}), f32("a_norm.weight", {2}, {0, 1})),
+             is_bad_input("a_norm.weight", "not known"));
 }
 
 TEST_CASE("a rank that is missing, and weights without their norm, are refused", "[formats]") {
