@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
+#include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
 #include "uptrain/device.h"
@@ -29,6 +31,8 @@ struct EvalOptions {
   std::string device = "cpu";
   std::string precision = "fp32";
   int threads = 0;
+  std::optional<std::int64_t> mask_token;
+  std::uint64_t seed = 0;
   std::string logits;
   bool json = false;
 };
@@ -56,13 +60,30 @@ EvalRequest make_request(const EvalOptions& options) {
   if (options.max_tokens > 0) {
     request.settings.max_tokens = options.max_tokens;
   }
+  request.settings.mask_token = options.mask_token;
+  request.settings.seed = options.seed;
+  if (options.mask_token && objective_of(request.source.spec) != Objective::kMaskedTokens) {
+    throw_usage("--mask-token is for models that predict masked tokens, {} is none",
+                printable(options.model, 0));
+  }
   return request;
+}
+
+// Which tokens the loss is the mean of.
+std::string_view text_of(Objective objective) {
+  switch (objective) {
+    case Objective::kMaskedTokens: return " masked";
+    case Objective::kContinuation: return " of second halves";
+    case Objective::kNextToken: break;
+  }
+  return "";
 }
 
 Json report_json(const EvalOptions& options, const EvalRequest& request,
                  const Evaluation& evaluation, double seconds) {
   return {{"model", options.model},
           {"data", options.data},
+          {"objective", name_of(objective_of(request.source.spec))},
           {"loss", evaluation.loss},
           {"perplexity", evaluation.perplexity},
           {"tokens", evaluation.tokens},
@@ -79,9 +100,10 @@ void report(const EvalOptions& options, const EvalRequest& request, const Evalua
   }
   console.print(fmt::format(
       "loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-      "tokens      {} in windows of {}",
+      "tokens      {}{} in windows of {}",
       evaluation.loss, evaluation.perplexity,
-      with_thousands(static_cast<std::uint64_t>(evaluation.tokens)), request.settings.context));
+      with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
+      text_of(objective_of(request.source.spec)), request.settings.context));
 }
 
 void run_eval(const EvalOptions& options, const Console& console) {
@@ -89,8 +111,8 @@ void run_eval(const EvalOptions& options, const Console& console) {
   set_compute_threads(options.threads);
   const EvalRequest request = make_request(options);
   const bool writes = !options.logits.empty();
-  const std::int64_t windows = writes ? logits_windows(request.data, request.settings)
-                                      : evaluation_windows(request.data, request.settings);
+  const std::int64_t windows = writes ? logits_windows(request.data, request.settings, request.source.spec)
+                                      : evaluation_windows(request.data, request.settings, request.source.spec);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   const auto begin = std::chrono::steady_clock::now();
   Progress progress(console, writes ? "logits" : "eval",
@@ -141,11 +163,22 @@ void add_eval_command(CLI::App& program, Console& console) {
   command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)
       ->default_str("");
+  command
+      ->add_option("--mask-token", options->mask_token,
+                   "BERT-like models: the id of [MASK] or <mask> (default: the config's)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "BERT-like models: of the choice of masked tokens");
   command->add_option("--logits", options->logits,
                       "instead write the logits of consecutive windows, [windows, context, "
                       "vocabulary], to this safetensors file");
   command->add_flag("--json", options->json, "report as JSON");
-  command->footer("Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048");
+  command->footer(
+      "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
+      "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 %\n"
+      "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as they\n"
+      "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
+      "while the encoder reads the first; the decoder begins with its start token. --logits hides\n"
+      "no token; of encoder-decoders it writes those of the second half.");
   command->callback(
       [options, &console] { with_torch_errors([&] { run_eval(*options, console); }); });
 }

@@ -30,10 +30,10 @@ std::optional<at::Tensor> optional_mask(const at::Tensor& mask) {
 }
 
 at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask,
-                            std::optional<double> scale) {
+                            std::optional<double> scale, bool causal = true) {
   const bool grouped = heads.q.size(1) != heads.k.size(1);
   return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, optional_mask(mask),
-                                          /*dropout_p=*/0.0, /*is_causal=*/!mask.defined(), scale,
+                                          /*dropout_p=*/0.0, /*is_causal=*/causal && !mask.defined(), scale,
                                           /*enable_gqa=*/grouped);
 }
 
@@ -85,8 +85,9 @@ at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
   return mask.view({1, 1, length, length});
 }
 
-at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale) {
-  return scaled_attention(heads, mask, scale);
+at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
+                  bool causal) {
+  return scaled_attention(heads, mask, scale, causal);
 }
 
 Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,

@@ -1,7 +1,7 @@
-// Causal self-attention over heads, with fewer key/value heads than query heads where the model
-// has them; repeated keys and values are never materialised.
+// Attention over heads, with fewer key/value heads than query heads where the model has them;
+// repeated keys and values are never materialised.
 //
-// Shapes: B sequences, T positions, H query heads, G kv heads, d head dimension.
+// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads, d head dimension.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace regroup {
 
-/// The heads of one layer: q [B, H, T, d], k and v [B, G, T, d].
+/// The heads of one layer: q [B, H, T, d], k and v [B, G, S, d].
 struct Heads {
   at::Tensor q, k, v;
 };
@@ -33,10 +33,10 @@ at::Tensor merge_heads(const at::Tensor& heads);
 at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
                                const at::TensorOptions& options);
 
-/// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. An undefined
-/// `mask` means plain causal attention.
+/// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
+/// T, S]; an undefined one hides the keys after a query where `causal`, and nothing else.
 at::Tensor attend(const Heads& heads, const at::Tensor& mask,
-                  std::optional<double> scale = std::nullopt);
+                  std::optional<double> scale = std::nullopt, bool causal = true);
 
 /// How ALiBi's bias reaches the attention kernel; the results are equal up to rounding.
 enum class AlibiForm {

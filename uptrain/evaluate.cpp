@@ -16,10 +16,28 @@
 namespace regroup {
 namespace {
 
-void check_settings(const EvaluationSettings& settings) {
+void check_settings(const EvaluationSettings& settings, Objective objective) {
   if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
     throw_usage("context, batch and max tokens must be 1 or more");
   }
+  if (objective == Objective::kContinuation && settings.context < 2) {
+    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", settings.context);
+  }
+}
+
+// How tokens are hidden from an encoder; of no meaning for other models.
+Masking masking_of(const EvaluationSettings& settings, const ModelSpec& spec) {
+  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
+  const bool needed = objective_of(spec) == Objective::kMaskedTokens;
+  if (needed && !token) {
+    throw_usage(
+        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
+        "50264 in RoBERTa's");
+  }
+  if (needed && (*token < 0 || *token >= spec.vocab_size)) {
+    throw_usage("mask token {} is none of the vocabulary's {} tokens", *token, spec.vocab_size);
+  }
+  return {token.value_or(0), settings.seed};
 }
 
 // Windows of `width` tokens that begin `context` tokens apart: int64 [count, width].
@@ -33,17 +51,17 @@ at::Tensor read_windows(const TokenFile& file, std::int64_t first, std::int64_t 
   return ids;
 }
 
-// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows.
+// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows when
+// each predicts so many.
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
-                           std::int64_t width) {
-  check_settings(settings);
+                           std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {
     throw_bad_input("{}: {} tokens, a context of {} needs {}", printable(file.path().string(), 0),
                     file.size(), settings.context, width);
   }
   const std::int64_t all = (file.size() - width) / settings.context + 1;
-  const std::int64_t wanted = settings.max_tokens.value_or(all * settings.context);
-  return std::min(all, (wanted + settings.context - 1) / settings.context);
+  const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);
+  return std::min(all, (wanted - 1) / predictions + 1);
 }
 
 void check_stop(const std::atomic<bool>& stop) {
@@ -88,44 +106,52 @@ class PendingFile {
   File file_;
 };
 
-std::string logits_header(std::int64_t windows, std::int64_t context, std::int64_t vocab) {
+std::string logits_header(std::int64_t windows, std::int64_t positions, std::int64_t vocab) {
   TensorInfo logits;
   logits.name = "logits";
   logits.dtype = DType::kF32;
-  logits.shape = {windows, context, vocab};
+  logits.shape = {windows, positions, vocab};
   logits.end = tensor_bytes(logits.dtype, logits.shape);
   return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
 }
 
 }  // namespace
 
-std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings) {
-  return count_windows(file, settings, settings.context + 1);
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
+                                const ModelSpec& spec) {
+  const Objective objective = objective_of(spec);
+  check_settings(settings, objective);
+  masking_of(settings, spec);
+  return count_windows(file, settings, window_width(objective, settings.context),
+                       predictions_in(objective, settings.context));
 }
 
-std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings) {
-  return count_windows(file, settings, settings.context);
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
+                            const ModelSpec& spec) {
+  check_settings(settings, objective_of(spec));
+  return count_windows(file, settings, settings.context, settings.context);
 }
 
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
                     const EvaluationSettings& settings, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
-  const std::int64_t windows = evaluation_windows(file, settings);
+  const Objective objective = objective_of(model.spec());
+  const std::int64_t windows = evaluation_windows(file, settings, model.spec());
+  const std::int64_t width = window_width(objective, settings.context);
+  const Masking masking = masking_of(settings, model.spec());
   file.check_vocabulary(model.spec().vocab_size);
+  Evaluation result;
   double sum = 0.0;
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
-    const at::Tensor ids =
-        read_windows(file, first, count, settings.context, settings.context + 1).to(model.device());
-    const at::Tensor hidden = model.hidden_states(ids.narrow(1, 0, settings.context));
-    const at::Tensor loss = model.loss(hidden, ids.narrow(1, 1, settings.context).flatten());
-    sum += loss.item<double>() * static_cast<double>(count * settings.context);
+    const at::Tensor ids = read_windows(file, first, count, settings.context, width);
+    const auto [hidden, targets] = predict(model, ids, first, masking);
+    sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
+    result.tokens += targets.numel();
     progress(first + count, windows);
   }
-  Evaluation result;
-  result.tokens = windows * settings.context;
   result.loss = sum / static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);
   return result;
@@ -135,19 +161,23 @@ void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const EvaluationProgress& progress, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
-  const std::int64_t windows = logits_windows(file, settings);
+  const Objective objective = objective_of(model.spec());
+  const std::int64_t windows = logits_windows(file, settings, model.spec());
+  const std::int64_t positions = objective == Objective::kContinuation
+                                     ? predictions_in(objective, settings.context)
+                                     : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
   PendingFile pending(path);
-  const std::string header = logits_header(windows, settings.context, model.head().size(0));
+  const std::string header = logits_header(windows, positions, model.head().size(0));
   pending.file().write_at(0, std::as_bytes(std::span(header)));
   std::uint64_t offset = header.size();
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, first, count, settings.context, settings.context);
-    const at::Tensor logits = model.logits(model.hidden_states(ids.to(model.device())))
+    const at::Tensor logits = window_logits(model, ids.to(model.device()))
                                   .to(at::kCPU, at::kFloat)
-                                  .contiguous();  // [count, context, V]
+                                  .contiguous();  // [count, positions, V]
     pending.file().write_at(
         offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
     offset += logits.nbytes();

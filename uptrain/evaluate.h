@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "uptrain/objective.h"
 #include "uptrain/token_file.h"
 #include "uptrain/transformer.h"
 
@@ -16,6 +17,9 @@ struct EvaluationSettings {
   std::int64_t context = 1024;             ///< tokens the model sees at most
   std::int64_t batch = 8;                  ///< windows at a time
   std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
+  /// What stands for a masked token, where the config does not say; and the seed of their choice.
+  std::optional<std::int64_t> mask_token = std::nullopt;
+  std::uint64_t seed = 0;
 };
 
 struct Evaluation {
@@ -27,21 +31,26 @@ struct Evaluation {
 /// Called with the windows done and the windows there are.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Windows that evaluate() looks at: consecutive ones of `context` predictions each, so that window
-/// w sees tokens w·context … (w+1)·context. Throws kBadInput for a file shorter than one.
-std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings);
+/// Windows that evaluate() looks at: consecutive ones of `context` tokens each, window w from token
+/// w·context on, and where the next token is to be predicted the one after them. Throws kBadInput
+/// for a file shorter than one, kUsage where it is not known what stands for a masked token.
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
+                                const ModelSpec& spec);
 
-/// The same for write_logits(), whose windows need no token after them.
-std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings);
+/// The same for write_logits(), whose windows need no token after them and hide none.
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
+                            const ModelSpec& spec);
 
-/// The mean next-token loss over the file's windows; a remainder shorter than a window is left out.
-/// Throws kBadInput for a token outside the vocabulary, kInterrupted soon after `stop` turns true.
+/// The mean loss of the model's objective over the file's windows; a remainder shorter than a window
+/// is left out. Throws kBadInput for a token outside the vocabulary, kInterrupted soon after `stop`
+/// turns true, and what evaluation_windows() throws.
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
                     const EvaluationSettings& settings, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop);
 
-/// Writes `path`, a safetensors file with F32 `logits` [windows, context, V] of consecutive windows
-/// of exactly `context` tokens. Throws kUsage if `path` exists; it appears when it is complete.
+/// Writes `path`, a safetensors file with F32 `logits` of consecutive windows of exactly `context`
+/// tokens: [windows, context, V], for encoder-decoders [windows, ⌈context/2⌉, V], see
+/// window_logits(). Throws kUsage if `path` exists; it appears when it is complete.
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const EvaluationProgress& progress, const std::atomic<bool>& stop);

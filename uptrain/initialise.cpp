@@ -31,27 +31,42 @@ struct Roles {
     biases.insert(norm.bias);
   }
   void add(const LinearTensors& linear) { biases.insert(linear.bias); }
+  void add(const AttentionLayout& attention) {
+    for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      add(*linear);
+    }
+    for (const auto* all : {&attention.q_norms, &attention.k_norms}) {
+      for (const NormTensors& norm : *all) {
+        add(norm);
+      }
+    }
+    residual.insert(attention.o.weight);
+  }
+  void add(const LayerTensors& layer) {
+    for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+      add(*norm);
+    }
+    add(layer.attention);
+    add(layer.cross_attention);
+    for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
+      add(*linear);
+    }
+    residual.insert(layer.down.weight);
+  }
 };
 
 Roles roles_in(const ModelSpec& spec) {
   Roles roles;
-  roles.add(spec.embedding_norm);
-  roles.add(spec.final_norm);
+  for (const NormTensors* norm :
+       {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
+    roles.add(*norm);
+  }
+  roles.add(spec.head_transform);
   roles.biases.insert(spec.lm_head_bias);
-  for (const LayerTensors& layer : spec.layers) {
-    roles.add(layer.attention_norm);
-    roles.add(layer.mlp_norm);
-    const AttentionLayout& attention = layer.attention;
-    for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o,
-                                        &layer.gate, &layer.up, &layer.down}) {
-      roles.add(*linear);
+  for (const auto* stack : {&spec.encoder_layers, &spec.layers}) {
+    for (const LayerTensors& layer : *stack) {
+      roles.add(layer);
     }
-    for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
-      for (const NormTensors& norm : *norms) {
-        roles.add(norm);
-      }
-    }
-    roles.residual.insert({attention.o.weight, layer.down.weight});
   }
   return roles;
 }

@@ -1,6 +1,6 @@
-// The one decoder-only transformer: every family is a ModelSpec for it.
+// The one transformer: every family, decoder-only, encoder-only or both, is a ModelSpec for it.
 //
-// Shapes: B sequences, T positions, D hidden size, V vocabulary, H query heads, d head dimension.
+// Shapes: B sequences, T positions, S positions of an encoder, D hidden size, V vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,11 @@
 
 #include "formats/model_spec.h"
 #include "uptrain/attention.h"
+#include "uptrain/block.h"
+#include "uptrain/layers.h"
 #include "uptrain/parameters.h"
 
 namespace regroup {
-
-/// y = x Wᵀ + b on a stored linear map.
-struct Linear {
-  at::Tensor weight;  ///< [out, in], or [in, out] where input_major
-  at::Tensor bias;    ///< [out], or undefined
-  bool input_major = false;
-
-  bool present() const { return weight.defined(); }
-  at::Tensor operator()(const at::Tensor& x) const;
-};
-
-/// LayerNorm or RMSNorm over the last dimension, computed in fp32 at least.
-struct Norm {
-  at::Tensor weight;  ///< [D], or undefined: none is applied
-  at::Tensor bias;    ///< [D], or undefined
-  NormKind kind = NormKind::kRmsNorm;
-  double epsilon = 1e-5;
-  double weight_offset = 0.0;  ///< added to the weight
-
-  at::Tensor operator()(const at::Tensor& x) const;
-};
 
 class Transformer {
  public:
@@ -42,9 +23,15 @@ class Transformer {
   /// their dtype and on their device. Throws kBadInput for what it cannot compute.
   Transformer(ModelSpec spec, const Parameters& parameters);
 
-  /// The last hidden states, after the final norm. tokens: int64 [B, T] -> [B, T, D]. Throws kUsage
-  /// when T is longer than a model with learned positions has positions.
+  /// The last hidden states of a model with one stack, after the final norm. tokens: int64 [B, T]
+  /// -> [B, T, D]. Throws kUsage when T is longer than a model with learned positions has
+  /// positions, and for an encoder-decoder.
   at::Tensor hidden_states(const at::Tensor& tokens) const;
+
+  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], what the encoder
+  /// reads; target: int64 [B, T], what the decoder reads -> [B, T, D]. Throws kUsage for a model
+  /// with one stack.
+  at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
 
   /// hidden: [..., D] -> [..., V].
   at::Tensor logits(const at::Tensor& hidden) const;
@@ -64,41 +51,33 @@ class Transformer {
   void set_alibi_form(AlibiForm form) { alibi_form_ = form; }
 
  private:
-  struct Block {
-    Norm attention_norm;
-    std::optional<Norm> mlp_norm;  // none where the MLP reads what attention reads
-    std::optional<Norm> q_norm, k_norm;
-    Packing packing = Packing::kSeparate;
-    Linear q, k, v, o;  // in fused packings q is the whole projection
-    Linear gate, up, down;
-    std::int64_t kv_heads = 0;
-    std::optional<Alibi> alibi;
+  struct Stack {
+    std::vector<Block> blocks;
+    std::optional<Norm> final_norm;
+    bool causal = true;
   };
-  struct Positions;  // what depends on T only, made once per pass
 
-  Block make_block(const LayerTensors& names, std::int64_t layer,
+  Stack make_stack(AttentionRole role, const NormTensors& final_norm,
                    const Parameters& parameters) const;
-  Norm make_norm(const NormTensors& names, const Parameters& parameters) const;
-  std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names,
-                                   const Parameters& parameters) const;
-  double slope_scale() const;
-  Positions make_positions(std::int64_t length) const;
+  void add_alibi();
   at::Tensor embed(const at::Tensor& tokens) const;
-  at::Tensor attention(const Block& block, const at::Tensor& x, const Positions& positions) const;
-  at::Tensor run_block(const Block& block, const at::Tensor& x, const Positions& positions) const;
-  Heads project_heads(const Block& block, const at::Tensor& x) const;
-  at::Tensor mlp(const Block& block, const at::Tensor& x) const;
-  at::Tensor activate(const at::Tensor& x) const;
+  Pass make_pass(std::int64_t length) const;
+  at::Tensor run_stack(const Stack& stack, const at::Tensor& tokens,
+                       const at::Tensor& encoded) const;
+  at::Tensor head_input(const at::Tensor& hidden) const;
 
   ModelSpec spec_;
-  at::Tensor token_embedding_;     // [V, D]
-  at::Tensor position_embedding_;  // [positions, D], or undefined
-  at::Tensor head_;                // [V, D]
-  at::Tensor head_bias_;           // [V], or undefined
-  Linear project_in_, project_out_;
+  at::Tensor token_embedding_;       // [V, D]
+  at::Tensor position_embedding_;    // [positions, D], or undefined
+  at::Tensor token_type_embedding_;  // [types, D], or undefined
   std::optional<Norm> embedding_norm_;
-  std::optional<Norm> final_norm_;
-  std::vector<Block> blocks_;
+  Linear project_in_, project_out_;
+  Stack encoder_;  // empty unless there is one beside the only or the decoder's stack
+  Stack stack_;
+  Linear head_transform_;
+  Norm head_norm_;
+  at::Tensor head_;       // [V, D]
+  at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
 };
 

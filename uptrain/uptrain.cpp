@@ -49,7 +49,7 @@ std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& so
     return std::nullopt;
   }
   TokenFile file = TokenFile::open(plan.settings.eval_data);
-  evaluation_windows(file, evaluation_settings(plan));  // throws when there are none
+  evaluation_windows(file, evaluation_settings(plan), source.spec);  // throws when there are none
   file.check_vocabulary(source.spec.vocab_size);
   return file;
 }

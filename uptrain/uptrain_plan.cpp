@@ -5,12 +5,22 @@
 
 #include "formats/error.h"
 #include "formats/families/family.h"
+#include "formats/printable.h"
 #include "uptrain/loss.h"
+#include "uptrain/objective.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::int64_t kDefaultSequence = 1024;
+
+void refuse_untrainable(const ModelSpec& spec) {
+  if (objective_of(spec) != Objective::kNextToken) {
+    throw_bad_input("{}: uptraining knows decoder-only models, this one {}",
+                    printable(spec.architecture),
+                    spec.has_encoder() ? "has an encoder as well" : "is an encoder");
+  }
+}
 
 std::int64_t steps_of(const UptrainSettings& settings, std::int64_t tokens_per_step) {
   if (settings.steps) {
@@ -68,6 +78,7 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 }
 
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
+  refuse_untrainable(spec);
   return {settings.data, sequence_length_of(settings, spec), spec.vocab_size, settings.seed};
 }
 
@@ -100,6 +111,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
                             const TokenBatches& data) {
   settings.validate();
   check_writable(source);
+  refuse_untrainable(source.spec);
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
   plan.settings = settings;

@@ -32,6 +32,8 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
                             const TokenBatches& data);
 
 /// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
+/// Throws kBadInput for a model that is not trained on its next token, which is the only training
+/// there is.
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
 
 /// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.

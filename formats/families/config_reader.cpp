@@ -48,6 +48,20 @@ std::optional<std::int64_t> ConfigReader::optional_count(Keys keys) const {
   return found->get<std::int64_t>();
 }
 
+std::optional<std::int64_t> ConfigReader::optional_token(std::string_view key,
+                                                        std::int64_t vocab_size) const {
+  const Json* found = find(key);
+  if (found == nullptr) {
+    return std::nullopt;
+  }
+  const bool zero = found->is_number_integer() && *found == 0;
+  if ((!zero && !is_count(*found)) || found->get<std::int64_t>() >= vocab_size) {
+    throw_bad_input("{}: {} is {}, a token from 0 to {} is needed", where_, key, shown(*found),
+                    vocab_size - 1);
+  }
+  return found->get<std::int64_t>();
+}
+
 std::int64_t ConfigReader::count(Keys keys) const {
   const auto found = optional_count(keys);
   if (!found) {

@@ -22,6 +22,8 @@ class ConfigReader {
   /// A whole number from 1 to 2^31 - 1.
   std::int64_t count(Keys keys) const;
   std::optional<std::int64_t> optional_count(Keys keys) const;
+  /// A token's id: a whole number below `vocab_size`.
+  std::optional<std::int64_t> optional_token(std::string_view key, std::int64_t vocab_size) const;
   double number_or(Keys keys, double absent) const;
   bool flag_or(Keys keys, bool absent) const;
   std::string text_or(Keys keys, std::string absent) const;

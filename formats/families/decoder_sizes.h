@@ -1,4 +1,4 @@
-// The checks that every decoder-only family's file begins with.
+// The checks that most families' files begin with.
 #pragma once
 
 #include <initializer_list>

@@ -36,4 +36,13 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
 
+// t5.cpp: an encoder and a decoder.
+ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// bert.cpp: an encoder alone.
+ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);
+
 }  // namespace regroup

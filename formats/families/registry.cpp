@@ -13,12 +13,12 @@ namespace {
 
 struct FamilyRow {
   std::string_view model_type;    // the config's, what transformers dispatches on
-  std::string_view architecture;  // its causal language model
+  std::string_view architecture;  // its language model
   std::string_view family;
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 21> kFamilies{{
+constexpr std::array<FamilyRow, 26> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -40,6 +40,11 @@ constexpr std::array<FamilyRow, 21> kFamilies{{
     {"mpt", "MptForCausalLM", "mpt", describe_mpt},
     {"falcon", "FalconForCausalLM", "falcon", describe_falcon},
     {"opt", "OPTForCausalLM", "opt", describe_opt},
+    {"t5", "T5ForConditionalGeneration", "t5", describe_t5},
+    {"mt5", "MT5ForConditionalGeneration", "t5", describe_mt5},
+    {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},
+    {"bert", "BertForMaskedLM", "bert", describe_bert},
+    {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};
 
 // Before the model_type and architecture of models whose positions were changed to ALiBi.

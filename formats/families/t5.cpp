@@ -1,0 +1,172 @@
+// T5 and its relatives mT5 and UMT5: an encoder and a decoder with relative position biases, whose
+// scores are not divided by √d.
+#include <cmath>
+
+#include "formats/error.h"
+#include "formats/families/decoder_sizes.h"
+#include "formats/families/families.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+// "relu", or "gated-gelu" with a gate; transformers saves what it made of that as keys of their
+// own, and they prevail. "gelu" stands for its tanh form there, and only there.
+struct FeedForward {
+  Activation activation = Activation::kRelu;
+  bool gated = false;
+};
+
+FeedForward read_feed_forward(const ConfigReader& config, const std::string& absent) {
+  const std::string text = config.text_or({"feed_forward_proj"}, absent);
+  constexpr std::string_view kGated = "gated-";
+  const bool gated = text.starts_with(kGated);
+  std::string name = gated ? text.substr(kGated.size()) : text;
+  if (gated && name == "gelu") {
+    name = "gelu_new";
+  }
+  return {activation_from_name(config.text_or({"dense_act_fn"}, name), config.where()),
+          config.flag_or({"is_gated_act"}, gated)};
+}
+
+void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
+  spec.positions = PositionKind::kRelativeBias;
+  RelativeBiasSpec& bias = spec.relative_bias;
+  bias.buckets = config.optional_count({"relative_attention_num_buckets"}).value_or(bias.buckets);
+  bias.max_distance =
+      config.optional_count({"relative_attention_max_distance"}).value_or(bias.max_distance);
+  // An encoder halves the buckets for the two directions, and half of those are of one distance.
+  if (bias.buckets < 4 || bias.max_distance <= bias.buckets / 2) {
+    throw_bad_input(
+        "{}: {} buckets for distances up to {}: at least 4 are needed, and a distance of more than "
+        "half of them",
+        config.where(), bias.buckets, bias.max_distance);
+  }
+}
+
+void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"d_model"});
+  set_heads(spec, config, {"num_heads"}, config.optional_count({"d_kv"}).value_or(64));
+  const std::int64_t encoder = read_layer_count(config, {"num_layers"}, checkpoint);
+  const bool differ = config.find("num_decoder_layers") != nullptr;
+  const std::int64_t decoder =
+      differ ? read_layer_count(config, {"num_decoder_layers"}, checkpoint) : encoder;
+  spec.encoder_layers.resize(static_cast<std::size_t>(encoder));
+  spec.layers.resize(static_cast<std::size_t>(decoder));
+  spec.intermediate_size = config.count({"d_ff"});
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.optional_count({"n_positions"});
+  for (const AttentionRole role : spec.roles()) {
+    spec.kv_heads_of(role) =
+        config.kv_heads(spec.kv_heads_key_of(role).back(),
+                        static_cast<std::int64_t>(spec.stack(role).size()), spec.query_heads,
+                        spec.query_heads);
+  }
+}
+
+AttentionLayout attention_at(const std::string& name) {
+  return {Packing::kSeparate,
+          linear_at(name + ".q", false),
+          linear_at(name + ".k", false),
+          linear_at(name + ".v", false),
+          linear_at(name + ".o", false),
+          {},
+          {}};
+}
+
+// A block is a list of sublayers, each with a norm of its own: attention, cross-attention in the
+// decoder, MLP.
+LayerTensors layer_at(const std::string& name, bool decoder, bool gated, bool own_bias) {
+  LayerTensors layer;
+  const std::string self = name + ".layer.0";
+  layer.attention_norm = norm_at(self + ".layer_norm", false);
+  layer.attention = attention_at(self + ".SelfAttention");
+  if (own_bias) {
+    layer.relative_bias = self + ".SelfAttention.relative_attention_bias.weight";
+  }
+  if (decoder) {
+    layer.cross_norm = norm_at(name + ".layer.1.layer_norm", false);
+    layer.cross_attention = attention_at(name + ".layer.1.EncDecAttention");
+  }
+  const std::string last = name + (decoder ? ".layer.2" : ".layer.1");
+  layer.mlp_norm = norm_at(last + ".layer_norm", false);
+  const std::string mlp = last + ".DenseReluDense.";
+  if (gated) {
+    layer.gate = linear_at(mlp + "wi_0", false);
+  }
+  layer.up = linear_at(mlp + (gated ? "wi_1" : "wi"), false);
+  layer.down = linear_at(mlp + "wo", false);
+  return layer;
+}
+
+void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
+                bool bias_in_every_layer) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = layer_at(stack + ".block." + std::to_string(i), stack == "decoder", gated,
+                         bias_in_every_layer || i == 0);
+  }
+}
+
+// The output projection is a tensor of its own where one is stored, unless that is a mere copy:
+// files of torch.save repeat the embedding of a tied model.
+std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config) {
+  const char* name = "lm_head.weight";
+  const bool to_be_made = checkpoint.files().empty();
+  return !tied_by_config && (to_be_made || checkpoint.find(name) != nullptr) ? name : "";
+}
+
+ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
+                          const std::string& feed_forward, bool bias_in_every_layer = false) {
+  ModelSpec spec;
+  read_sizes(spec, config, checkpoint);
+  read_relative_bias(spec, config);
+  spec.attention_scale = 1.0;
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-6);
+  const FeedForward mlp = read_feed_forward(config, feed_forward);
+  spec.activation = mlp.activation;
+  const std::int64_t pad = config.optional_token("pad_token_id", spec.vocab_size).value_or(0);
+  spec.decoder_start_token = config.optional_token("decoder_start_token_id", spec.vocab_size).value_or(pad);
+
+  spec.token_embedding =
+      find_prefix(checkpoint, {"shared", "encoder.embed_tokens", "decoder.embed_tokens"},
+                  ".weight") +
+      ".weight";
+  name_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
+  name_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
+  spec.encoder_final_norm = norm_at("encoder.final_layer_norm", false);
+  spec.final_norm = norm_at("decoder.final_layer_norm", false);
+  return spec;
+}
+
+double inverse_root(std::int64_t width) { return 1.0 / std::sqrt(static_cast<double>(width)); }
+
+}  // namespace
+
+ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "relu");
+  // Not tied, and so not scaled, since v1.1. transformers 5 saves every model as tied, and beside
+  // that whether the original was.
+  const bool scaled =
+      config.flag_or({"scale_decoder_outputs"}, config.flag_or({"tie_word_embeddings"}, true));
+  const bool tied = scaled && config.flag_or({"tie_word_embeddings"}, true);
+  spec.output_scale = scaled ? inverse_root(spec.hidden_size) : 1.0;
+  spec.lm_head = output_projection(checkpoint, tied);
+  return spec;
+}
+
+ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "gated-gelu");
+  spec.lm_head = output_projection(checkpoint, false);  // whatever the config says, never scaled
+  return spec;
+}
+
+ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "gated-gelu", /*bias_in_every_layer=*/true);
+  const bool tied = config.flag_or({"tie_word_embeddings"}, true);
+  spec.output_scale = tied ? inverse_root(spec.hidden_size) : 1.0;
+  spec.lm_head = output_projection(checkpoint, false);
+  return spec;
+}
+
+}  // namespace regroup

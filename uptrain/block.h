@@ -1,0 +1,59 @@
+// One block of a transformer: attention, cross-attention in a decoder beside an encoder, and an
+// MLP, with norms and residuals around them.
+//
+// Shapes: B sequences, T positions, S positions of the encoder's output, D hidden size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/model_spec.h"
+#include "uptrain/attention.h"
+#include "uptrain/layers.h"
+#include "uptrain/parameters.h"
+#include "uptrain/rope.h"
+
+namespace regroup {
+
+/// The parameters of one attention.
+struct AttentionLayer {
+  Packing packing = Packing::kSeparate;
+  Linear q, k, v, o;  ///< in fused packings q is the whole projection
+  std::optional<Norm> q_norm, k_norm;
+  std::int64_t kv_heads = 0;
+  std::optional<Alibi> alibi;
+
+  bool present() const { return o.present(); }
+};
+
+/// The parameters of one block.
+struct Block {
+  Norm attention_norm;
+  AttentionLayer attention;
+  at::Tensor relative_bias;  ///< [buckets, H]; undefined: the block before's holds here, too
+  Norm cross_norm;
+  AttentionLayer cross;          ///< absent outside of a decoder beside an encoder
+  std::optional<Norm> mlp_norm;  ///< none where the MLP reads what attention reads
+  Linear gate, up, down;
+};
+
+/// What one pass through a stack tells its blocks, apart from the hidden states.
+struct Pass {
+  std::optional<RopeTable> rope;
+  at::Tensor mask;       ///< added to self-attention's scores, [1, 1 or H, T, T]; or undefined
+  bool causal = true;    ///< where there is no mask
+  AlibiForm alibi_form = AlibiForm::kBias;
+  at::Tensor encoded;    ///< [B, S, D], what cross-attention looks at; or undefined
+};
+
+/// The block of a layer in the stack that looks at itself in `role`, kSelf or kEncoder.
+Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                 const Parameters& parameters);
+
+/// x: [B, T, D] -> [B, T, D].
+at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                     const Pass& pass);
+
+}  // namespace regroup
