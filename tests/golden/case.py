@@ -13,8 +13,13 @@ class Case:
     save: dict = dataclasses.field(default_factory=dict)  # options for save_pretrained
     attention: str = "eager"  # the implementation in transformers whose logits are expected
     std: float = 0.3  # of the random weights
+    spread: float = 0.5  # at least so much, of the logits; T5 with tied weights divides them by the root of its width
     rewrite: object = None  # the config.json that transformers wrote -> the one to leave
     retensor: object = None  # the tensors that transformers wrote -> those to leave
+    context: int = 13  # tokens in a window
+    lowest: int = 0  # the first token that may occur in them
+    untie: bool = False  # give the output projection weights of its own
+    expand: tuple = ()  # numbers of kv heads to make a grouped model for, whose logits come from repeated heads
     pool: tuple = ()  # numbers of kv heads to make exact means for
     equal: int = 0  # number of kv heads that loses nothing, because the heads of each group are equal
     hub_twin: str = ""  # a second directory: the same model in the form of the family's original hub files

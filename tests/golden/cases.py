@@ -1,5 +1,6 @@
 """The models the fixtures are made of: one entry per directory."""
 
+import families_encoder
 import families_fused
 import families_separate
 import rope_scaling
@@ -7,7 +8,7 @@ import torch
 from case import Case, as_transformers_4, rope, without
 from transformers import BloomConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 
-BATCH, CONTEXT = 2, 13
+BATCH = 2
 
 
 def llama(heads, kv_heads, **settings):
@@ -85,4 +86,4 @@ CASES = {
     "equal_heads_gpt2": Case(gpt2(n_embd=30), equal=2),
     "equal_heads_bloom": Case(bloom(hidden_size=30), equal=2),
 }
-CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES
+CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES | families_encoder.CASES

@@ -20,7 +20,7 @@ import fused_layouts
 import numpy as np
 import pooling
 import torch
-from cases import BATCH, CASES, CONTEXT
+from cases import BATCH, CASES
 
 
 def equalise(model, groups):
@@ -66,7 +66,7 @@ def plant_witnesses(weight, heads, group_size, column):
 
 
 def make_model(case, seed):
-    model = checkpoints.random_model(case.config, seed, case.std)
+    model = checkpoints.random_model(case.config, seed, case.std, case.untie)
     if case.equal:
         equalise(model, case.equal)
     model.to(case.dtype)
@@ -96,6 +96,15 @@ def write_expected(path, tokens, logits):
         "logits": checkpoints.Stored("F32", logits.view(np.uint32)),
     }
     checkpoints.write_file(path, stored)
+
+
+def write_grouped(directory, case, groups, tokens):
+    """grouped_g{groups}: the tensors that differ in the model pooled to so many kv heads, which no stock loader takes;
+    its logits are those of the original with every pooled head repeated in the place of the heads it stands for."""
+    grouped, expanded = pooling.grouped_and_expanded(directory, case.config, groups)
+    checkpoints.write_file(directory / f"grouped_g{groups}.safetensors", grouped)
+    model = pooling.load_with(directory, case, expanded)
+    write_expected(directory / f"expected_g{groups}.safetensors", tokens, checkpoints.logits(model, tokens))
 
 
 def read_config(directory):
@@ -139,7 +148,7 @@ def write_case(directory, case):
     seed = zlib.crc32(directory.name.encode())
     make_model(case, seed).save_pretrained(directory, **case.save)
     (directory / "generation_config.json").unlink(missing_ok=True)
-    tokens = checkpoints.random_tokens(case.config.vocab_size, BATCH, CONTEXT, seed)
+    tokens = checkpoints.random_tokens(case.config.vocab_size - case.lowest, BATCH, case.context, seed) + case.lowest
     logits = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
     if case.rewrite:
         write_config(directory, case.rewrite(read_config(directory)))
@@ -155,6 +164,8 @@ def write_case(directory, case):
         pooled |= write_pooled(directory, case, groups, tokens)
     if pooled:
         checkpoints.write_file(directory / "pooled.safetensors", pooled)
+    for groups in case.expand:
+        write_grouped(directory, case, groups, tokens)
     if case.hub_twin:
         write_hub_twin(directory, directory.with_name(case.hub_twin))
 

@@ -74,3 +74,25 @@ def load_pooled(directory, case, groups):
         checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), kept | pooled)
         kv_heads = {kv_heads_key(case.config): groups}
         return checkpoints.load(scratch, attention=case.attention, **kv_heads), pooled
+
+
+def grouped_and_expanded(directory, config, groups):
+    """-> the pooled key and value tensors, and the same with each pooled head repeated: the original's shapes"""
+    heads = config.num_attention_heads
+    grouped, expanded = {}, {}
+    for name, stored in checkpoints.read_directory(directory)[0].items():
+        if checkpoints.is_key_or_value(name):
+            bits = exact_mean.pool_rows(stored.bits, stored.dtype, heads, groups)
+            whole = np.repeat(bits.reshape(groups, -1, *bits.shape[1:]), heads // groups, axis=0)
+            grouped[name] = checkpoints.Stored(stored.dtype, bits)
+            expanded[name] = checkpoints.Stored(stored.dtype, whole.reshape(stored.bits.shape))
+    return grouped, expanded
+
+
+def load_with(directory, case, tensors):
+    """-> transformers' model of the directory with some tensors replaced"""
+    kept, _ = checkpoints.read_directory(directory)
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(directory / "config.json", scratch)
+        checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), kept | tensors)
+        return checkpoints.load(scratch, attention=case.attention)

@@ -72,9 +72,12 @@ def write_file(path, tensors):
     pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+KEYS_AND_VALUES = (".k_proj.", ".v_proj.", "Attention.k.", "Attention.v.", ".self.key.", ".self.value.")
+
+
 def is_key_or_value(name):
     """Of a family with separate projections."""
-    return ".k_proj." in name or ".v_proj." in name
+    return any(part in name for part in KEYS_AND_VALUES)
 
 
 def floats(stored):
@@ -83,13 +86,22 @@ def floats(stored):
     return stored.bits.view(np.float32)
 
 
-def random_model(config, seed, std=0.3):
+def auto_class(config):
+    if config.is_encoder_decoder:
+        return transformers.AutoModelForSeq2SeqLM
+    encoder_only = config.model_type in ("bert", "roberta")
+    return transformers.AutoModelForMaskedLM if encoder_only else transformers.AutoModelForCausalLM
+
+
+def random_model(config, seed, std=0.3, untie=False):
     """A model whose every parameter is random: norms and biases too, which HF initialises to ones and zeros.
 
     RandomState, because its stream is frozen across numpy versions; names sorted, because the order in
     which modules are declared is not.
     """
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = auto_class(config).from_config(config, attn_implementation="eager").eval()
+    if untie:  # an output projection of its own, where transformers makes every model a tied one
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     random = np.random.RandomState(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -112,7 +124,8 @@ def random_tokens(vocab_size, windows, context, seed):
 
 def load(directory, attention="eager", **options):
     """The directory's model in float32; raises if any tensor is missing, unexpected or misshapen."""
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+    config = options.get("config") or transformers.AutoConfig.from_pretrained(directory)
+    model, info = auto_class(config).from_pretrained(
         directory, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, **options
     )
     complaints = {kind: found for kind, found in info.items() if found}
@@ -121,7 +134,20 @@ def load(directory, attention="eager", **options):
     return model.eval()
 
 
+def halves(tokens, start):
+    """[B, T] -> what regroup eval shows an encoder and a decoder: the first half, and the second shifted by one"""
+    source, target = np.split(tokens, [tokens.shape[1] // 2], axis=1)
+    return source, np.concatenate([np.full_like(target[:, :1], start), target[:, :-1]], axis=1)
+
+
 def logits(model, tokens):
-    """[B, T] tokens -> [B, T, V] in the model's dtype"""
+    """[B, T] tokens -> [B, T, V] in the model's dtype; of an encoder-decoder, for the second half of the tokens"""
+    inputs = {"input_ids": tokens}
+    if model.config.is_encoder_decoder:
+        start = getattr(model.config, "decoder_start_token_id", None)
+        source, target = halves(tokens, model.config.pad_token_id if start is None else start)
+        inputs = {"input_ids": source, "decoder_input_ids": target}
+    if model.config.model_type not in ("bert", "roberta"):
+        inputs["use_cache"] = False
     with torch.no_grad():
-        return model(input_ids=torch.tensor(tokens), use_cache=False).logits.numpy()
+        return model(**{name: torch.tensor(value) for name, value in inputs.items()}).logits.numpy()
