@@ -65,6 +65,22 @@ Json slopes_json(const std::vector<std::vector<double>>& slopes) {
   return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
 }
 
+// One block per role of an encoder-decoder; null where there is but one attention.
+Json roles_json(const ModelSummary& summary) {
+  Json roles;
+  for (const AttentionSummary& role : summary.roles) {
+    roles[std::string(name_of(role.role))] = {
+        {"layers", role.kv_heads.size()},
+        {"query_heads", or_null(summary.query_heads)},
+        {"kv_heads", heads_json(role.kv_heads)},
+        {"config_kv_heads", heads_json(role.config_kv_heads)},
+        {"head_dim", or_null(summary.head_dim)},
+        {"attention", role.attention},
+        {"kv_bytes_per_token", or_null(role.kv_bytes_per_token)}};
+  }
+  return roles;
+}
+
 Json summary_json(const ModelSummary& summary) {
   return {{"path", summary.path.string()},
           {"family", summary.family},
@@ -83,6 +99,7 @@ Json summary_json(const ModelSummary& summary) {
           {"files", summary.files},
           {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
           {"attention", or_null(summary.attention)},
+          {"attention_by_role", roles_json(summary)},
           {"positions", or_null(summary.positions)},
           {"alibi_slopes", slopes_json(summary.alibi_slopes)},
           {"provenance", summary.provenance},
@@ -104,14 +121,39 @@ std::string heads_text(const std::vector<std::int64_t>& heads) {
                           : fmt::format("{} (layers x heads)", fmt::join(runs, ", "));
 }
 
-std::string attention_text(const ModelSummary& summary) {
-  if (summary.kv_heads.empty() || !summary.query_heads) {
+std::string attention_text(const ModelSummary& summary, const std::string& attention,
+                           const std::vector<std::int64_t>& kv_heads) {
+  if (kv_heads.empty() || !summary.query_heads) {
     return "unknown (no config.json beside the file, no regroup metadata in it)";
   }
   const std::string dimension =
       summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
-  return fmt::format("{}: {} query heads, {} kv heads{}", summary.attention, *summary.query_heads,
-                     heads_text(summary.kv_heads), dimension);
+  return fmt::format("{}: {} query heads, {} kv heads{}", attention, *summary.query_heads,
+                     heads_text(kv_heads), dimension);
+}
+
+std::string layers_text(const ModelSummary& summary) {
+  const std::size_t encoder = summary.spec ? summary.spec->encoder_layers.size() : 0;
+  return fmt::format("{}{}{}{}", summary.layers,
+                     encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
+                     summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
+                     summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
+}
+
+std::string cache_text(const ModelSummary& summary) {
+  if (!summary.kv_bytes_per_token) {
+    return "";
+  }
+  const auto bytes = static_cast<double>(*summary.kv_bytes_per_token);
+  std::string text = fmt::format("{} per token, {} at 4096 tokens", text_of_memory(bytes),
+                                 text_of_memory(bytes * 4096));
+  for (const AttentionSummary& role : summary.roles) {
+    if (role.role == AttentionRole::kCross) {
+      text += fmt::format("; cross {} per token of the source",
+                          text_of_memory(static_cast<double>(role.kv_bytes_per_token.value_or(0))));
+    }
+  }
+  return text;
 }
 
 std::string dtypes_text(const ModelSummary& summary) {
@@ -143,20 +185,18 @@ std::string summary_text(const ModelSummary& summary) {
   line("model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture)));
-  line("layers",
-       fmt::format("{}{}{}", summary.layers,
-                   summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
-                   summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : ""));
-  line("attention", attention_text(summary));
+  line("layers", layers_text(summary));
+  if (summary.roles.empty()) {
+    line("attention", attention_text(summary, summary.attention, summary.kv_heads));
+  }
+  for (const AttentionSummary& role : summary.roles) {
+    line(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
+  }
   line("positions", summary.positions);
   if (!summary.alibi_slopes.empty()) {
     line("slopes", slopes_text(summary.alibi_slopes.front()));
   }
-  if (summary.kv_bytes_per_token) {
-    const auto bytes = static_cast<double>(*summary.kv_bytes_per_token);
-    line("KV cache", fmt::format("{} per token, {} at 4096 tokens", text_of_memory(bytes),
-                                 text_of_memory(bytes * 4096)));
-  }
+  line("KV cache", cache_text(summary));
   line("parameters", fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
                                  with_thousands(summary.parameters)));
   line("weights",

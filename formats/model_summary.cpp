@@ -64,20 +64,62 @@ std::uint64_t count_parameters(const ModelSpec& spec, const Checkpoint& checkpoi
   return count;
 }
 
-// Keys and values of one token in all layers, in the dtype of the weights that make them.
-std::uint64_t kv_bytes_of(const ModelSpec& spec, const std::vector<std::int64_t>& kv_heads,
-                          const Checkpoint& checkpoint) {
+// Keys and values of one token in all layers; none where nothing is kept from token to token.
+std::optional<std::uint64_t> kv_bytes_per_token(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                                const AttentionSummary& attention) {
+  if (attention.role == AttentionRole::kEncoder || !spec.causal) {
+    return std::nullopt;
+  }
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
-    if (!spec.layers[i].attention.present()) {
-      continue;
+  for (std::size_t i = 0; i < attention.kv_heads.size(); ++i) {
+    const AttentionLayout& layout = spec.attention(attention.role, i);
+    if (layout.present()) {
+      const DType dtype = checkpoint.at(layout.k.weight).dtype;
+      const auto elements = 2 * static_cast<std::uint64_t>(attention.kv_heads[i] * spec.head_dim);
+      const std::uint64_t blocks = (elements + block_elements(dtype) - 1) / block_elements(dtype);
+      bytes += blocks * block_bytes(dtype);
     }
-    const DType dtype = checkpoint.at(spec.layers[i].attention.k.weight).dtype;
-    const auto elements = 2 * static_cast<std::uint64_t>(kv_heads[i] * spec.head_dim);
-    const std::uint64_t blocks = (elements + block_elements(dtype) - 1) / block_elements(dtype);
-    bytes += blocks * block_bytes(dtype);
   }
   return bytes;
+}
+
+AttentionSummary summarize_attention(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                     AttentionRole role) {
+  AttentionSummary summary;
+  summary.role = role;
+  summary.config_kv_heads = spec.kv_heads_of(role);
+  summary.kv_heads = kv_heads_from_shapes(spec, checkpoint, role);
+  summary.attention = attention_kind(spec.query_heads, summary.kv_heads);
+  summary.kv_bytes_per_token = kv_bytes_per_token(spec, checkpoint, summary);
+  return summary;
+}
+
+void add_disagreements(ModelSummary& summary, const AttentionSummary& attention) {
+  const std::string role =
+      summary.spec->has_encoder() ? fmt::format("{} ", name_of(attention.role)) : "";
+  for (std::size_t i = 0; i < attention.kv_heads.size(); ++i) {
+    if (attention.kv_heads[i] != attention.config_kv_heads[i]) {
+      summary.disagreements.push_back(
+          fmt::format("{}layer {}: the config says {} kv heads, the tensors hold {}", role, i,
+                      attention.config_kv_heads[i], attention.kv_heads[i]));
+    }
+  }
+}
+
+void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
+  for (const AttentionRole role : summary.spec->roles()) {
+    const AttentionSummary attention = summarize_attention(*summary.spec, checkpoint, role);
+    add_disagreements(summary, attention);
+    if (role == AttentionRole::kSelf) {
+      summary.config_kv_heads = attention.config_kv_heads;
+      summary.kv_heads = attention.kv_heads;
+      summary.attention = attention.attention;
+      summary.kv_bytes_per_token = attention.kv_bytes_per_token;
+    }
+    if (summary.spec->has_encoder()) {
+      summary.roles.push_back(attention);
+    }
+  }
 }
 
 void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint) {
@@ -96,20 +138,10 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
   if (!spec.attention_only() || spec.positions != PositionKind::kNone) {
     summary.positions = name_of(spec.positions);
   }
-  summary.config_kv_heads = spec.kv_heads;
-  summary.kv_heads = kv_heads_from_shapes(spec, checkpoint);
-  summary.attention = attention_kind(spec.query_heads, summary.kv_heads);
+  describe_attention(summary, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     summary.alibi_slopes = alibi_slopes_per_layer(spec);
   }
-  for (std::size_t i = 0; i < summary.kv_heads.size(); ++i) {
-    if (summary.kv_heads[i] != spec.kv_heads[i]) {
-      summary.disagreements.push_back(
-          fmt::format("layer {}: the config says {} kv heads, the tensors hold {}", i,
-                      spec.kv_heads[i], summary.kv_heads[i]));
-    }
-  }
-  summary.kv_bytes_per_token = kv_bytes_of(spec, summary.kv_heads, checkpoint);
 }
 
 std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& facts,

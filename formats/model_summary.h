@@ -13,6 +13,18 @@
 
 namespace regroup {
 
+/// One of a model's attentions.
+struct AttentionSummary {
+  AttentionRole role = AttentionRole::kSelf;
+  std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
+  std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
+  std::string attention;                      ///< "mha", "gqa", "mqa" or "mixed"
+  /// Bytes of keys and values that generating keeps, in the weights' dtype: of a decoder for each
+  /// token read or generated, of cross-attention for each token of the source. None where every
+  /// token sees those after it: nothing is kept there.
+  std::optional<std::uint64_t> kv_bytes_per_token;
+};
+
 /// Facts that cannot be told (a bare weight file has no config) are empty.
 struct ModelSummary {
   std::filesystem::path path;
@@ -35,6 +47,9 @@ struct ModelSummary {
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
   std::optional<std::uint64_t> kv_bytes_per_token;
+  /// Of an encoder-decoder: its encoder's, decoder's and cross-attention's. What stands above is
+  /// the decoder's. Empty elsewhere.
+  std::vector<AttentionSummary> roles;
   std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata, prefix cut off
   std::vector<std::string> disagreements;         ///< config against shapes, and the like
 };

@@ -40,17 +40,26 @@ void write_tensor(CheckpointWriter& writer, const std::string& name, const at::T
   writer.write(name, bytes_of(stored));
 }
 
-// Whether `tensor`, which the model does not compute with, repeats the token embedding.
-bool repeats_embedding(const TensorInfo& tensor, const ModelSpec& spec, const Checkpoint& source) {
-  const TensorInfo& embedding = source.at(spec.token_embedding);
-  if (tensor.dtype != embedding.dtype || tensor.shape != embedding.shape) {
+bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
+  if (one.dtype != other.dtype || one.shape != other.shape) {
     return false;
   }
-  std::vector<std::byte> one(tensor.bytes());
-  std::vector<std::byte> other(embedding.bytes());
-  source.read(tensor, one);
-  source.read(embedding, other);
-  return one == other;
+  std::vector<std::byte> some(one.bytes());
+  std::vector<std::byte> same(other.bytes());
+  source.read(one, some);
+  source.read(other, same);
+  return some == same;
+}
+
+// The parameter that `tensor`, which the model does not compute with, repeats: the token embedding
+// or, in BERT, the bias of the output. Empty if there is none.
+std::string original_of(const TensorInfo& tensor, const ModelSpec& spec, const Checkpoint& source) {
+  for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {
+    if (!name.empty() && are_equal(tensor, source.at(name), source)) {
+      return name;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -137,8 +146,8 @@ void save_parameters(const Parameters& parameters, const ModelSpec& spec, const 
   for (const TensorInfo& tensor : source.tensors()) {
     if (parameters.contains(tensor.name)) {
       write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
-    } else if (repeats_embedding(tensor, spec, source)) {
-      write_tensor(writer, tensor.name, parameters.at(spec.token_embedding), tensor.dtype);
+    } else if (const std::string original = original_of(tensor, spec, source); !original.empty()) {
+      write_tensor(writer, tensor.name, parameters.at(original), tensor.dtype);
     } else {
       writer.copy(tensor.name, source, tensor);
     }

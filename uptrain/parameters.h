@@ -62,8 +62,8 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 
 /// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
 /// dtypes and metadata: those in `parameters` with their present values, rounded to nearest; a
-/// stored copy of the token embedding (a tied head that was saved as well) follows it; all others
-/// byte for byte.
+/// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias
+/// follows it; all others byte for byte.
 void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
                      const std::filesystem::path& directory);
 
