@@ -167,6 +167,25 @@ TinyModel tiny_bloom(const TinySizes& sizes) {
   return model;
 }
 
+TinyModel golden_model(std::string_view name) {
+  const ModelDirectory directory = open_model_directory(golden(name));
+  TinyModel model;
+  model.config = directory.config_text;
+  for (const TensorInfo& tensor : directory.checkpoint.tensors()) {
+    model.tensors.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, bytes_of(directory.checkpoint, tensor.name)});
+  }
+  return model;
+}
+
+void replace_tensors(TinyModel& model, const std::filesystem::path& file) {
+  const Checkpoint checkpoint = open_checkpoint(file);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    model.tensor(tensor.name) = {tensor.name, tensor.dtype, tensor.shape,
+                                 bytes_of(checkpoint, tensor.name)};
+  }
+}
+
 std::filesystem::path put_model(const std::filesystem::path& directory, const TinyModel& model) {
   put_file(directory / "config.json", model.config);
   put_checkpoint(directory / "model.safetensors", model.tensors);

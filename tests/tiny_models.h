@@ -36,6 +36,12 @@ TinyModel tiny_llama(const TinySizes& sizes = {});
 TinyModel tiny_gpt2(const TinySizes& sizes = {});
 TinyModel tiny_bloom(const TinySizes& sizes = {});
 
+/// The model of a fixture in tests/golden, to be changed. Its weights must lie in safetensors.
+TinyModel golden_model(std::string_view name);
+
+/// Puts the tensors of a file in the place of those of the same names.
+void replace_tensors(TinyModel& model, const std::filesystem::path& file);
+
 /// Writes config.json and model.safetensors; returns the directory.
 std::filesystem::path put_model(const std::filesystem::path& directory, const TinyModel& model);
 

@@ -6,17 +6,21 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/relative_bias.h"
 
 namespace regroup {
 namespace {
@@ -118,6 +122,93 @@ TEST_CASE("ALiBi's two forms are equally good in bf16", "[uptrain]") {
   for (const AlibiForm form : {AlibiForm::kBias, AlibiForm::kExtraDimensions}) {
     CHECK(worst_of(output_and_gradients(alibi.attend(heads, {}, form), heads), defined) <= 0.05);
   }
+}
+
+// Each query head by itself: scores of its own queries with its group's keys, plus its own bias.
+at::Tensor attention_head_by_head(const Heads& heads, const at::Tensor& bias, bool causal) {
+  const std::int64_t per_group = heads.q.size(1) / heads.k.size(1);
+  std::vector<at::Tensor> mixed;
+  for (std::int64_t h = 0; h < heads.q.size(1); ++h) {
+    const at::Tensor q = heads.q.select(1, h), k = heads.k.select(1, h / per_group);
+    at::Tensor scores = at::matmul(q, k.transpose(1, 2)) + bias.select(1, h);  // [B, T, S]
+    if (causal) {
+      const at::Tensor hidden =
+          at::full({q.size(1), k.size(1)}, -std::numeric_limits<double>::infinity(), q.options());
+      scores = scores + hidden.triu(1);
+    }
+    mixed.push_back(at::matmul(at::softmax(scores, -1), heads.v.select(1, h / per_group)));
+  }
+  return at::stack(mixed, 1);
+}
+
+TEST_CASE("T5's attention in every role equals its formula, head by head", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto groups = GENERATE(12, 4, 3, 1);
+  const auto role = GENERATE(AttentionRole::kSelf, AttentionRole::kCross, AttentionRole::kEncoder);
+  CAPTURE(groups, name_of(role));
+  const std::int64_t queries = 9, keys = role == AttentionRole::kCross ? 5 : queries;
+  const RelativeBiasSpec spec{8, 6};
+  at::Generator generator = at::detail::createCPUGenerator(5);
+  const auto draw = [&](at::IntArrayRef shape) {
+    return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble));
+  };
+  const Heads heads{draw({2, 12, queries, 3}), draw({2, groups, keys, 3}),
+                    draw({2, groups, keys, 3})};
+  const at::Tensor table = draw({spec.buckets, 12});
+  const bool causal = role == AttentionRole::kSelf;
+  at::Tensor bias = at::zeros({1, 12, queries, keys}, table.options());
+  at::Tensor mask;  // none in cross-attention, where every query sees every key
+  if (role != AttentionRole::kCross) {
+    mask = relative_bias(table, spec, queries, causal);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      for (std::int64_t j = 0; j < keys; ++j) {
+        bias.select(3, j).select(2, i).copy_(
+            table.select(0, relative_bucket(spec, j - i, causal)).unsqueeze(0));
+      }
+    }
+  }
+  const at::Tensor mixed = attend(heads, mask, 1.0, /*causal=*/false);
+  CHECK(largest_difference(mixed, attention_head_by_head(heads, bias, causal)) <= 1e-12);
+}
+
+TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[uptrain]") {
+  // One direction: 8 buckets, half of them for distances 0 to 3, then 4·3^(k/4) up to 12.
+  const RelativeBiasSpec spec{8, 12};
+  const auto buckets = [&](std::int64_t first, std::int64_t last, bool causal) {
+    std::vector<std::int64_t> all;
+    for (std::int64_t distance = first; distance <= last; ++distance) {
+      all.push_back(relative_bucket(spec, distance, causal));
+    }
+    return all;
+  };
+  // 4·3^(1/4) = 5.26, 4·3^(2/4) = 6.93, 4·3^(3/4) = 9.12
+  CHECK(buckets(-14, 2, true) == std::vector<std::int64_t>{7, 7, 7, 7, 7, 6, 6, 6, 5, 4, 4, 3, 2, 1,
+                                                           0, 0, 0});
+  // Two directions: 4 buckets each, 0 and 1 alone, then 2·6^(k/2): 2 to 4 and from 4.9 on.
+  CHECK(buckets(-6, 6, false) ==
+        std::vector<std::int64_t>{3, 3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7, 7});
+  // T5's own: 32 buckets up to 128, exact where distances double.
+  const RelativeBiasSpec own;
+  CHECK(relative_bucket(own, -15, true) == 15);
+  CHECK(relative_bucket(own, -16, true) == 16);
+  CHECK(relative_bucket(own, -127, true) == 31);
+  CHECK(relative_bucket(own, -1000000, true) == 31);
+  CHECK(relative_bucket(own, 16, false) == 16 + 10);
+  CHECK(relative_bucket(own, 32, false) == 16 + 12);
+  CHECK(relative_bucket(own, 64, false) == 16 + 14);
+  CHECK(relative_bucket(own, -8, false) == 8);
+}
+
+TEST_CASE("a relative bias lies where key and query are that far apart", "[uptrain]") {
+  // One head whose bias is the number of the bucket: row i, column j is the bucket of j - i.
+  const at::Tensor table = at::arange(8, at::kFloat).unsqueeze(1);
+  const auto expected = [](const std::vector<float>& rows) {
+    return at::tensor(rows).view({1, 1, 3, 3});
+  };
+  CHECK(relative_bias(table, {8, 12}, 3, false).equal(expected({0, 5, 6, 1, 0, 5, 2, 1, 0})));
+  const float hidden = -std::numeric_limits<float>::infinity();
+  CHECK(relative_bias(table, {8, 12}, 3, true)
+            .equal(expected({0, hidden, hidden, 1, 0, hidden, 2, 1, 0})));
 }
 
 TEST_CASE("fused features fall into heads as their packing says", "[uptrain]") {

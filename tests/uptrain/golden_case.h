@@ -14,7 +14,7 @@ namespace regroup {
 struct GoldenCase {
   Model source;
   at::Tensor tokens;  ///< int64 [B, T]
-  at::Tensor logits;  ///< fp32 [B, T, V]
+  at::Tensor logits;  ///< fp32 [B, T, V], of an encoder-decoder [B, ⌈T/2⌉, V], see window_logits()
 };
 
 GoldenCase load_golden_case(const std::string& name);

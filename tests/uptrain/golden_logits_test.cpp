@@ -9,7 +9,9 @@
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/objective.h"
 
 namespace regroup {
 namespace {
@@ -19,8 +21,7 @@ constexpr double kClearlyWrong = 1e-2;
 
 at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
                      const at::Tensor& tokens) {
-  const Transformer model(spec, parameters);
-  return model.logits(model.hidden_states(tokens));
+  return window_logits(Transformer(spec, parameters), tokens);
 }
 
 Parameters parameters_of(const GoldenCase& golden) {
@@ -28,10 +29,11 @@ Parameters parameters_of(const GoldenCase& golden) {
 }
 
 // Exchanges the values of the first and the last kv head of layer 0, in place.
-void swap_value_heads(const ModelSpec& spec, const Parameters& parameters) {
-  const AttentionLayout& attention = spec.layers.front().attention;
-  const HeadFeatures features =
-      head_features(attention.packing, spec.query_heads, spec.kv_heads.front(), spec.head_dim);
+void swap_value_heads(const ModelSpec& spec, const Parameters& parameters,
+                      AttentionRole role = AttentionRole::kSelf) {
+  const AttentionLayout& attention = spec.attention(role, 0);
+  const HeadFeatures features = head_features(attention.packing, spec.query_heads,
+                                              spec.kv_heads_of(role).front(), spec.head_dim);
   const std::int64_t out_dimension = attention.v.input_major ? 1 : 0;
   const at::Tensor weight = parameters.at(attention.v.weight);
   const at::Tensor first = weight.narrow(out_dimension, features.v.front(), spec.head_dim);
@@ -62,7 +64,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "stablelm_qk", "starcoder2", "nemotron", "gpt_neox", "gpt_neox_sequential", "gptj", "opt",
       "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
-      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "llama_meta");
+      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
+      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -78,7 +81,7 @@ TEST_CASE("logits with two value heads swapped do not equal those of transformer
       "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
       "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
-      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale");
+      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -155,6 +158,72 @@ TEST_CASE("converted models' logits equal those transformers computes from them"
   const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
   CHECK(largest_difference(model.logits(model.hidden_states(read_tensor(expected, "tokens"))),
                            read_tensor(expected, "logits")) <= kTolerance);
+}
+
+TEST_CASE("value heads of every role matter", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5");
+  const auto role = GENERATE(AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross);
+  CAPTURE(name, name_of(role));
+  const GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  swap_value_heads(golden.source.spec, parameters, role);
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits of a T5 read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("umt5");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("other buckets") { spec.relative_bias.buckets = 6; }
+  SECTION("another farthest distance") { spec.relative_bias.max_distance = 20; }
+  SECTION("the first layer's bias in the second, too") { spec.layers[1].relative_bias.clear(); }
+  SECTION("the same in the encoder") { spec.encoder_layers[1].relative_bias.clear(); }
+  SECTION("scores divided by the root of the head dimension") { spec.attention_scale.reset(); }
+  SECTION("outputs that are not scaled") { spec.output_scale = 1.0; }
+  SECTION("another start token") { spec.decoder_start_token = 5; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("logits of a BERT read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("roberta");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("causal attention") { spec.causal = true; }
+  SECTION("positions from another row on") { spec.position_offset = 1; }
+  SECTION("no token types") { spec.token_type_embedding.clear(); }
+  SECTION("no transform ahead of the output") { spec.head_transform = {}; }
+  SECTION("norms before attention and MLP") { spec.norm_placement = NormPlacement::kBefore; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("grouped encoders and decoders compute what repeated heads compute in transformers",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
+      {{"t5", 4}, {"t5", 3}, {"t5_v1_1", 4}, {"mt5", 3}, {"umt5", 3}, {"bert", 4}, {"bert", 3},
+       {"roberta", 4}}));
+  CAPTURE(name, groups);
+  TinyModel model = golden_model(name);
+  replace_tensors(model, golden(name) / fmt::format("grouped_g{}.safetensors", groups));
+  for (const char* role : {"", "cross_", "encoder_"}) {
+    model.set(fmt::format("{}num_key_value_heads", role), std::to_string(groups));
+  }
+  const TemporaryDirectory directory;
+  const Model source = open_computable_model(put_model(directory / "grouped", model));
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
+  const at::Tensor tokens = read_tensor(expected, "tokens");
+  const at::Tensor logits = read_tensor(expected, "logits");
+  CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) <= kTolerance);
+  swap_value_heads(source.spec, parameters, source.spec.roles().back());
+  CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) >= kClearlyWrong);
 }
 
 }  // namespace regroup

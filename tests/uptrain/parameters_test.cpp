@@ -17,7 +17,8 @@
 namespace regroup {
 
 TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
-  const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base");
+  const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base",
+                               "t5_small", "mt5", "umt5", "bert_base", "roberta");
   CAPTURE(name);
   const TemporaryDirectory directory;
   const Model source = open_computable_model(golden(name));
@@ -62,6 +63,48 @@ TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
   const Checkpoint saved = open_checkpoint(directory / "saved");
   CHECK(bytes_of(saved, "lm_head.weight") == bytes_of(saved, "transformer.wte.weight"));
   CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
+}
+
+TEST_CASE("every stored copy of tied tensors follows them", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto [name, original, copies] =
+      GENERATE(table<const char*, const char*, std::vector<std::string>>(
+          {{"t5_small", "shared.weight",
+            {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}},
+           {"bert_base", "bert.embeddings.word_embeddings.weight",
+            {"cls.predictions.decoder.weight"}},
+           {"bert_base", "cls.predictions.bias", {"cls.predictions.decoder.bias"}}}));
+  CAPTURE(name, original);
+  const Model source = open_computable_model(golden(name));
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  parameters.at(original).add_(1.0);
+  save_model(source, parameters, source.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  CHECK(bytes_of(saved, original) != bytes_of(source.checkpoint, original));
+  for (const std::string& copy : copies) {
+    CHECK_FALSE(parameters.contains(copy));
+    CHECK(bytes_of(saved, copy) == bytes_of(saved, original));
+  }
+}
+
+TEST_CASE("a fresh encoder-decoder has norms of one, biases of zero and quiet outputs",
+          "[uptrain]") {
+  for (const char* name : {"t5_v1_1", "bert"}) {
+    CAPTURE(name);
+    const ModelSpec spec = open_computable_model(golden(name)).spec;
+    const Parameters parameters = initialise_parameters(spec, 1);
+    std::int64_t norms = 0;
+    for (const auto& [tensor, value] : parameters.entries()) {
+      CAPTURE(tensor);
+      const bool norm = tensor.find("norm.weight") != std::string::npos ||
+                        tensor.find("Norm.weight") != std::string::npos;
+      CHECK(value.eq(1).all().item<bool>() == norm);
+      CHECK(value.eq(0).all().item<bool>() == tensor.ends_with("bias"));
+      norms += norm ? 1 : 0;
+    }
+    CHECK(norms == (spec.has_encoder() ? 2 * 2 + 2 * 3 + 2 : 1 + 2 * 2 + 1));
+  }
 }
 
 TEST_CASE("files that travel with a model are saved beside it", "[uptrain]") {

@@ -10,11 +10,16 @@
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/gradients.h"
 #include "uptrain/loss.h"
+#include "uptrain/objective.h"
 
 namespace regroup {
 namespace {
 
 at::Tensor loss_of(const Transformer& model, const at::Tensor& tokens) {
+  if (objective_of(model.spec()) != Objective::kNextToken) {
+    const auto [hidden, targets] = predict(model, tokens, 0, {.token = 3});
+    return model.loss(hidden, targets);
+  }
   const std::int64_t length = tokens.size(1) - 1;
   const at::Tensor hidden = model.hidden_states(tokens.narrow(1, 0, length));
   return next_token_loss(hidden.flatten(0, 1), model.head(), tokens.narrow(1, 1, length).flatten());
@@ -38,7 +43,8 @@ double slope_at(const Transformer& model, const at::Tensor& tokens, const at::Te
 
 TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrain]") {
   const auto* name =
-      GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12");
+      GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12",
+               "t5_small", "t5_v1_1", "umt5", "bert", "roberta");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {
