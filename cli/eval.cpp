@@ -98,12 +98,12 @@ void report(const EvalOptions& options, const EvalRequest& request, const Evalua
     console.print(text_of_json(report_json(options, request, evaluation, seconds)));
     return;
   }
-  console.print(fmt::format(
-      "loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-      "tokens      {}{} in windows of {}",
-      evaluation.loss, evaluation.perplexity,
-      with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
-      text_of(objective_of(request.source.spec)), request.settings.context));
+  console.print(
+      fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
+                  "tokens      {}{} in windows of {}",
+                  evaluation.loss, evaluation.perplexity,
+                  with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
+                  text_of(objective_of(request.source.spec)), request.settings.context));
 }
 
 void run_eval(const EvalOptions& options, const Console& console) {
@@ -111,8 +111,9 @@ void run_eval(const EvalOptions& options, const Console& console) {
   set_compute_threads(options.threads);
   const EvalRequest request = make_request(options);
   const bool writes = !options.logits.empty();
-  const std::int64_t windows = writes ? logits_windows(request.data, request.settings, request.source.spec)
-                                      : evaluation_windows(request.data, request.settings, request.source.spec);
+  const std::int64_t windows =
+      writes ? logits_windows(request.data, request.settings, request.source.spec)
+             : evaluation_windows(request.data, request.settings, request.source.spec);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   const auto begin = std::chrono::steady_clock::now();
   Progress progress(console, writes ? "logits" : "eval",
@@ -174,8 +175,10 @@ void add_eval_command(CLI::App& program, Console& console) {
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
-      "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 %\n"
-      "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as they\n"
+      "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 "
+      "%\n"
+      "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as "
+      "they\n"
       "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
       "while the encoder reads the first; the decoder begins with its start token. --logits hides\n"
       "no token; of encoder-decoders it writes those of the second half.");

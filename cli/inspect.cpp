@@ -134,10 +134,11 @@ std::string attention_text(const ModelSummary& summary, const std::string& atten
 
 std::string layers_text(const ModelSummary& summary) {
   const std::size_t encoder = summary.spec ? summary.spec->encoder_layers.size() : 0;
-  return fmt::format("{}{}{}{}", summary.layers,
-                     encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
-                     summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
-                     summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
+  return fmt::format(
+      "{}{}{}{}", summary.layers,
+      encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
+      summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
+      summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
 }
 
 std::string cache_text(const ModelSummary& summary) {

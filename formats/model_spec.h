@@ -182,8 +182,9 @@ struct ModelSpec {
   std::string lm_head;       ///< empty when tied to the token embedding, or there is none
   std::string lm_head_bias;  ///< empty where there is none
 
-  std::optional<std::int64_t> decoder_start_token;  ///< what an encoder-decoder's decoder reads first
-  std::optional<std::int64_t> mask_token;           ///< what stands for a masked token
+  std::optional<std::int64_t>
+      decoder_start_token;                 ///< what an encoder-decoder's decoder reads first
+  std::optional<std::int64_t> mask_token;  ///< what stands for a masked token
 
   /// Path of the config key that holds the number of kv heads. Cross-attention's and an encoder's
   /// stand beside it, with "cross_" and "encoder_" before the last part.

@@ -29,11 +29,12 @@ std::optional<at::Tensor> optional_mask(const at::Tensor& mask) {
   return mask.defined() ? std::optional(mask) : std::nullopt;
 }
 
-at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask,
-                            std::optional<double> scale, bool causal = true) {
+at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
+                            bool causal = true) {
   const bool grouped = heads.q.size(1) != heads.k.size(1);
   return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, optional_mask(mask),
-                                          /*dropout_p=*/0.0, /*is_causal=*/causal && !mask.defined(), scale,
+                                          /*dropout_p=*/0.0,
+                                          /*is_causal=*/causal && !mask.defined(), scale,
                                           /*enable_gqa=*/grouped);
 }
 

@@ -1,7 +1,8 @@
 // Attention over heads, with fewer key/value heads than query heads where the model has them;
 // repeated keys and values are never materialised.
 //
-// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads, d head dimension.
+// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
+// d head dimension.
 #pragma once
 
 #include <cstdint>

@@ -42,10 +42,10 @@ struct Block {
 /// What one pass through a stack tells its blocks, apart from the hidden states.
 struct Pass {
   std::optional<RopeTable> rope;
-  at::Tensor mask;       ///< added to self-attention's scores, [1, 1 or H, T, T]; or undefined
-  bool causal = true;    ///< where there is no mask
+  at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T]; or undefined
+  bool causal = true;  ///< where there is no mask
   AlibiForm alibi_form = AlibiForm::kBias;
-  at::Tensor encoded;    ///< [B, S, D], what cross-attention looks at; or undefined
+  at::Tensor encoded;  ///< [B, S, D], what cross-attention looks at; or undefined
 };
 
 /// The block of a layer in the stack that looks at itself in `role`, kSelf or kEncoder.

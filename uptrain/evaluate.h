@@ -41,9 +41,9 @@ std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings&
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
                             const ModelSpec& spec);
 
-/// The mean loss of the model's objective over the file's windows; a remainder shorter than a window
-/// is left out. Throws kBadInput for a token outside the vocabulary, kInterrupted soon after `stop`
-/// turns true, and what evaluation_windows() throws.
+/// The mean loss of the model's objective over the file's windows; a remainder shorter than a
+/// window is left out. Throws kBadInput for a token outside the vocabulary, kInterrupted soon after
+/// `stop` turns true, and what evaluation_windows() throws.
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
                     const EvaluationSettings& settings, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop);

@@ -12,7 +12,9 @@
 namespace regroup {
 namespace {
 
-std::int64_t masked_in(std::int64_t context) { return std::max<std::int64_t>(1, context * 15 / 100); }
+std::int64_t masked_in(std::int64_t context) {
+  return std::max<std::int64_t>(1, context * 15 / 100);
+}
 
 // What stands in the place of a chosen token. `draw` is a well mixed number.
 std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t mask,
@@ -70,8 +72,8 @@ MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Maskin
     for (std::int64_t i = 0; i < each; ++i) {
       const auto index = static_cast<std::uint64_t>(i);
       const auto at = window * context + static_cast<std::int64_t>(order(index));
-      token[at] = replacement(token[at], mix(mix(~masking.seed, stream), index), masking.token,
-                              vocab_size);
+      token[at] =
+          replacement(token[at], mix(mix(~masking.seed, stream), index), masking.token, vocab_size);
       *position++ = at;
     }
   }

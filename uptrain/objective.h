@@ -16,7 +16,8 @@ namespace regroup {
 enum class Objective {
   kNextToken,     ///< decoders: each token after those before it
   kMaskedTokens,  ///< encoders: 15 % of the tokens, from all others
-  kContinuation,  ///< encoder-decoders: the second half of the window, the encoder reading the first
+  kContinuation,  ///< encoder-decoders: the second half of the window, the encoder reading the
+                  ///< first
 };
 
 /// "next_token", "masked_tokens" or "continuation".

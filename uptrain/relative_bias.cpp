@@ -19,8 +19,9 @@ std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance
   if (away < exact) {
     return first + away;
   }
-  const double octaves = std::log(static_cast<double>(away) / static_cast<double>(exact)) /
-                         std::log(static_cast<double>(spec.max_distance) / static_cast<double>(exact));
+  const double octaves =
+      std::log(static_cast<double>(away) / static_cast<double>(exact)) /
+      std::log(static_cast<double>(spec.max_distance) / static_cast<double>(exact));
   const auto beyond = static_cast<std::int64_t>(octaves * static_cast<double>(buckets - exact));
   return first + std::min(exact + beyond, buckets - 1);
 }

@@ -74,8 +74,8 @@ void Transformer::add_alibi() {
     for (double& slope : slopes[layer]) {
       slope *= scale;
     }
-    stack_.blocks[layer].attention.alibi.emplace(
-        slopes[layer], spec_.head_dim, token_embedding_.options(), spec_.attention_scale);
+    stack_.blocks[layer].attention.alibi.emplace(slopes[layer], spec_.head_dim,
+                                                 token_embedding_.options(), spec_.attention_scale);
   }
 }
 

@@ -49,7 +49,7 @@ std::optional<std::int64_t> ConfigReader::optional_count(Keys keys) const {
 }
 
 std::optional<std::int64_t> ConfigReader::optional_token(std::string_view key,
-                                                        std::int64_t vocab_size) const {
+                                                         std::int64_t vocab_size) const {
   const Json* found = find(key);
   if (found == nullptr) {
     return std::nullopt;

@@ -57,10 +57,9 @@ void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& c
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"n_positions"});
   for (const AttentionRole role : spec.roles()) {
-    spec.kv_heads_of(role) =
-        config.kv_heads(spec.kv_heads_key_of(role).back(),
-                        static_cast<std::int64_t>(spec.stack(role).size()), spec.query_heads,
-                        spec.query_heads);
+    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
+                                             static_cast<std::int64_t>(spec.stack(role).size()),
+                                             spec.query_heads, spec.query_heads);
   }
 }
 
@@ -126,7 +125,8 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   const FeedForward mlp = read_feed_forward(config, feed_forward);
   spec.activation = mlp.activation;
   const std::int64_t pad = config.optional_token("pad_token_id", spec.vocab_size).value_or(0);
-  spec.decoder_start_token = config.optional_token("decoder_start_token_id", spec.vocab_size).value_or(pad);
+  spec.decoder_start_token =
+      config.optional_token("decoder_start_token_id", spec.vocab_size).value_or(pad);
 
   spec.token_embedding =
       find_prefix(checkpoint, {"shared", "encoder.embed_tokens", "decoder.embed_tokens"},

@@ -67,7 +67,8 @@ TEST_CASE("T5 is two stacks with biases in their first layers and scores that ar
         "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
   CHECK(spec.layers[1].relative_bias.empty());
   CHECK(spec.encoder_layers[1].relative_bias.empty());
-  CHECK(spec.layers[2].cross_attention.k.weight == "decoder.block.2.layer.1.EncDecAttention.k.weight");
+  CHECK(spec.layers[2].cross_attention.k.weight ==
+        "decoder.block.2.layer.1.EncDecAttention.k.weight");
   CHECK(spec.layers[2].down.weight == "decoder.block.2.layer.2.DenseReluDense.wo.weight");
   CHECK(spec.encoder_layers[1].up.weight == "encoder.block.1.layer.1.DenseReluDense.wi.weight");
   CHECK_FALSE(spec.encoder_layers[1].cross_attention.present());
@@ -241,7 +242,8 @@ TEST_CASE("the summary of an encoder-decoder tells its attentions apart", "[form
   CHECK(summary.kv_heads == decoder.kv_heads);
   CHECK(summary.kv_bytes_per_token == decoder.kv_bytes_per_token);
   REQUIRE(summary.disagreements.size() == 1);
-  CHECK(summary.disagreements[0] == "cross layer 2: the config says 3 kv heads, the tensors hold 4");
+  CHECK(summary.disagreements[0] ==
+        "cross layer 2: the config says 3 kv heads, the tensors hold 4");
 }
 
 TEST_CASE("the summary of an encoder has no cache to count", "[formats]") {

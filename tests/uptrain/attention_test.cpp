@@ -182,11 +182,10 @@ TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[up
     return all;
   };
   // 4·3^(1/4) = 5.26, 4·3^(2/4) = 6.93, 4·3^(3/4) = 9.12
-  CHECK(buckets(-14, 2, true) == std::vector<std::int64_t>{7, 7, 7, 7, 7, 6, 6, 6, 5, 4, 4, 3, 2, 1,
-                                                           0, 0, 0});
+  CHECK(buckets(-14, 2, true) ==
+        std::vector<std::int64_t>{7, 7, 7, 7, 7, 6, 6, 6, 5, 4, 4, 3, 2, 1, 0, 0, 0});
   // Two directions: 4 buckets each, 0 and 1 alone, then 2·6^(k/2): 2 to 4 and from 4.9 on.
-  CHECK(buckets(-6, 6, false) ==
-        std::vector<std::int64_t>{3, 3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7, 7});
+  CHECK(buckets(-6, 6, false) == std::vector<std::int64_t>{3, 3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7, 7});
   // T5's own: 32 buckets up to 128, exact where distances double.
   const RelativeBiasSpec own;
   CHECK(relative_bucket(own, -15, true) == 15);

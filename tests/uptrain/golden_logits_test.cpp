@@ -205,9 +205,14 @@ TEST_CASE("logits of a BERT read wrongly do not equal those of transformers", "[
 TEST_CASE("grouped encoders and decoders compute what repeated heads compute in transformers",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
-      {{"t5", 4}, {"t5", 3}, {"t5_v1_1", 4}, {"mt5", 3}, {"umt5", 3}, {"bert", 4}, {"bert", 3},
-       {"roberta", 4}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
+                                                                         {"t5", 3},
+                                                                         {"t5_v1_1", 4},
+                                                                         {"mt5", 3},
+                                                                         {"umt5", 3},
+                                                                         {"bert", 4},
+                                                                         {"bert", 3},
+                                                                         {"roberta", 4}}));
   CAPTURE(name, groups);
   TinyModel model = golden_model(name);
   replace_tensors(model, golden(name) / fmt::format("grouped_g{}.safetensors", groups));

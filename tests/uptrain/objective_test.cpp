@@ -83,7 +83,8 @@ TEST_CASE("the choice of masked tokens depends on seed and window, not on the ba
   CHECK_FALSE(two.ids.select(0, 0).equal(two.ids.select(0, 1)));
 }
 
-TEST_CASE("the encoder reads the first half, the decoder the second behind its start", "[uptrain]") {
+TEST_CASE("the encoder reads the first half, the decoder the second behind its start",
+          "[uptrain]") {
   const Halves halves = split_halves(at::arange(5, at::kLong).view({1, 5}) + 10, 3);
   CHECK(halves.source.equal(at::tensor({10, 11}, at::kLong).view({1, 2})));
   CHECK(halves.target.equal(at::tensor({3, 12, 13}, at::kLong).view({1, 3})));
@@ -115,8 +116,7 @@ TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
   const at::Tensor logits = window_logits(model, masked.ids).flatten(0, 1);
   const double loss = cross_entropy(logits.index_select(0, masked.positions), masked.targets);
   for (const std::int64_t batch : {1, 2}) {
-    const Evaluation evaluation =
-        evaluate(model, file, {13, batch, {}, 3, 8}, no_progress, kGoOn);
+    const Evaluation evaluation = evaluate(model, file, {13, batch, {}, 3, 8}, no_progress, kGoOn);
     CHECK(evaluation.tokens == 2);
     CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
   }
@@ -152,8 +152,9 @@ TEST_CASE("models that are not trained on the next token are not uptrained", "[u
   UptrainSettings settings;
   CHECK_THAT(refusal_of([&] { open_training_data(settings, load_golden_case("t5").source.spec); }),
              is_bad_input("T5ForConditionalGeneration", "decoder-only", "encoder as well"));
-  CHECK_THAT(refusal_of([&] { open_training_data(settings, load_golden_case("bert").source.spec); }),
-             is_bad_input("BertForMaskedLM", "is an encoder"));
+  CHECK_THAT(
+      refusal_of([&] { open_training_data(settings, load_golden_case("bert").source.spec); }),
+      is_bad_input("BertForMaskedLM", "is an encoder"));
 }
 
 }  // namespace regroup

@@ -18,7 +18,7 @@ namespace regroup {
 
 TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
   const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base",
-                               "t5_small", "mt5", "umt5", "bert_base", "roberta");
+                              "t5_small", "mt5", "umt5", "bert_base", "roberta");
   CAPTURE(name);
   const TemporaryDirectory directory;
   const Model source = open_computable_model(golden(name));
@@ -69,9 +69,11 @@ TEST_CASE("every stored copy of tied tensors follows them", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto [name, original, copies] =
       GENERATE(table<const char*, const char*, std::vector<std::string>>(
-          {{"t5_small", "shared.weight",
+          {{"t5_small",
+            "shared.weight",
             {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}},
-           {"bert_base", "bert.embeddings.word_embeddings.weight",
+           {"bert_base",
+            "bert.embeddings.word_embeddings.weight",
             {"cls.predictions.decoder.weight"}},
            {"bert_base", "cls.predictions.bias", {"cls.predictions.decoder.bias"}}}));
   CAPTURE(name, original);

@@ -42,9 +42,8 @@ double slope_at(const Transformer& model, const at::Tensor& tokens, const at::Te
 }  // namespace
 
 TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrain]") {
-  const auto* name =
-      GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12",
-               "t5_small", "t5_v1_1", "umt5", "bert", "roberta");
+  const auto* name = GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12",
+                              "t5_small", "t5_v1_1", "umt5", "bert", "roberta");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {

@@ -169,4 +169,32 @@ TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[u
   }
 }
 
+TEST_CASE("eval says what it asks of models with an encoder, uptrain that it knows none",
+          "[uptrain]") {
+  constexpr int kWrongUsage = 2, kBadInput = 3;
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(200, 40)));
+  const auto eval = [&](const char* name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"eval", golden(name).string(), "--data", data, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  CHECK(eval("t5", {"--context", "21"}).json()["objective"] == "continuation");
+  CHECK(eval("t5", {"--context", "21"}).json()["tokens"] == 9 * 11);
+  CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
+  CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
+        eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
+  CHECK(eval("bert", {}).exit_code == kWrongUsage);
+  CHECK(eval("t5", {"--mask-token", "3"}).exit_code == kWrongUsage);
+  for (const char* name : {"t5", "bert"}) {
+    const ProgramResult result =
+        run_program({"uptrain", golden(name).string(), "--data", data, "--steps", "1", "--output",
+                     (directory / "out").string()});
+    CHECK(result.exit_code == kBadInput);
+    CHECK(result.one_line_of_error());
+  }
+  CHECK(tree_of(directory.path()).size() == 1);
+}
+
 }  // namespace regroup
