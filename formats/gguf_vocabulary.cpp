@@ -34,8 +34,7 @@ void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
   if (!vocabulary.scores.empty()) {
     metadata.set_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
   }
-  metadata.set_array("tokenizer.ggml.token_type",
-                     std::span<const std::int32_t>(vocabulary.types));
+  metadata.set_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
   if (!vocabulary.merges.empty()) {
     metadata.set_array("tokenizer.ggml.merges", std::span<const std::string>(vocabulary.merges));
   }

@@ -28,7 +28,6 @@ struct AttentionSummary {
 /// Facts that cannot be told (a bare weight file has no config) are empty.
 struct ModelSummary {
   std::filesystem::path path;
-  std::optional<ModelSpec> spec;  ///< where there is a config.json, or GGUF metadata
   std::optional<ModelSpec> spec;  ///< where there is a config.json, or no need of one
   std::string family;             ///< "unknown" when nothing gives it away
   std::string architecture;
