@@ -1,5 +1,6 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -31,11 +32,13 @@ struct ConvertOptions {
   std::string layout;
   std::string kv_heads;
   std::string attention = "self,cross";
+  std::string container;
   std::string target = "same";
   std::string positions = "keep";
   std::string dtype;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
+  bool skip_comparison = false;
   bool dry_run = false;
   bool json = false;
 };
@@ -54,25 +57,29 @@ std::vector<AttentionRole> parse_roles(const std::string& text) {
   return roles;
 }
 
-DType parse_dtype(const std::string& text) {
-  if (text == "fp32") {
-    return DType::kF32;
-  }
-  return text == "fp16" ? DType::kF16 : DType::kBF16;
-}
+const std::map<std::string, DType> kDtypes{
+    {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}};
+const std::map<std::string, Container> kContainers{{"safetensors", Container::kSafetensors},
+                                                   {"torch", Container::kTorch},
+                                                   {"gguf", Container::kGguf},
+                                                   {"llama2c", Container::kLlama2c}};
 
 ConversionRequest request_of(const ConvertOptions& options) {
   ConversionRequest request;
   if (!options.kv_heads.empty()) {
     request.kv_heads = parse_kv_heads(options.kv_heads);
-  } else if (options.target == "same" && options.positions == "keep" && options.dtype.empty()) {
-    throw_usage("nothing to do: --kv-heads, --target, --positions or --dtype is needed");
+  } else if (options.target == "same" && options.positions == "keep" && options.dtype.empty() &&
+             options.container.empty()) {
+    throw_usage("nothing to do: --kv-heads, --to, --target, --positions or --dtype is needed");
   }
   request.roles = parse_roles(options.attention);
   request.target = options.target;
   request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
   if (!options.dtype.empty()) {
-    request.dtype = parse_dtype(options.dtype);
+    request.dtype = kDtypes.at(options.dtype);
+  }
+  if (!options.container.empty()) {
+    request.container = kContainers.at(options.container);
   }
   request.max_shard_bytes = options.max_shard_bytes;
   request.allow_nonfinite = options.allow_nonfinite;
@@ -114,7 +121,7 @@ Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
 }
 
 std::string summary_text(const ConversionPlan& plan) {
-  const std::string architecture = plan.retargeted()
+  const std::string architecture = plan.target.architecture != plan.spec.architecture
                                        ? plan.spec.architecture + " -> " + plan.target.architecture
                                        : plan.spec.architecture;
   return fmt::format(
@@ -178,10 +185,11 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
   const Model source = open_model(options.source, {.layout = options.layout});
   const ConversionPlan plan = plan_conversion(source, request);
   std::optional<OutputComparison> comparison;
+  const bool compared = !plan.in_place && !options.skip_comparison;
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
     const auto check = [&](const std::filesystem::path& result) {
-      if (plan.retargeted()) {
+      if (compared) {
         progress.finish();
         comparison = compare_with_source(source, request, plan, result, console);
       }
@@ -192,7 +200,7 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
           progress.update(done, printable(tensor, 60));
         },
         interrupt_requested(), check);
-    if (!plan.retargeted()) {
+    if (!compared) {
       progress.finish();
     }
   }
@@ -202,7 +210,9 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
 
 // Options that both commands have.
 void add_common_options(CLI::App& command, ConvertOptions& options) {
-  command.add_option("destination", options.destination, "directory to make; must not exist yet")
+  command
+      .add_option("destination", options.destination,
+                  "directory (or file) to make; must not exist yet")
       ->required();
   // As a size, -1 would wrap round to the largest there is.
   const CLI::Validator not_negative(
@@ -255,8 +265,17 @@ void add_convert_command(CLI::App& program, Console& console) {
                    "keep, or alibi: drop the model's positions for ALiBi's slopes (uptraining has "
                    "to repair it)")
       ->check(CLI::IsMember({"keep", "alibi"}));
-  command->add_option("--dtype", options->dtype, "store floating tensors as fp32, fp16 or bf16")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  command
+      ->add_option("--to", options->container,
+                   "container to write: safetensors or torch (a directory), gguf or llama2c (one "
+                   "file); the source's own unless given")
+      ->check(CLI::IsMember(kContainers));
+  command
+      ->add_option("--dtype", options->dtype,
+                   "store floating tensors as this type (q8_0: matrices, in GGUF only)")
+      ->check(CLI::IsMember(kDtypes));
+  command->add_flag("--skip-comparison", options->skip_comparison,
+                    "do not compute whether a result of another form gives the same logits");
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,

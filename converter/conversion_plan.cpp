@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "converter/kv_head_request.h"
 #include "converter/provenance.h"
+#include "converter/recorded_target.h"
 #include "converter/target.h"
 #include "converter/transcription.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
+#include "formats/families/gguf_model.h"
+#include "formats/numbers.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
 
@@ -36,16 +40,48 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   return grouped;
 }
 
+bool is_directory_of_hugging_face(Container container) {
+  return container == Container::kSafetensors || container == Container::kTorch;
+}
+
+// A target that changes the architecture or stores heads repeatedly is chosen among Hugging Face's.
+void check_named_target(const Model& source, const ConversionRequest& request,
+                        Container container) {
+  const bool changes_architecture = request.target != "same" && request.target != "expanded";
+  if (changes_architecture && !is_directory_of_hugging_face(container)) {
+    throw_usage(
+        "--target {} names an architecture of Hugging Face directories: not for this "
+        "container",
+        printable(request.target));
+  }
+  if (request.target == "expanded" && container != container_of(source) &&
+      !is_directory_of_hugging_face(container)) {
+    throw_usage("--target expanded keeps the source's own container");
+  }
+}
+
 Target choose_target(const Model& source, const ModelSpec& grouped,
-                     const ConversionRequest& request) {
-  if (request.target == "same") {
-    return same_target(source, grouped);
-  }
+                     const ConversionRequest& request, Container container) {
+  check_named_target(source, request, container);
   if (request.target == "expanded") {
-    return expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
+    Target target =
+        expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
+    return container == Container::kGguf ? gguf_target(source, target.spec) : std::move(target);
   }
-  return request.target == "auto" ? automatic_target(source, grouped)
-                                  : named_target(source, grouped, request.target);
+  if (container == Container::kGguf) {
+    return gguf_target(source, grouped);
+  }
+  if (container == Container::kLlama2c) {
+    return llama2c_target(source, grouped);
+  }
+  if (request.target == "auto") {
+    return automatic_target(source, grouped);
+  }
+  if (request.target != "same") {
+    return named_target(source, grouped, request.target);
+  }
+  return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
+                                                       : hugging_face_target(source, grouped);
 }
 
 bool stays_in_place(const HeadMove& move) {
@@ -74,25 +110,67 @@ bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
          source.shape == step.output.shape;
 }
 
-void settle(TensorStep& step, const Checkpoint& checkpoint, std::optional<DType> dtype) {
-  if (dtype && is_pooling_dtype(step.output.dtype)) {
-    step.output.dtype = *dtype;
+// Which type a tensor of the result has: as its container wants it, as asked for, else as it was.
+DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
+                   std::optional<DType> wanted) {
+  if (!can_decode(tensor.dtype)) {
+    return tensor.dtype;  // integers and the like
   }
-  if (moves_nothing(step, checkpoint)) {
-    step.copy_of = step.moves.front().source;
-    step.moves.clear();
+  const bool matrix = tensor.shape.size() == 2;
+  if (container == Container::kLlama2c) {
+    return DType::kF32;
+  }
+  if (container == Container::kGguf) {
+    // llama.cpp adds and multiplies by what is no matrix in float.
+    const bool exact = !matrix || tensor.name == "position_embd.weight";
+    if (exact && source.convention != Convention::kGguf) {
+      return DType::kF32;
+    }
+    const bool whole_blocks = matrix && tensor.shape.back() % 32 == 0;
+    if (wanted && !exact && (*wanted != DType::kQ8_0 || whole_blocks)) {
+      return *wanted;
+    }
+    return tensor.dtype == DType::kF64 ? DType::kF32 : tensor.dtype;
+  }
+  return wanted.value_or(recorded_dtype(source, tensor.name).value_or(tensor.dtype));
+}
+
+// Numbers that are computed anew in a type that cannot be written become Q8_0, in files that hold
+// quantised tensors at all.
+DType writable_dtype(const TensorStep& step, Container container) {
+  const DType dtype = step.output.dtype;
+  if (step.unchanged() || can_encode(dtype)) {
+    return dtype;
+  }
+  return container == Container::kGguf && can_decode(dtype) ? DType::kQ8_0 : dtype;
+}
+
+void check_holdable(const TensorStep& step, Container container) {
+  if (is_block_type(step.output.dtype) && container != Container::kGguf) {
+    throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
+                printable(step.output.name), name_of(step.output.dtype));
   }
 }
 
-TensorStep step_that_copies(const TensorInfo& tensor, std::optional<DType> dtype) {
-  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, tensor.name, {}, 0.0, {}};
-  if (dtype && is_pooling_dtype(tensor.dtype) && *dtype != tensor.dtype) {
-    const HeadBlocks all =
-        head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0}, tensor.elements());
-    step.output.dtype = *dtype;
-    step.copy_of.clear();
-    step.moves.push_back(copy_of_heads(tensor.name, all, all));
+void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
+            Container container) {
+  step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
+  if (moves_nothing(step, source.checkpoint)) {
+    step.copy_of = step.moves.front().source;
+    step.moves.clear();
   }
+  step.output.dtype = writable_dtype(step, container);
+  check_holdable(step, container);
+}
+
+TensorStep step_that_copies(const TensorInfo& tensor) {
+  const HeadBlocks all =
+      tensor.shape.size() == 2
+          ? head_blocks(tensor.shape, false, std::vector<std::int64_t>{0}, tensor.shape[0])
+          : head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0},
+                        tensor.elements());
+  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, {}, {}, 0.0, {}, {}};
+  step.moves.push_back(copy_of_heads(tensor.name, all, all));
   return step;
 }
 
@@ -128,12 +206,12 @@ std::unordered_set<std::string> position_tensors(const ModelSpec& spec) {
 }
 
 // The source's own names: its tensors in its order, those of attention changed, all others copied.
-void plan_in_place(ConversionPlan& plan, const Checkpoint& checkpoint,
-                   const ConversionRequest& request) {
+void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+  const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
   for (TensorStep& step :
        transcribe_attention({plan.spec, plan.grouped, plan.target, checkpoint})) {
-    settle(step, checkpoint, request.dtype);
+    settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
   }
   check_nothing_left_beside(steps, checkpoint);
@@ -144,18 +222,20 @@ void plan_in_place(ConversionPlan& plan, const Checkpoint& checkpoint,
     const auto step = steps.find(tensor.name);
     if (positions.contains(tensor.name)) {
       plan.dropped.push_back(tensor.name);
+    } else if (step != steps.end()) {
+      plan.steps.push_back(std::move(step->second));
     } else {
-      plan.steps.push_back(step != steps.end() ? std::move(step->second)
-                                               : step_that_copies(tensor, request.dtype));
+      plan.steps.push_back(step_that_copies(tensor));
+      settle(plan.steps.back(), source, request, plan.container);
     }
   }
 }
 
 // Masks and frequencies that older loaders saved with the weights and no loader reads.
 bool is_buffer(const std::string& name) {
-  constexpr std::string_view kEndings[] = {"attn.bias",           "attn.masked_bias",
-                                           "attention.bias",      "attention.masked_bias",
-                                           "rotary_emb.inv_freq", "rope.freqs"};
+  constexpr std::string_view kEndings[] = {
+      "attn.bias",           "attn.masked_bias", "attention.bias",   "attention.masked_bias",
+      "rotary_emb.inv_freq", "rope.freqs",       "rope_freqs.weight"};
   return std::any_of(std::begin(kEndings), std::end(kEndings),
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
@@ -197,38 +277,50 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
 }
 
-void plan_retarget(ConversionPlan& plan, const Checkpoint& checkpoint,
-                   const ConversionRequest& request) {
-  check_all_shapes(plan.spec, checkpoint);
-  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, checkpoint});
-  for (TensorStep& step : plan.steps) {
-    settle(step, checkpoint, request.dtype);
+void plan_transcription(ConversionPlan& plan, const Model& source,
+                        const ConversionRequest& request) {
+  if (plan.spec.attention_only()) {
+    throw_usage("{}: a layout file tells of attention only: no other form can be written",
+                printable(source.path.string(), 0));
   }
-  account_for_rest(plan, checkpoint);
+  check_all_shapes(plan.spec, source.checkpoint);
+  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint});
+  for (TensorStep& step : plan.steps) {
+    settle(step, source, request, plan.container);
+  }
+  if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
+    const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
+    TensorStep step{{"rope_freqs.weight", DType::kF32, {std::ssize(factors)}}, {}, {}, 0.0, {}, {}};
+    step.values.assign(factors.begin(), factors.end());
+    plan.steps.push_back(std::move(step));
+  }
+  account_for_rest(plan, source.checkpoint);
 }
 
 std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
+  const bool hugging_face = is_directory_of_hugging_face(plan.container);
   const bool mixed = !is_uniform(target.kv_heads);
   const bool changed = plan.grouped.kv_heads != plan.spec.kv_heads ||
                        plan.grouped.cross_kv_heads != plan.spec.cross_kv_heads ||
                        plan.grouped.encoder_kv_heads != plan.spec.encoder_kv_heads;
-  if (mixed) {
+  if (hugging_face && mixed && !target.loaders_let_layers_differ) {
     notes.push_back(fmt::format(
         "kv heads differ between layers: stock {} loaders take one number for all of them; "
         "regroup runs the result",
         target.architecture));
-  } else if (changed && !loaders_take_heads(target)) {
+  } else if (hugging_face && changed && !loaders_take_heads(target)) {
     notes.push_back(fmt::format(
         "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the "
         "same); regroup runs the result",
         target.architecture));
   }
-  if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(target.kv_heads.front()))) {
+  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
     notes.push_back(fmt::format(
         "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
-        target.kv_heads.front()));
+        most));
   }
   return notes;
 }
@@ -275,11 +367,47 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
   for (const TensorStep& step : plan.steps) {
     plan.output_bytes += tensor_bytes(step.output.dtype, step.output.shape);
   }
-  const DType dtype = kv_dtype(plan.spec, checkpoint);
+  // Quantised weights make keys and values of half precision.
+  const DType stored = kv_dtype(plan.spec, checkpoint);
+  const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
   plan.kv_bytes_per_token_before =
       kv_bytes_per_token(plan.spec.kv_heads, plan.spec.head_dim, dtype);
   plan.kv_bytes_per_token_after =
       kv_bytes_per_token(plan.target.kv_heads, plan.spec.head_dim, dtype);
+}
+
+// ggml's number for the type of most weights.
+std::uint32_t gguf_file_type(const ConversionPlan& plan) {
+  std::map<DType, std::int64_t> matrices;
+  for (const TensorStep& step : plan.steps) {
+    matrices[step.output.dtype] += step.output.shape.size() == 2 ? 1 : 0;
+  }
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  switch (most == matrices.end() ? DType::kF32 : most->first) {
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 7;
+    case DType::kBF16: return 32;
+    default: return 0;
+  }
+}
+
+// What a GGUF file says of itself, and of the directory it was made of.
+GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
+                                  const ConversionPlan& plan) {
+  for (const auto& [key, value] : plan.metadata) {
+    if (key.starts_with("regroup.")) {
+      metadata.set_string(key, value);
+    }
+  }
+  if (source.convention == Convention::kHuggingFace) {
+    const Provenance own{plan.spec, plan.grouped, plan.grouped, "mean", "contiguous"};
+    record_source(metadata, source, config_with_provenance(source.config_text, own));
+  }
+  if (!metadata.contains("general.file_type")) {
+    metadata.set_u32("general.file_type", gguf_file_type(plan));
+  }
+  return metadata;
 }
 
 }  // namespace
@@ -294,28 +422,35 @@ std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std:
 }
 
 ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
-  check_writable(source);
   const Checkpoint& checkpoint = source.checkpoint;
   check_attention_shapes(source.spec, checkpoint);
   check_output_names(checkpoint);
-  check_kv_dtypes(source.spec, checkpoint);
+  if (source.convention != Convention::kGguf) {  // where quantisation may choose for each tensor
+    check_kv_dtypes(source.spec, checkpoint);
+  }
   ConversionPlan plan;
   plan.spec = source.spec;
   plan.grouped = grouped_spec(plan.spec, request);
   plan.kv_heads = plan.grouped.kv_heads;
+  plan.container = request.container.value_or(container_of(source));
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
-  Target target = choose_target(source, plan.grouped, request);
+  Target target = choose_target(source, plan.grouped, request, plan.container);
   plan.target = std::move(target.spec);
-  if (plan.retargeted()) {
-    plan_retarget(plan, checkpoint, request);
+  plan.in_place = target.in_place;
+  if (plan.in_place) {
+    plan_in_place(plan, source, request);
   } else {
-    plan_in_place(plan, checkpoint, request);
+    plan_transcription(plan, source, request);
   }
   count_bytes(plan, checkpoint);
   const Provenance facts{plan.spec, plan.grouped, plan.target, "mean", "contiguous"};
-  plan.config_text = config_with_provenance(target.config_text, facts);
   plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
+  if (is_directory_of_hugging_face(plan.container)) {
+    plan.config_text = config_with_provenance(target.config_text, facts);
+  } else if (plan.container == Container::kGguf) {
+    plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
+  }
   plan.notes = loading_notes(plan);
   plan.notes.insert(plan.notes.begin(), target.notes.begin(), target.notes.end());
   return plan;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "converter/target.h"
 #include "converter/tensor_step.h"
 #include "formats/model.h"
 #include "formats/safetensors_writer.h"
@@ -31,20 +32,25 @@ struct ConversionRequest {
   std::string target = "same";
   std::optional<std::int64_t> stored_kv_heads = std::nullopt;
   PositionChange positions = PositionChange::kKeep;
-  std::optional<DType> dtype = std::nullopt;  ///< of all floating tensors; none: as they are
+  std::optional<Container> container = std::nullopt;  ///< none: the source's own
+  /// Of all floating tensors (Q8_0: of matrices, in GGUF); none: as they are.
+  std::optional<DType> dtype = std::nullopt;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;  ///< let NaN and infinities in K and V pass
 };
 
 struct ConversionPlan {
-  ModelSpec spec;                               ///< of the source
-  ModelSpec grouped;                            ///< the same with the kv heads that are left
-  ModelSpec target;                             ///< of the result
-  std::vector<std::int64_t> kv_heads;           ///< per layer, of the (decoder's) self-attention
-  std::vector<TensorStep> steps;                ///< in the order they are written
-  std::vector<std::string> dropped;             ///< source tensors that the result has no use for
-  std::string config_text;                      ///< the result's config.json
-  std::map<std::string, std::string> metadata;  ///< the result's safetensors metadata
+  ModelSpec spec;                      ///< of the source
+  ModelSpec grouped;                   ///< the same with the kv heads that are left
+  ModelSpec target;                    ///< of the result
+  std::vector<std::int64_t> kv_heads;  ///< per layer, of the (decoder's) self-attention
+  std::vector<TensorStep> steps;       ///< in the order they are written
+  std::vector<std::string> dropped;    ///< source tensors that the result has no use for
+  Container container = Container::kSafetensors;
+  bool in_place = true;     ///< whether tensors keep their names, so that only attention changes
+  std::string config_text;  ///< the result's config.json; empty where it has none
+  std::map<std::string, std::string> metadata;  ///< of the result's safetensors files
+  std::optional<GgufMetadata> gguf;             ///< of the result, a GGUF file
   std::vector<std::string> notes;  ///< what a user should know about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
@@ -53,9 +59,6 @@ struct ConversionPlan {
   std::uint64_t output_bytes = 0;
   std::uint64_t kv_bytes_per_token_before = 0;
   std::uint64_t kv_bytes_per_token_after = 0;
-
-  /// Whether the result is of another architecture, to be compared with the source by computing.
-  bool retargeted() const { return target.architecture != spec.architecture; }
 };
 
 /// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,

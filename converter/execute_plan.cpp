@@ -1,15 +1,19 @@
 #include "converter/execute_plan.h"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "converter/norm_fold.h"
 #include "formats/error.h"
+#include "formats/gguf_writer.h"
+#include "formats/llama2c.h"
+#include "formats/numbers.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
+#include "formats/torch_writer.h"
 
 namespace regroup {
 namespace {
@@ -86,7 +90,7 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                                sources, plan.allow_nonfinite));
     }
   }
-  encode_from_double(step.output.dtype, values, result);
+  encode_numbers(step.output.dtype, values, result);
 }
 
 }  // namespace
@@ -96,6 +100,8 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   std::vector<std::byte> result(tensor_bytes(step.output.dtype, step.output.shape));
   if (step.unchanged()) {
     checkpoint.read(checkpoint.at(step.copy_of), result);
+  } else if (!step.values.empty()) {
+    encode_numbers(step.output.dtype, step.values, result);
   } else if (step.add != 0.0 || step.fold) {
     compute_tensor(step, plan, checkpoint, result);
   } else {
@@ -105,16 +111,32 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   return result;
 }
 
-void execute_conversion(const ConversionPlan& plan, const Model& source,
-                        const fs::path& destination, const ConversionProgress& progress,
-                        const std::atomic<bool>& stop, const ConversionCheck& check) {
-  refuse_output_inside(source, destination);
-  StagedDirectory staged(destination);
+namespace {
+
+// Where a single file stands while it is staged.
+constexpr const char* kStagedFile = "model";
+
+std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan, const fs::path& staged) {
   std::vector<OutputTensor> outputs;
   for (const TensorStep& step : plan.steps) {
     outputs.push_back(step.output);
   }
-  SafetensorsWriter writer(staged.path(), outputs, plan.metadata, plan.max_shard_bytes);
+  switch (plan.container) {
+    case Container::kTorch:
+      return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);
+    case Container::kGguf:
+      return std::make_unique<GgufWriter>(staged / kStagedFile, *plan.gguf, outputs);
+    case Container::kLlama2c:
+      return std::make_unique<Llama2cWriter>(staged / kStagedFile, plan.target,
+                                             plan.target.max_positions.value());
+    case Container::kSafetensors: break;
+  }
+  return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
+}
+
+void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                   CheckpointWriter& writer, const ConversionProgress& progress,
+                   const std::atomic<bool>& stop) {
   std::uint64_t done = 0;
   for (const TensorStep& step : plan.steps) {
     if (stop) {
@@ -122,23 +144,42 @@ void execute_conversion(const ConversionPlan& plan, const Model& source,
     }
     const std::string& name = step.output.name;
     if (step.unchanged()) {
-      writer.copy(name, source.checkpoint, source.checkpoint.at(step.copy_of));
+      writer.copy(name, checkpoint, checkpoint.at(step.copy_of));
     } else {
-      writer.write(name, make_tensor(step, plan, source.checkpoint));
+      writer.write(name, make_tensor(step, plan, checkpoint));
     }
     done += writer.bytes_of(name);
     progress(done, name);
   }
   writer.finish();
+}
+
+}  // namespace
+
+void execute_conversion(const ConversionPlan& plan, const Model& source,
+                        const fs::path& destination, const ConversionProgress& progress,
+                        const std::atomic<bool>& stop, const ConversionCheck& check) {
+  const bool single = is_single_file(plan.container);
+  if (!single) {
+    refuse_output_inside(source, destination);
+  }
+  StagedDirectory staged(destination);
+  write_tensors(plan, source.checkpoint, *make_writer(plan, staged.path()), progress, stop);
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();
   }
-  copy_companions(source, staged.path());
-  write_text(staged.path() / "config.json", plan.config_text);
-  if (check) {
-    check(staged.path());
+  if (!single) {
+    copy_companions(source, staged.path());
+    write_text(staged.path() / "config.json", plan.config_text);
   }
-  staged.publish();
+  if (check) {
+    check(single ? staged.path() / kStagedFile : staged.path());
+  }
+  if (single) {
+    staged.publish_file(kStagedFile);
+  } else {
+    staged.publish();
+  }
 }
 
 }  // namespace regroup

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -71,8 +72,9 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
 }
 
 bool is_uniform(const std::vector<std::int64_t>& kv_heads) {
-  return std::adjacent_find(kv_heads.begin(), kv_heads.end(), std::not_equal_to<>()) ==
-         kv_heads.end();
+  std::set<std::int64_t> counts(kv_heads.begin(), kv_heads.end());
+  counts.erase(0);
+  return counts.size() <= 1;
 }
 
 }  // namespace regroup

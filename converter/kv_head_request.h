@@ -19,7 +19,7 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
                                            const ModelSpec& spec,
                                            AttentionRole role = AttentionRole::kSelf);
 
-/// Whether all layers have the same number.
+/// Whether all layers have the same number; those without attention, with none, left out.
 bool is_uniform(const std::vector<std::int64_t>& kv_heads);
 
 }  // namespace regroup

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "formats/numbers.h"
+
 namespace regroup {
 namespace {
 
@@ -66,7 +68,7 @@ class Elements {
 
  private:
   std::size_t size_of(std::int64_t elements) const {
-    return static_cast<std::size_t>(elements) * bits_of(type_) / 8;
+    return bytes_of_elements(type_, static_cast<std::size_t>(elements));
   }
 
   DType type_;
@@ -93,7 +95,7 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin, const
                  std::span<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   if (line.adjacent()) {
-    decode_to_double(source.type(), source.at(first + line.from + begin, count), values);
+    decode_numbers(source.type(), source.at(first + line.from + begin, count), values);
     return;
   }
   std::array<std::byte, kChunk * sizeof(double)> gathered;
@@ -102,7 +104,7 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin, const
     const auto element = source.at(first + line.source_of(i), 1);
     end = std::copy(element.begin(), element.end(), end);
   }
-  decode_to_double(source.type(), std::span(gathered.data(), end), values);
+  decode_numbers(source.type(), std::span(gathered.data(), end), values);
 }
 
 double largest_of(DType type) {
@@ -140,8 +142,8 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
       sums[i] /= static_cast<double>(heads.size());
       finite = finite && std::abs(sums[i]) <= largest;
     }
-    encode_from_double(target.type(), std::span(sums).first(count),
-                       target.at(first_to + line.to + begin, static_cast<std::int64_t>(count)));
+    encode_numbers(target.type(), std::span(sums).first(count),
+                   target.at(first_to + line.to + begin, static_cast<std::int64_t>(count)));
   }
   return finite;
 }

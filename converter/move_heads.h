@@ -28,10 +28,11 @@ struct HeadMove {
 /// A move of every head to the head of the same number.
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to);
 
-/// Carries out a move on elements of those types (F16, BF16, F32, F64 where they differ or heads
-/// are averaged; any type otherwise). A single head of the same type keeps its bits; means are
-/// summed and divided in double and rounded once. Returns whether every mean is finite, and every
-/// number that only changes its type still what it was or rounded, not made infinite.
+/// Carries out a move on elements of those types: where they differ or heads are averaged ones that
+/// can be decoded and encoded (formats/numbers.h), else any; of block types whole rows. A single
+/// head of the same type keeps its bits; means are summed and divided in double and rounded once.
+/// Returns whether every mean is finite, and every number that only changes its type still what it
+/// was or rounded, not made infinite.
 bool move_heads(const HeadMove& move, DType from_type, std::span<const std::byte> source,
                 DType to_type, std::span<std::byte> target);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/numbers.h"
+
 namespace regroup {
 namespace {
 
@@ -13,7 +15,7 @@ std::vector<double> values_of(const Checkpoint& checkpoint, const std::string& n
   std::vector<std::byte> bytes(tensor.bytes());
   checkpoint.read(tensor, bytes);
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
-  decode_to_double(tensor.dtype, bytes, values);
+  decode_numbers(tensor.dtype, bytes, values);
   return values;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/json.h"
+#include "formats/kv_heads_config.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -94,7 +95,9 @@ std::string config_with_provenance(const std::string& config_text, const Provena
     const bool said_before = facts.source.kv_heads_of(role) != heads;
     if (spec.loaders_read_kv_heads || !all_are(heads, spec.query_heads) ||
         (said_before && !all_are(facts.source.kv_heads_of(role), spec.query_heads))) {
-      text = with_member(text, spec.kv_heads_key_of(role), per_layer_json(heads));
+      text = role == AttentionRole::kSelf
+                 ? config_with_kv_heads(text, spec, heads)
+                 : with_member(text, spec.kv_heads_key_of(role), per_layer_json(heads));
     }
   }
   if (!spec.multi_query_key.empty()) {

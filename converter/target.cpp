@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "converter/equivalence.h"
 #include "converter/kv_head_request.h"
+#include "converter/recorded_target.h"
 #include "formats/error.h"
 #include "formats/families/config_writers.h"
 #include "formats/families/family.h"
@@ -22,7 +25,7 @@ struct GroupedArchitecture {
   std::string_view model_type;
   std::string_view runtimes;
 };
-constexpr std::array<GroupedArchitecture, 7> kGrouped{{
+constexpr std::array<GroupedArchitecture, 8> kGrouped{{
     {"PhiForCausalLM", "phi", "transformers, vLLM, llama.cpp"},
     {"Starcoder2ForCausalLM", "starcoder2", "transformers, vLLM, llama.cpp"},
     {"NemotronForCausalLM", "nemotron", "transformers, vLLM, llama.cpp"},
@@ -30,6 +33,7 @@ constexpr std::array<GroupedArchitecture, 7> kGrouped{{
     {"LlamaForCausalLM", "llama", "transformers, vLLM, llama.cpp"},
     {"MistralForCausalLM", "mistral", "transformers, vLLM, llama.cpp"},
     {"Qwen2ForCausalLM", "qwen2", "transformers, vLLM, llama.cpp"},
+    {"DeciLMForCausalLM", "nemotron-nas", "vLLM; transformers with the model's remote code"},
 }};
 
 constexpr std::size_t kShownObstacles = 3;
@@ -60,6 +64,7 @@ struct Candidate {
 Candidate try_architecture(const Model& source, const ModelSpec& grouped,
                            std::string_view architecture) {
   Candidate candidate;
+  candidate.target.in_place = false;
   Json config = write_config(architecture, grouped);
   carry_over(source.config, config);
   candidate.target.config_text = config.dump(2) + "\n";
@@ -87,23 +92,21 @@ std::string architecture_named(const std::string& name) {
 }  // namespace
 
 bool loaders_take_heads(const ModelSpec& spec) {
-  const auto all = [&](std::int64_t count) {
-    return std::all_of(spec.kv_heads.begin(), spec.kv_heads.end(),
-                       [&](std::int64_t heads) { return heads == count; });
+  const auto all = [&](AttentionRole role, std::int64_t count) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    return std::all_of(heads.begin(), heads.end(),
+                       [&](std::int64_t stored) { return stored == count || stored == 0; });
   };
-  const bool plain_encoder =
-      std::all_of(spec.encoder_kv_heads.begin(), spec.encoder_kv_heads.end(),
-                  [&](std::int64_t heads) { return heads == spec.query_heads; });
-  const bool plain_cross =
-      std::all_of(spec.cross_kv_heads.begin(), spec.cross_kv_heads.end(),
-                  [&](std::int64_t heads) { return heads == spec.query_heads; });
-  const bool plain = plain_encoder && plain_cross && all(spec.query_heads);
-  return plain || (spec.loaders_read_kv_heads && is_uniform(spec.kv_heads)) ||
-         (!spec.multi_query_key.empty() && all(1));
+  const auto roles = spec.roles();
+  const bool plain = std::all_of(roles.begin(), roles.end(),
+                                 [&](AttentionRole role) { return all(role, spec.query_heads); });
+  const bool reads =
+      spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
+  return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
 }
 
 Target same_target(const Model& source, const ModelSpec& grouped) {
-  Target target{grouped, source.config_text, {}};
+  Target target{grouped, source.config_text, {}, source.gguf, true};
   if (grouped.positions != source.spec.positions) {
     target.config_text = with_alibi_names(target.config_text, source.config);
     target.spec.loaders_read_kv_heads = false;
@@ -149,31 +152,72 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
   return std::move(candidate.target);
 }
 
+namespace {
+
+// The first architecture of the list that computes the same, if there is one; else why not.
+std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
+                                  std::span<const std::string_view> architectures,
+                                  bool for_grouped_heads, std::string& reasons) {
+  std::map<std::string, std::vector<std::string_view>> refused;  // architectures by obstacle
+  for (const std::string_view architecture : architectures) {
+    Candidate candidate = try_architecture(source, grouped, architecture);
+    if (candidate.obstacles.empty() && for_grouped_heads &&
+        !loaders_take_heads(candidate.target.spec)) {
+      candidate.obstacles.push_back("its loaders take no such kv heads");
+    }
+    if (candidate.obstacles.empty()) {
+      return std::move(candidate.target);
+    }
+    refused[candidate.obstacles.front()].push_back(architecture);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [reason, names] : refused) {
+    lines.push_back(fmt::format("{} ({})", fmt::join(names, ", "), reason));
+  }
+  reasons = fmt::format("{}", fmt::join(lines, "; "));
+  return std::nullopt;
+}
+
+}  // namespace
+
 Target automatic_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
     return same_target(source, grouped);
   }
-  std::map<std::string, std::vector<std::string_view>> reasons;  // architectures by first obstacle
+  std::vector<std::string_view> architectures;
   for (const GroupedArchitecture& row : kGrouped) {
-    Candidate candidate = try_architecture(source, grouped, row.architecture);
-    if (candidate.obstacles.empty() && !loaders_take_heads(candidate.target.spec)) {
-      candidate.obstacles.push_back("its loaders take no such kv heads");
-    }
-    if (candidate.obstacles.empty()) {
-      candidate.target.notes.push_back(
+    architectures.push_back(row.architecture);
+  }
+  std::string reasons;
+  std::optional<Target> target = first_exact(source, grouped, architectures, true, reasons);
+  if (!target) {
+    throw_usage(
+        "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
+        "expanded may serve",
+        printable(grouped.architecture), reasons);
+  }
+  for (const GroupedArchitecture& row : kGrouped) {
+    if (row.architecture == target->spec.architecture) {
+      target->notes.push_back(
           fmt::format("written as {}, which loads in {}", row.architecture, row.runtimes));
-      return std::move(candidate.target);
     }
-    reasons[candidate.obstacles.front()].push_back(row.model_type);
   }
-  std::vector<std::string> lines;
-  for (const auto& [reason, model_types] : reasons) {
-    lines.push_back(fmt::format("{} ({})", fmt::join(model_types, ", "), reason));
+  return std::move(*target);
+}
+
+Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
+  if (std::optional<Target> recorded = recorded_target(source, grouped)) {
+    return std::move(*recorded);
   }
-  throw_usage(
-      "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
-      "expanded may serve",
-      printable(grouped.architecture), fmt::join(lines, "; "));
+  std::string reasons;
+  std::optional<Target> target =
+      first_exact(source, grouped, writable_architectures(), false, reasons);
+  if (!target) {
+    throw_usage("{}: no Hugging Face architecture computes the same: {}",
+                printable(source.path.string(), 0), reasons);
+  }
+  target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
+  return std::move(*target);
 }
 
 }  // namespace regroup

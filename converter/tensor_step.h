@@ -23,12 +23,13 @@ struct NormFold {
   Shape weight_shape;
 };
 
-/// Made by copying a tensor, or by moves into zeros.
+/// Made by copying a tensor, by moves into zeros, or of given numbers.
 struct TensorStep {
   OutputTensor output;
   std::string copy_of;  ///< the tensor it is, unchanged; empty where it is made
   std::vector<HeadMove> moves;
-  double add = 0.0;  ///< to every element, after the moves
+  double add = 0.0;            ///< to every element, after the moves
+  std::vector<double> values;  ///< all of them, where no tensor has a part in it
   std::optional<NormFold> fold;
 
   bool unchanged() const { return !copy_of.empty(); }

@@ -7,6 +7,7 @@
 
 #include "converter/norm_fold.h"
 #include "formats/error.h"
+#include "formats/numbers.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -89,7 +90,7 @@ class Transcriber {
 TensorStep& Transcriber::step(const std::string& name, DType dtype, Shape shape) {
   const auto [place, is_new] = by_name_.emplace(name, steps_.size());
   if (is_new) {
-    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}});
+    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}, {}});
   }
   return steps_[place->second];
 }
@@ -111,7 +112,7 @@ void Transcriber::place(const std::string& from, bool from_columns, const std::s
     move.mean_of = features.mean_of;
   }
   move.row_order = features.row_order;
-  if (move.pools() && !is_pooling_dtype(tensor.dtype)) {
+  if (move.pools() && !can_decode(tensor.dtype)) {
     throw_bad_input("tensor {}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
                     printable(tensor.name), name_of(tensor.dtype));
   }

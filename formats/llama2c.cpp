@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include <fmt/ranges.h>
+
 #include "formats/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/printable.h"
@@ -137,10 +139,12 @@ LayerTensors layer_at(std::int64_t i) {
   return layer;
 }
 
-Llama2cHeader header_for(const ModelSpec& spec, std::int64_t seq_len) {
+}  // namespace
+
+Llama2cHeader llama2c_header_for(const ModelSpec& spec, std::int64_t seq_len) {
   const std::vector<std::string> obstacles = llama2c_obstacles(spec);
   if (!obstacles.empty()) {
-    throw_usage("llama2.c's format cannot hold this model: {}", obstacles.front());
+    throw_usage("llama2.c's format cannot hold this model: {}", fmt::join(obstacles, "; "));
   }
   if (seq_len < 1 || seq_len > std::numeric_limits<std::int32_t>::max()) {
     throw_usage("llama2.c's format needs a length of 1 to 2^31 - 1 positions, {} given", seq_len);
@@ -150,8 +154,6 @@ Llama2cHeader header_for(const ModelSpec& spec, std::int64_t seq_len) {
           narrow(spec.query_heads), narrow(spec.kv_heads.front()),  narrow(spec.vocab_size),
           narrow(seq_len),          !spec.lm_head.empty()};
 }
-
-}  // namespace
 
 std::optional<Llama2cHeader> find_llama2c_header(const File& file) {
   if (file.size() < kHeaderBytes) {
@@ -214,7 +216,7 @@ ModelSpec describe_llama2c(const Llama2cHeader& header) {
 
 Llama2cWriter::Llama2cWriter(const std::filesystem::path& file, const ModelSpec& spec,
                              std::int64_t seq_len) {
-  const Llama2cHeader header = header_for(spec, seq_len);
+  const Llama2cHeader header = llama2c_header_for(spec, seq_len);
   const auto size = size_of_file(header);
   if (!size) {
     throw_usage("{}: the model has too many bytes", printable(file.string(), 0));

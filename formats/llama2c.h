@@ -43,6 +43,10 @@ ModelSpec describe_llama2c(const Llama2cHeader& header);
 /// rotates is no obstacle: reordering the rows of q and k changes it.
 std::vector<std::string> llama2c_obstacles(const ModelSpec& spec);
 
+/// The header of a file for `spec` with `seq_len` positions. Throws kUsage listing what
+/// llama2c_obstacles() finds, and for a length that is no positive i32.
+Llama2cHeader llama2c_header_for(const ModelSpec& spec, std::int64_t seq_len);
+
 /// Writes one such file. The tensors, float32, have the names of describe_llama2c(), and q and k
 /// their rows in pairs.
 class Llama2cWriter : public CheckpointWriter {

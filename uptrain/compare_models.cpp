@@ -8,8 +8,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/execute_plan.h"
@@ -49,10 +47,9 @@ Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(part)) {
     const TensorStep& step = *steps.at(tensor.name);
-    std::vector<std::byte> bytes = make_tensor(step, plan, source.checkpoint);
-    const at::Tensor stored =
-        at::from_blob(bytes.data(), step.output.shape, scalar_type_of(step.output.dtype));
-    entries.push_back({tensor.name, stored.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)});
+    entries.push_back(
+        {tensor.name, tensor_of_numbers(make_tensor(step, plan, source.checkpoint),
+                                        step.output.dtype, step.output.shape, at::kFloat)});
   }
   return Parameters(std::move(entries));
 }

@@ -1,5 +1,6 @@
 #include "uptrain/parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,7 @@
 
 #include "formats/error.h"
 #include "formats/families/family.h"
+#include "formats/numbers.h"
 #include "formats/printable.h"
 #include "formats/safetensors_writer.h"
 
@@ -19,10 +21,15 @@ std::span<std::byte> bytes_of(at::Tensor& tensor) {
 
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
-  if (!is_pooling_dtype(info.dtype)) {
-    throw_bad_input("{}: tensor \"{}\" is {}, allowed are F16, BF16, F32 and F64",
+  if (!can_decode(info.dtype)) {
+    throw_bad_input("{}: tensor \"{}\" is {}, which cannot be read as numbers",
                     printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
                     name_of(info.dtype));
+  }
+  if (is_block_type(info.dtype)) {
+    std::vector<std::byte> blocks(info.bytes());
+    checkpoint.read(info, blocks);
+    return tensor_of_numbers(blocks, info.dtype, info.shape, type).to(device);
   }
   at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
   checkpoint.read(info, bytes_of(stored));
@@ -123,6 +130,24 @@ at::ScalarType scalar_type_of(DType dtype) {
       throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
                       name_of(dtype));
   }
+}
+
+at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                             at::ScalarType type) {
+  constexpr std::size_t kChunk = std::size_t{1} << 16;  // whole blocks of every type
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  const std::span<float> floats{tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+  std::vector<double> numbers(std::min(kChunk, floats.size()));
+  for (std::size_t begin = 0; begin < floats.size(); begin += kChunk) {
+    const std::size_t count = std::min(kChunk, floats.size() - begin);
+    const auto chunk = std::span(numbers).first(count);
+    decode_numbers(dtype,
+                   bytes.subspan(bytes_of_elements(dtype, begin), bytes_of_elements(dtype, count)),
+                   chunk);
+    std::transform(chunk.begin(), chunk.end(), floats.begin() + static_cast<std::ptrdiff_t>(begin),
+                   [](double number) { return static_cast<float>(number); });
+  }
+  return tensor.to(type);
 }
 
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,

@@ -55,8 +55,12 @@ class Parameters {
 /// LibTorch's name for a stored floating type. Throws kBadInput for a type one cannot train.
 at::ScalarType scalar_type_of(DType dtype);
 
+/// Stored numbers, of any type that can_decode(), rounded to `type` by way of float; on the CPU.
+at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                             at::ScalarType type);
+
 /// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput where
-/// one is missing, has another shape than the spec implies, or is not F16, BF16, F32 or F64.
+/// one is missing, has another shape than the spec implies, or holds what is no number.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device);
 

@@ -122,6 +122,31 @@ Json write_qwen2(const ModelSpec& spec) {
   return config;
 }
 
+Json write_nemotron_nas(const ModelSpec& spec) {
+  Json config = llama_frame("nemotron-nas", "DeciLMForCausalLM", spec);
+  config.erase("num_key_value_heads");
+  config.erase("intermediate_size");
+  config["rms_norm_eps"] = spec.norm_epsilon;
+  config["attention_bias"] = attention_biases(spec);
+  config["mlp_bias"] = mlp_biases(spec);
+  config["block_configs"] = Json::array();
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerTensors& layer = spec.layers[i];
+    const std::int64_t width =
+        layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+    Json attention = {{"n_heads_in_group", nullptr}, {"no_op", !layer.attention.present()}};
+    if (layer.attention.present()) {
+      attention["n_heads_in_group"] = spec.query_heads / spec.kv_heads[i];
+    }
+    Json mlp = {{"ffn_mult", nullptr}, {"no_op", !layer.up.present()}};
+    if (layer.up.present()) {
+      mlp["ffn_mult"] = 1.5 * static_cast<double>(width) / static_cast<double>(spec.hidden_size);
+    }
+    config["block_configs"].push_back({{"attention", attention}, {"ffn", mlp}});
+  }
+  return config;
+}
+
 Json write_phi(const ModelSpec& spec) {
   Json config = llama_frame("phi", "PhiForCausalLM", spec);
   config["partial_rotary_factor"] = rotating_part(spec);
@@ -288,7 +313,7 @@ struct Writer {
   Json (*write)(const ModelSpec&);
 };
 
-constexpr std::array<Writer, 13> kWriters{{
+constexpr std::array<Writer, 14> kWriters{{
     {"LlamaForCausalLM", write_llama},
     {"MistralForCausalLM", write_mistral},
     {"Qwen2ForCausalLM", write_qwen2},
@@ -302,6 +327,7 @@ constexpr std::array<Writer, 13> kWriters{{
     {"BloomForCausalLM", write_bloom},
     {"MptForCausalLM", write_mpt},
     {"FalconForCausalLM", write_falcon},
+    {"DeciLMForCausalLM", write_nemotron_nas},
 }};
 
 }  // namespace

@@ -45,9 +45,10 @@ TEST_CASE("a family without the key is written as one that computes the same", "
 
 TEST_CASE("where nothing computes the same, the refusal says why for each", "[converter]") {
   CHECK_THAT(refusal_of([] { target_of("bloom", 2); }),
-             is_wrong_usage("BloomForCausalLM", "llama", "positions: alibi", "--target expanded"));
+             is_wrong_usage("BloomForCausalLM", "LlamaForCausalLM", "positions: alibi",
+                            "--target expanded"));
   CHECK_THAT(refusal_of([] { target_of("gpt2", 2); }),
-             is_wrong_usage("gpt_bigcode (its loaders take no such kv heads)"));
+             is_wrong_usage("GPTBigCodeForCausalLM (its loaders take no such kv heads)"));
   CHECK_THAT(refusal_of([] { target_of("llama", 2, "phi"); }),
              is_wrong_usage("LlamaForCausalLM cannot be written as phi"));
   CHECK_THAT(refusal_of([] { target_of("llama", 2, "nonsense"); }),

@@ -1,0 +1,22 @@
+// The Hugging Face config that regroup keeps inside the GGUF files it makes, so that the way back
+// restores every byte.
+#pragma once
+
+#include <optional>
+
+#include "converter/target.h"
+
+namespace regroup {
+
+/// Notes config and dtypes of the source in `metadata`, the metadata of a GGUF file made of it.
+void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text);
+
+/// What was noted, with the kv heads of `grouped`; nothing where `source` is no such file. Throws
+/// kBadInput where the note does not fit the file.
+std::optional<Target> recorded_target(const Model& source, const ModelSpec& grouped);
+
+/// The dtype that a tensor had before it went into the file, by its Hugging Face name; nothing
+/// where that was not noted.
+std::optional<DType> recorded_dtype(const Model& source, const std::string& tensor);
+
+}  // namespace regroup
