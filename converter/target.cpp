@@ -22,18 +22,17 @@ namespace {
 // Architectures whose stock loaders take fewer kv heads, and who they are.
 struct GroupedArchitecture {
   std::string_view architecture;
-  std::string_view model_type;
   std::string_view runtimes;
 };
 constexpr std::array<GroupedArchitecture, 8> kGrouped{{
-    {"PhiForCausalLM", "phi", "transformers, vLLM, llama.cpp"},
-    {"Starcoder2ForCausalLM", "starcoder2", "transformers, vLLM, llama.cpp"},
-    {"NemotronForCausalLM", "nemotron", "transformers, vLLM, llama.cpp"},
-    {"GPTBigCodeForCausalLM", "gpt_bigcode", "transformers, vLLM, llama.cpp"},
-    {"LlamaForCausalLM", "llama", "transformers, vLLM, llama.cpp"},
-    {"MistralForCausalLM", "mistral", "transformers, vLLM, llama.cpp"},
-    {"Qwen2ForCausalLM", "qwen2", "transformers, vLLM, llama.cpp"},
-    {"DeciLMForCausalLM", "nemotron-nas", "vLLM; transformers with the model's remote code"},
+    {"PhiForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"Starcoder2ForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"NemotronForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"GPTBigCodeForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"LlamaForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"MistralForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"Qwen2ForCausalLM", "transformers, vLLM, llama.cpp"},
+    {"DeciLMForCausalLM", "vLLM; transformers with the model's remote code"},
 }};
 
 constexpr std::size_t kShownObstacles = 3;
@@ -81,12 +80,8 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
 }
 
 std::string architecture_named(const std::string& name) {
-  for (const GroupedArchitecture& row : kGrouped) {
-    if (row.model_type == name) {
-      return std::string(row.architecture);
-    }
-  }
-  return name;
+  const std::string_view architecture = architecture_of_model_type(name);
+  return architecture.empty() ? name : std::string(architecture);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::span<std::byte> bytes_of(at::Tensor& tensor) {
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
   if (!can_decode(info.dtype)) {
-    throw_bad_input("{}: tensor \"{}\" is {}, which cannot be read as numbers",
+    throw_bad_input("{}: tensor \"{}\" is {}, allowed are F16, BF16, F32, F64 and ggml's blocks",
                     printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
                     name_of(info.dtype));
   }

@@ -28,6 +28,9 @@ void read_recorded_slopes(ModelSpec& spec, const Json& config, std::string_view 
 /// Architectures that describe_model() accepts, for messages.
 std::vector<std::string_view> known_architectures();
 
+/// The architecture of a config's model_type; empty for an unknown one.
+std::string_view architecture_of_model_type(std::string_view model_type);
+
 /// regroup's name for the family of an architecture; "unknown" if there is none.
 std::string_view family_of_architecture(std::string_view architecture);
 

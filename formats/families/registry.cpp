@@ -104,6 +104,15 @@ std::vector<std::string_view> known_architectures() {
   return names;
 }
 
+std::string_view architecture_of_model_type(std::string_view model_type) {
+  for (const FamilyRow& row : kFamilies) {
+    if (row.model_type == model_type) {
+      return row.architecture;
+    }
+  }
+  return "";
+}
+
 std::string_view family_of_architecture(std::string_view architecture) {
   for (const FamilyRow& row : kFamilies) {
     if (row.architecture == architecture) {
