@@ -40,29 +40,26 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   return grouped;
 }
 
-bool is_directory_of_hugging_face(Container container) {
-  return container == Container::kSafetensors || container == Container::kTorch;
-}
-
-// A target that changes the architecture or stores heads repeatedly is chosen among Hugging Face's.
-void check_named_target(const Model& source, const ConversionRequest& request,
-                        Container container) {
-  const bool changes_architecture = request.target != "same" && request.target != "expanded";
-  if (changes_architecture && !is_directory_of_hugging_face(container)) {
+// The container asked for, the one that a named architecture lives in, or the source's own.
+Container choose_container(const Model& source, const ConversionRequest& request) {
+  const bool names_architecture = request.target != "same" && request.target != "expanded";
+  const Container container = request.container.value_or(
+      names_architecture ? Container::kSafetensors : container_of(source));
+  if (names_architecture && is_single_file(container)) {
     throw_usage(
-        "--target {} names an architecture of Hugging Face directories: not for this "
-        "container",
+        "--target {} is an architecture of Hugging Face directories, which this container "
+        "does not hold",
         printable(request.target));
   }
   if (request.target == "expanded" && container != container_of(source) &&
-      !is_directory_of_hugging_face(container)) {
+      is_single_file(container)) {
     throw_usage("--target expanded keeps the source's own container");
   }
+  return container;
 }
 
 Target choose_target(const Model& source, const ModelSpec& grouped,
                      const ConversionRequest& request, Container container) {
-  check_named_target(source, request, container);
   if (request.target == "expanded") {
     Target target =
         expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
@@ -300,7 +297,7 @@ void plan_transcription(ConversionPlan& plan, const Model& source,
 std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
-  const bool hugging_face = is_directory_of_hugging_face(plan.container);
+  const bool hugging_face = !is_single_file(plan.container);
   const bool mixed = !is_uniform(target.kv_heads);
   const bool changed = plan.grouped.kv_heads != plan.spec.kv_heads ||
                        plan.grouped.cross_kv_heads != plan.spec.cross_kv_heads ||
@@ -432,7 +429,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.spec = source.spec;
   plan.grouped = grouped_spec(plan.spec, request);
   plan.kv_heads = plan.grouped.kv_heads;
-  plan.container = request.container.value_or(container_of(source));
+  plan.container = choose_container(source, request);
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
   Target target = choose_target(source, plan.grouped, request, plan.container);
@@ -446,7 +443,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   count_bytes(plan, checkpoint);
   const Provenance facts{plan.spec, plan.grouped, plan.target, "mean", "contiguous"};
   plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
-  if (is_directory_of_hugging_face(plan.container)) {
+  if (!is_single_file(plan.container)) {
     plan.config_text = config_with_provenance(target.config_text, facts);
   } else if (plan.container == Container::kGguf) {
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);

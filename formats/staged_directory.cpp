@@ -44,7 +44,7 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination) {
   destination_ = without_trailing_slash(std::filesystem::absolute(destination));
   std::error_code fault;
   if (std::filesystem::exists(std::filesystem::symlink_status(destination_, fault))) {
-    throw_usage("{}: exists already; name a directory that does not exist yet",
+    throw_usage("{}: exists already; name one that does not exist yet",
                 printable(destination_.string(), 0));
   }
   staging_ = destination_;

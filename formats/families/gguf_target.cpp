@@ -201,6 +201,12 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   if (!graph.per_layer && (!same_heads || of_their_own)) {
     return "layers that differ in kv heads or widths";
   }
+  // llama.cpp goes on to the next layer as soon as it finds no MLP, the attention before it unused.
+  if (any_layer(spec, [](const LayerTensors& layer) {
+        return layer.attention.present() && !layer.up.present();
+      })) {
+    return "a layer with attention and no MLP, which it passes over";
+  }
   if (spec.layer_count() > kMaxLayers) {
     return fmt::format("{} layers, at most {} allowed", spec.layer_count(), kMaxLayers);
   }

@@ -189,6 +189,8 @@ TEST_CASE("what a container cannot hold is refused with the reason", "[converter
              is_wrong_usage("which only GGUF holds", "--dtype fp32"));
   CHECK_THAT(refusal(golden("bloom_12"), {.container = Container::kGguf}),
              is_wrong_usage("norms in other places"));
+  CHECK_THAT(refusal(golden("nemotron_nas"), {.container = Container::kGguf}),
+             is_wrong_usage("attention and no MLP"));
   CHECK_THAT(refusal(golden("gpt2"), {.target = "phi", .container = Container::kGguf}),
              is_wrong_usage("--target phi"));
   CHECK(tree_of(directory.path()).empty());

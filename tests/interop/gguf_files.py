@@ -1,6 +1,8 @@
-"""Files of llama.cpp's own Python package, every tensor type in them, and what inspect says of each tensor."""
+"""Files of llama.cpp's own Python package, every tensor type in them, and what inspect says of each tensor; and files that
+regroup writes, read by that package."""
 
 import json
+import pathlib
 import sys
 
 import checkpoints  # noqa: F401  (first: it skips the script where a package is missing)
@@ -12,6 +14,10 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+WRITTEN = ("llama", "llama_bf16", "llama_rope_llama3", "qwen3", "gemma", "gpt2", "bloom", "mpt", "gpt_neox", "falcon_40b", "phi",
+           "starcoder2", "gpt_bigcode")
 
 # Results of ggml's own matrix products, which stand in no file; the package's Q8_1 has another size than ggml's.
 NOT_IN_FILES = {"Q8_1", "Q8_K"}
@@ -56,6 +62,18 @@ def check(regroup, scratch):
         check_tensors(report, path)
         expect(report["provenance"] == {"kv_heads": "3"}, f"provenance {report['provenance']}")
         print(f"  alignment {alignment}: {len(report['tensors'])} tensors alike")
+
+
+    for name in WRITTEN:
+        path = scratch / f"{name}.gguf"
+        regroup.run("convert", GOLDEN / name, path, "--to", "gguf")
+        report = json.loads(regroup.run("inspect", path, "--json", "--tensors"))
+        check_tensors(report, path)
+        fields = gguf.GGUFReader(path).fields
+        architecture = fields["general.architecture"].contents()
+        heads = fields[f"{architecture}.attention.head_count_kv"].contents()
+        expect(heads == report["kv_heads"], f"{name}: head_count_kv {heads}, inspect says {report['kv_heads']}")
+        print(f"  {name}: {len(report['tensors'])} tensors and {len(fields)} keys read")
 
 
 run_script(__doc__, check)
