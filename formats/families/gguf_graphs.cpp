@@ -30,6 +30,7 @@ constexpr GgufGraph kLlama{.architecture = "llama",
 // Nemotron-NAS (DeciLM), and Llama with another number of kv heads in each layer.
 constexpr GgufGraph with_layers_of_their_own(GgufGraph graph) {
   graph.architecture = "deci";
+  graph.made_for = "DeciLMForCausalLM";
   graph.per_layer = true;
   return graph;
 }
