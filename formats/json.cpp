@@ -1,6 +1,7 @@
 #include "formats/json.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -11,6 +12,7 @@ namespace regroup {
 namespace {
 
 constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxOrderedMembers = 10'000;
 
 // One member of an object in text: the byte ranges of its key and value.
 struct Member {
@@ -122,7 +124,7 @@ std::string changed_elements(
 }
 
 template <typename AnyJson>
-AnyJson parse_object(std::string_view text, std::string_view where) {
+AnyJson parse_object(std::string_view text, std::string_view where, std::size_t max_members) {
   std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, typename AnyJson::parse_event_t event, AnyJson& parsed) {
     if (depth > kMaxDepth) {
@@ -136,6 +138,9 @@ AnyJson parse_object(std::string_view text, std::string_view where) {
                !keys.back().insert(parsed.template get<std::string>()).second) {
       throw_bad_input("{}: duplicate key \"{}\"", where,
                       printable(parsed.template get<std::string>()));
+    }
+    if (!keys.empty() && keys.back().size() > max_members) {
+      throw_bad_input("{}: an object with more than {} members", where, max_members);
     }
     return true;
   };
@@ -158,11 +163,11 @@ AnyJson parse_object(std::string_view text, std::string_view where) {
 }  // namespace
 
 Json parse_json_object(std::string_view text, std::string_view where) {
-  return parse_object<Json>(text, where);
+  return parse_object<Json>(text, where, kMaxOrderedMembers);
 }
 
 nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
-  return parse_object<nlohmann::json>(text, where);
+  return parse_object<nlohmann::json>(text, where, std::numeric_limits<std::size_t>::max());
 }
 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,

@@ -13,7 +13,8 @@ namespace regroup {
 using Json = nlohmann::ordered_json;
 
 /// Parses a whole document. `where` (a file name) opens every error message. Throws kBadInput for
-/// anything but one JSON object, for duplicate keys and for nesting deeper than 64.
+/// anything but one JSON object, for duplicate keys, for nesting deeper than 64 and for objects of
+/// more than 10,000 members.
 Json parse_json_object(std::string_view text, std::string_view where);
 
 /// The same for files with objects of very many members (a tokenizer's vocabulary), where Json,

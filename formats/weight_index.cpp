@@ -25,7 +25,7 @@ void check_shard_name(const std::string& shard, const std::string& where) {
 
 using ShardsToTensors = std::map<std::string, std::set<std::string>>;
 
-ShardsToTensors parse_weight_map(const Json& index, const std::string& where) {
+ShardsToTensors parse_weight_map(const nlohmann::json& index, const std::string& where) {
   const auto weight_map = index.find("weight_map");
   if (weight_map == index.end() || !weight_map->is_object()) {
     throw_bad_input("{}: weight_map {}, an object is needed", where,
@@ -65,7 +65,7 @@ void check_shard_tensors(const Checkpoint::Part& part, std::set<std::string> ind
 
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
   const std::string where = printable(index.string(), 0);
-  const Json json = parse_json_object(read_text(index, kMaxIndexBytes), where);
+  const nlohmann::json json = parse_sorted_json_object(read_text(index, kMaxIndexBytes), where);
   std::vector<Checkpoint::Part> parts;
   for (auto& [shard, tensors] : parse_weight_map(json, where)) {
     const std::filesystem::path path = index.parent_path() / shard;

@@ -6,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <fmt/format.h>
 
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -129,6 +130,17 @@ TEST_CASE("JSON reader rejects duplicate keys at any depth", "[formats]") {
   CHECK_THAT(refusal_of([] { parse_json_object(R"({"l": [{"x": {"b": 1, "\u0062": 2}}]})", "c"); }),
              is_bad_input("c", "duplicate key \"b\""));
   CHECK(parse_json_object(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]})", "c").size() == 2);
+}
+
+TEST_CASE("JSON reader rejects objects too large to keep in order", "[formats]") {
+  std::string text = "{";
+  for (int i = 0; i <= 10'000; ++i) {
+    text += fmt::format("{}\"{}\": 0", i == 0 ? "" : ", ", i);
+  }
+  text += "}";
+  CHECK_THAT(refusal_of([&] { parse_json_object(text, "config.json"); }),
+             is_bad_input("config.json", "more than 10000 members"));
+  CHECK(parse_sorted_json_object(text, "index").size() == 10'001);
 }
 
 TEST_CASE("JSON reader rejects deep nesting without exhausting the stack", "[formats]") {
