@@ -1,0 +1,13 @@
+// The mean of heads that were first rotated into a common basis.
+#pragma once
+
+#include "converter/pooling/combination.h"
+
+namespace regroup {
+
+/// Generalised Procrustes analysis (Gower 1975): rotations of the heads, as the basis allows them,
+/// that maximise the power of their mean; in a plane one angle per head. The mean is then scaled to
+/// the mean power of the heads, and the readers of a head rotate back.
+Combination solve_aligned(const GroupProblem& problem);
+
+}  // namespace regroup

@@ -1,0 +1,45 @@
+// All heads of one layer's attention in double: what pooling methods take and give.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// The linear maps of an attention.
+enum class AttentionPart { kQuery, kKey, kValue, kOutput };
+
+/// A linear map, row-major.
+struct DenseLinear {
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  std::vector<double> weight;  ///< [outputs, inputs]
+  std::vector<double> bias;    ///< [outputs], or empty where there is none
+};
+
+/// H query heads and G kv heads of d features each, one after the other, whatever the packing they
+/// were read from.
+struct AttentionHeads {
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  DenseLinear q;  ///< [H·d, D]
+  DenseLinear k;  ///< [G·d, D], of the encoder's D in cross-attention
+  DenseLinear v;  ///< [G·d, D]
+  DenseLinear o;  ///< [D, H·d]
+
+  const DenseLinear& part(AttentionPart part) const;
+};
+
+/// Reads the attention of one layer. Throws kBadInput for tensors that are no numbers.
+AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                    const Checkpoint& checkpoint);
+
+/// Whether every number is finite.
+bool all_finite(const AttentionHeads& heads);
+
+}  // namespace regroup

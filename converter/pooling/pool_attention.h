@@ -1,0 +1,45 @@
+// One layer's heads in, one layer's heads out: fewer keys and values, and the queries and the
+// output projection that fit them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "converter/pooling/attention_heads.h"
+#include "converter/pooling/head_basis.h"
+#include "converter/pooling/input_moments.h"
+#include "converter/pooling/pool_method.h"
+
+namespace regroup {
+
+/// What a method needs to know beside the heads.
+struct PoolingTask {
+  PoolMethod method = PoolMethod::kLowrank;
+  std::int64_t groups = 1;  ///< kv heads that are left: a divisor of those there are
+  HeadBasis key_basis;
+  InputMoments query_inputs;
+  InputMoments kv_inputs;
+};
+
+/// What one group keeps of its heads, for keys (as queries see them) and values (as they reach the
+/// output). Energy: 1 − the expected squared error / the expected square. Norm: of the shared head
+/// beside the root mean square of its members'.
+struct GroupReport {
+  double key_energy = 1.0, value_energy = 1.0;
+  double key_norm = 1.0, value_norm = 1.0;
+};
+
+struct PooledAttention {
+  AttentionHeads heads;
+  std::vector<GroupReport> groups;
+};
+
+/// Pools neighbours into `task.groups` kv heads. As many groups as heads change nothing.
+///
+/// Every method but the mean and the choice of one head changes q and o as well. What a key adds to
+/// all scores of a query alike cancels in the softmax, so keys that do not rotate are compared by
+/// their covariance; and where o has a bias, it takes up the mean error of the values exactly.
+/// Throws kUsage for kAligned and kLowrank in a build without LibTorch.
+PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task);
+
+}  // namespace regroup

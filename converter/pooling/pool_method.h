@@ -1,0 +1,42 @@
+// The ways in which a group of kv heads becomes one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+enum class PoolMethod {
+  kMean,     ///< the mean of the heads (Ainslie et al. 2023)
+  kFirst,    ///< the first head
+  kRandom,   ///< one head, drawn with a seed
+  kSelect,   ///< the head that is closest to the others
+  kAligned,  ///< the mean after the heads are rotated into a common basis
+  kLowrank,  ///< the head from which the others can be restored with the least error
+};
+
+/// "mean", "first", "random", "select", "aligned" or "lowrank".
+std::string_view name_of(PoolMethod method);
+
+/// The method of that name. Throws kUsage listing the names for any other.
+PoolMethod parse_pool_method(std::string_view name);
+
+/// Whether the method looks at the weights; the others only name the heads to average.
+bool looks_at_weights(PoolMethod method);
+
+/// How heads are pooled.
+struct Pooling {
+  PoolMethod method = PoolMethod::kMean;
+  std::uint64_t seed = 0;  ///< of PoolMethod::kRandom
+};
+
+/// For each of `after` stored heads the heads it is the mean of, as heads_of_groups() gives them,
+/// but with the one head of each group that kFirst or kRandom takes. `stream` tells the draws of
+/// different layers and roles apart. Throws kUsage for methods that look at the weights.
+std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
+                                                        std::int64_t groups, std::int64_t after,
+                                                        std::uint64_t stream);
+
+}  // namespace regroup

@@ -1,0 +1,48 @@
+// Attention heads made of random numbers, and what they compute, written without the project's
+// transformer: to see whether pooled heads compute the same.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "converter/pooling/pool_attention.h"
+
+namespace regroup {
+
+/// Random numbers that are the same in every run: double, of that shape.
+class RandomNumbers {
+ public:
+  explicit RandomNumbers(std::uint64_t seed);
+  at::Tensor operator()(std::vector<std::int64_t> shape);
+
+ private:
+  at::Generator generator_;
+};
+
+struct SmallSizes {
+  std::int64_t query_heads = 6;
+  std::int64_t kv_heads = 6;
+  std::int64_t head_dim = 4;
+  std::int64_t width = 30;
+  bool biases = false;
+};
+
+AttentionHeads random_heads(const SmallSizes& sizes, RandomNumbers& random);
+
+/// Writable views: weight [heads, d, D] and bias [heads, d] of q, k or v; o's weight as [E, H, d].
+at::Tensor weight_of(DenseLinear& linear, std::int64_t head_dim);
+at::Tensor bias_of(DenseLinear& linear, std::int64_t head_dim);
+at::Tensor output_of(AttentionHeads& heads);
+
+/// Inputs that neither have mean 0 nor vary independently: covariance and mean.
+InputMoments random_moments(std::int64_t width, RandomNumbers& random);
+
+/// Causal attention over inputs [T, D], after RoPE in the planes of `basis`: [T, E].
+at::Tensor attend(const AttentionHeads& heads, const HeadBasis& basis, const at::Tensor& inputs);
+
+/// The largest difference of two tensors.
+double distance(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace regroup
