@@ -36,6 +36,9 @@ struct ConvertOptions {
   std::string target = "same";
   std::string positions = "keep";
   std::string dtype;
+  std::string pool = "mean";
+  std::uint64_t pool_seed = 0;
+  std::string calibration;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
   bool skip_comparison = false;
@@ -73,6 +76,7 @@ ConversionRequest request_of(const ConvertOptions& options) {
     throw_usage("nothing to do: --kv-heads, --to, --target, --positions or --dtype is needed");
   }
   request.roles = parse_roles(options.attention);
+  request.pooling = {parse_pool_method(options.pool), options.pool_seed};
   request.target = options.target;
   request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
   if (!options.dtype.empty()) {
@@ -103,7 +107,7 @@ Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
                  {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
                  {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
                  {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", "mean"},
+                 {"pool", name_of(plan.pooling.method)},
                  {"tensors", plan.steps.size()},
                  {"changed_tensors", changed_tensors(plan)},
                  {"dropped_tensors", plan.dropped},
@@ -125,11 +129,12 @@ std::string summary_text(const ConversionPlan& plan) {
                                        ? plan.spec.architecture + " -> " + plan.target.architecture
                                        : plan.spec.architecture;
   return fmt::format(
-      "{}: {} layers, {} query heads, kv heads {} -> {} (mean)\n"
+      "{}: {} layers, {} query heads, kv heads {} -> {} ({})\n"
       "weights   {} -> {} ({} of {} tensors change)\n"
       "KV cache  {} -> {} per token",
       architecture, plan.spec.layer_count(), plan.spec.query_heads, kv_heads_json(plan.spec),
-      kv_heads_json(plan.grouped), text_of_bytes(static_cast<double>(plan.source_bytes)),
+      kv_heads_json(plan.grouped), name_of(plan.pooling.method),
+      text_of_bytes(static_cast<double>(plan.source_bytes)),
       text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
       plan.steps.size(), text_of_memory(static_cast<double>(plan.kv_bytes_per_token_before)),
       text_of_memory(static_cast<double>(plan.kv_bytes_per_token_after)));
@@ -184,6 +189,7 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
   const ConversionPlan plan = plan_conversion(source, request);
+  std::vector<LayerReport> layers;
   std::optional<OutputComparison> comparison;
   const bool compared = !plan.in_place && !options.skip_comparison;
   if (!options.dry_run) {
@@ -194,7 +200,7 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
         comparison = compare_with_source(source, request, plan, result, console);
       }
     };
-    execute_conversion(
+    layers = execute_conversion(
         plan, source, options.destination,
         [&](std::uint64_t done, std::string_view tensor) {
           progress.update(done, printable(tensor, 60));
@@ -276,6 +282,12 @@ void add_convert_command(CLI::App& program, Console& console) {
       ->check(CLI::IsMember(kDtypes));
   command->add_flag("--skip-comparison", options->skip_comparison,
                     "do not compute whether a result of another form gives the same logits");
+  command
+      ->add_option("--pool", options->pool,
+                   "how a group of heads becomes one: mean; first, random or select (one of them); "
+                   "aligned (mean in a common basis); lowrank (solved for the least error)")
+      ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
+  command->add_option("--pool-seed", options->pool_seed, "of --pool random");
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,

@@ -82,7 +82,7 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
 }
 
 bool stays_in_place(const HeadMove& move) {
-  bool own = move.row_order.empty();
+  bool own = move.row_order.empty() && !move.pooled;
   for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
     own = own && move.mean_of[h] == std::vector{static_cast<std::int64_t>(h)};
   }
@@ -207,7 +207,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
   for (TensorStep& step :
-       transcribe_attention({plan.spec, plan.grouped, plan.target, checkpoint})) {
+       transcribe_attention({plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling})) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
   }
@@ -281,7 +281,7 @@ void plan_transcription(ConversionPlan& plan, const Model& source,
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint});
+  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
   }
@@ -373,6 +373,18 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
       kv_bytes_per_token(plan.target.kv_heads, plan.spec.head_dim, dtype);
 }
 
+Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
+  Provenance facts{plan.spec, plan.grouped, target, std::string(name_of(plan.pooling.method)),
+                   "contiguous", {}};
+  if (plan.pooling.method == PoolMethod::kRandom) {
+    facts.pool_facts.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
+  }
+  if (plan.calibration && looks_at_weights(plan.pooling.method)) {
+    facts.pool_facts.emplace_back("calibration_tokens", plan.calibration->tokens());
+  }
+  return facts;
+}
+
 // ggml's number for the type of most weights.
 std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   std::map<DType, std::int64_t> matrices;
@@ -398,13 +410,24 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
     }
   }
   if (source.convention == Convention::kHuggingFace) {
-    const Provenance own{plan.spec, plan.grouped, plan.grouped, "mean", "contiguous"};
+    const Provenance own = provenance_of(plan, plan.grouped);
     record_source(metadata, source, config_with_provenance(source.config_text, own));
   }
   if (!metadata.contains("general.file_type")) {
     metadata.set_u32("general.file_type", gguf_file_type(plan));
   }
   return metadata;
+}
+
+// What a pooling method cannot do to this model, though it goes ahead.
+std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
+  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+    return {};
+  }
+  return {fmt::format(
+      "queries and keys are normalised with weights of their own, which no change of basis leaves "
+      "alone: keys are averaged, values pooled by {}",
+      name_of(plan.pooling.method))};
 }
 
 }  // namespace
@@ -432,6 +455,9 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.container = choose_container(source, request);
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
+  plan.pooling = request.pooling;
+  plan.calibration = request.calibration;
+  check_can_pool(plan.spec, plan.pooling.method);
   Target target = choose_target(source, plan.grouped, request, plan.container);
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
@@ -441,7 +467,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
     plan_transcription(plan, source, request);
   }
   count_bytes(plan, checkpoint);
-  const Provenance facts{plan.spec, plan.grouped, plan.target, "mean", "contiguous"};
+  const Provenance facts = provenance_of(plan, plan.target);
   plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
   if (!is_single_file(plan.container)) {
     plan.config_text = config_with_provenance(target.config_text, facts);
@@ -449,6 +475,8 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
   }
   plan.notes = loading_notes(plan);
+  const std::vector<std::string> notes = pooling_notes(plan);
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   plan.notes.insert(plan.notes.begin(), target.notes.begin(), target.notes.end());
   return plan;
 }

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "converter/pooling/attention_pooler.h"
 #include "converter/target.h"
 #include "converter/tensor_step.h"
 #include "formats/model.h"
@@ -32,6 +34,9 @@ struct ConversionRequest {
   std::string target = "same";
   std::optional<std::int64_t> stored_kv_heads = std::nullopt;
   PositionChange positions = PositionChange::kKeep;
+  Pooling pooling = {};
+  /// Statistics of the source's inputs for methods that look at them; none: its norms stand in.
+  std::shared_ptr<const Calibration> calibration = nullptr;
   std::optional<Container> container = std::nullopt;  ///< none: the source's own
   /// Of all floating tensors (Q8_0: of matrices, in GGUF); none: as they are.
   std::optional<DType> dtype = std::nullopt;
@@ -54,6 +59,8 @@ struct ConversionPlan {
   std::vector<std::string> notes;  ///< what a user should know about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
+  Pooling pooling;
+  std::shared_ptr<const Calibration> calibration;  ///< or none
 
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;

@@ -20,15 +20,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads each source of one step once.
+// Reads each source of one step once, and has those computed that are not stored as they are
+// wanted.
 class Sources {
  public:
-  explicit Sources(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
+      : checkpoint_(checkpoint), pooler_(pooler) {}
 
   const TensorInfo& info(const std::string& name) const { return checkpoint_.at(name); }
   std::string file_of(const TensorInfo& tensor) const {
     return printable(checkpoint_.file_of(tensor).path().string(), 0);
   }
+  DType type_of(const HeadMove& move) const {
+    return move.pooled ? DType::kF64 : info(move.source).dtype;
+  }
+  std::span<const std::byte> bytes(const HeadMove& move) {
+    if (move.pooled) {
+      const PooledTensor& tensor = *move.pooled;
+      return std::as_bytes(std::span(pooler_.layer(tensor.role, tensor.layer).values(tensor)));
+    }
+    return bytes(move.source);
+  }
+
+ private:
   std::span<const std::byte> bytes(const std::string& name) {
     const auto [place, is_new] = read_.try_emplace(name);
     if (is_new) {
@@ -38,8 +52,8 @@ class Sources {
     return place->second;
   }
 
- private:
   const Checkpoint& checkpoint_;
+  AttentionPooler& pooler_;
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
@@ -47,7 +61,7 @@ void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std:
                  Sources& sources, bool allow_nonfinite) {
   for (const HeadMove& move : moves) {
     const TensorInfo& tensor = sources.info(move.source);
-    if (!move_heads(move, tensor.dtype, sources.bytes(move.source), dtype, target) &&
+    if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
         !allow_nonfinite) {
       throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled or converted",
                       sources.file_of(tensor), printable(move.source));
@@ -73,8 +87,9 @@ std::size_t elements_of(const Shape& shape) {
 
 // Moves and what follows them, in double, rounded once at the end.
 void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
-                    const Checkpoint& checkpoint, std::span<std::byte> result) {
-  Sources sources(checkpoint);
+                    const Checkpoint& checkpoint, AttentionPooler& pooler,
+                    std::span<std::byte> result) {
+  Sources sources(checkpoint, pooler);
   std::vector<double> values =
       moved_values(step.moves, elements_of(step.output.shape), sources, plan.allow_nonfinite);
   for (double& value : values) {
@@ -96,19 +111,40 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
 }  // namespace
 
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
-                                   const Checkpoint& checkpoint) {
+                                   const Checkpoint& checkpoint, AttentionPooler& pooler) {
   std::vector<std::byte> result(tensor_bytes(step.output.dtype, step.output.shape));
   if (step.unchanged()) {
     checkpoint.read(checkpoint.at(step.copy_of), result);
   } else if (!step.values.empty()) {
     encode_numbers(step.output.dtype, step.values, result);
   } else if (step.add != 0.0 || step.fold) {
-    compute_tensor(step, plan, checkpoint, result);
+    compute_tensor(step, plan, checkpoint, pooler, result);
   } else {
-    Sources sources(checkpoint);
+    Sources sources(checkpoint, pooler);
     apply_moves(step.moves, step.output.dtype, result, sources, plan.allow_nonfinite);
   }
   return result;
+}
+
+AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint) {
+  return {plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint};
+}
+
+std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                                         const std::atomic<bool>& stop) {
+  AttentionPooler pooler = pooler_of(plan, checkpoint);
+  for (const AttentionRole role : plan.spec.roles()) {
+    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
+      if (stop) {
+        throw Error(ErrorKind::kInterrupted, "interrupted");
+      }
+      if (plan.spec.attention(role, i).present() &&
+          plan.spec.kv_heads_of(role)[i] != plan.grouped.kv_heads_of(role)[i]) {
+        pooler.layer(role, i);
+      }
+    }
+  }
+  return pooler.reports();
 }
 
 namespace {
@@ -135,8 +171,8 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan, const 
 }
 
 void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                   CheckpointWriter& writer, const ConversionProgress& progress,
-                   const std::atomic<bool>& stop) {
+                   AttentionPooler& pooler, CheckpointWriter& writer,
+                   const ConversionProgress& progress, const std::atomic<bool>& stop) {
   std::uint64_t done = 0;
   for (const TensorStep& step : plan.steps) {
     if (stop) {
@@ -146,7 +182,7 @@ void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
     if (step.unchanged()) {
       writer.copy(name, checkpoint, checkpoint.at(step.copy_of));
     } else {
-      writer.write(name, make_tensor(step, plan, checkpoint));
+      writer.write(name, make_tensor(step, plan, checkpoint, pooler));
     }
     done += writer.bytes_of(name);
     progress(done, name);
@@ -156,15 +192,18 @@ void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
 
 }  // namespace
 
-void execute_conversion(const ConversionPlan& plan, const Model& source,
-                        const fs::path& destination, const ConversionProgress& progress,
-                        const std::atomic<bool>& stop, const ConversionCheck& check) {
+std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
+                                            const fs::path& destination,
+                                            const ConversionProgress& progress,
+                                            const std::atomic<bool>& stop,
+                                            const ConversionCheck& check) {
   const bool single = is_single_file(plan.container);
   if (!single) {
     refuse_output_inside(source, destination);
   }
   StagedDirectory staged(destination);
-  write_tensors(plan, source.checkpoint, *make_writer(plan, staged.path()), progress, stop);
+  AttentionPooler pooler = pooler_of(plan, source.checkpoint);
+  write_tensors(plan, source.checkpoint, pooler, *make_writer(plan, staged.path()), progress, stop);
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();
   }
@@ -180,6 +219,7 @@ void execute_conversion(const ConversionPlan& plan, const Model& source,
   } else {
     staged.publish();
   }
+  return pooler.reports();
 }
 
 }  // namespace regroup

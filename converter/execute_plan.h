@@ -21,16 +21,27 @@ using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::str
 using ConversionCheck = std::function<void(const std::filesystem::path& result)>;
 
 /// The bytes of one output tensor. Throws kBadInput for NaN or infinities among pooled heads.
+/// `pooler` is that of the plan, see pooler_of(); it remembers layers from one call to the next.
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
-                                   const Checkpoint& checkpoint);
+                                   const Checkpoint& checkpoint, AttentionPooler& pooler);
+
+/// What computes the plan's pooled layers. Keeps references to both.
+AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint);
+
+/// What pooling does to every layer that gets fewer kv heads: computed, but nothing written.
+std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                                         const std::atomic<bool>& stop);
 
 /// Writes the converted model to `destination`, which must not exist and appears only when it is
 /// complete. Holds one output tensor and its sources at a time. Throws kInterrupted soon after
 /// `stop` turns true, leaving nothing behind; kBadInput for NaN or infinities in K or V;
 /// kEnvironment when writing fails or space cannot suffice; whatever `check` throws.
-void execute_conversion(const ConversionPlan& plan, const Model& source,
-                        const std::filesystem::path& destination,
-                        const ConversionProgress& progress, const std::atomic<bool>& stop,
-                        const ConversionCheck& check = {});
+///
+/// Returns what was measured of the layers that were computed rather than moved.
+std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
+                                            const std::filesystem::path& destination,
+                                            const ConversionProgress& progress,
+                                            const std::atomic<bool>& stop,
+                                            const ConversionCheck& check = {});
 
 }  // namespace regroup

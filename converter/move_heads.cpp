@@ -156,7 +156,7 @@ bool HeadMove::pools() const {
 }
 
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to) {
-  HeadMove move{std::move(source), std::move(from), std::move(to), {}, {}};
+  HeadMove move{std::move(source), std::move(from), std::move(to), {}, {}, std::nullopt};
   move.mean_of = heads_of_groups(move.to.heads(), move.to.heads(), move.to.heads());
   return move;
 }

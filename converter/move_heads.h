@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "converter/heads.h"
+#include "converter/pooling/attention_heads.h"
 #include "formats/dtype.h"
 
 namespace regroup {
@@ -20,6 +22,9 @@ struct HeadMove {
   HeadBlocks to;
   std::vector<std::vector<std::int64_t>> mean_of;  ///< per head of `to`: heads of `from`
   std::vector<std::int64_t> row_order = {};  ///< row r comes from row row_order[r]; empty: from r
+  /// Where the heads are computed first: `from` lies in this tensor, of doubles, in place of
+  /// `source`, which is one of those it is computed from.
+  std::optional<PooledTensor> pooled = std::nullopt;
 
   /// Whether any head is the mean of several.
   bool pools() const;

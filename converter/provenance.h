@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/model_spec.h"
@@ -19,6 +20,8 @@ struct Provenance {
   const ModelSpec& target;
   std::string pool;
   std::string grouping;
+  /// More about the pooling, as keys and JSON texts.
+  std::vector<std::pair<std::string, std::string>> pool_facts = {};
 };
 
 /// `config_text` with the target family's kv-head keys set and the "regroup" block written; every

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "converter/norm_fold.h"
+#include "converter/pooling/attention_pooler.h"
 #include "formats/error.h"
 #include "formats/numbers.h"
 #include "formats/printable.h"
@@ -22,8 +24,20 @@ struct Features {
   std::int64_t total = 0;                          // features of the result's tensor
   std::vector<std::vector<std::int64_t>> mean_of;  // per block of the result; empty: its own
   Rows row_order;
+  std::optional<PooledTensor> pooled = std::nullopt;  // they are of this tensor's part
 
   static Features all(std::int64_t count) { return {{0}, {0}, count, count, {}, {}}; }
+
+  // The same features out of a pooled layer, whose heads follow one another.
+  Features out_of(const PooledTensor& tensor, std::size_t heads) const {
+    Features features = *this;
+    features.pooled = tensor;
+    features.from.resize(heads);
+    for (std::size_t h = 0; h < heads; ++h) {
+      features.from[h] = static_cast<std::int64_t>(h) * rows;
+    }
+    return features;
+  }
 };
 
 // Where each feature of a rotating head comes from when the two specs pair features differently.
@@ -52,6 +66,7 @@ class Transcriber {
         grouped_(models.grouped),
         target_(models.target),
         checkpoint_(models.checkpoint),
+        pooling_(models.pooling),
         rope_order_(rope_order(source_, target_)) {}
 
   void embeddings();
@@ -82,6 +97,7 @@ class Transcriber {
   const ModelSpec& grouped_;
   const ModelSpec& target_;
   const Checkpoint& checkpoint_;
+  Pooling pooling_;
   Rows rope_order_;
   std::vector<TensorStep> steps_;
   std::unordered_map<std::string, std::size_t> by_name_;
@@ -105,14 +121,22 @@ void Transcriber::place(const std::string& from, bool from_columns, const std::s
     std::swap(shape[0], shape[1]);
   }
   shape[matrix && to_columns ? 1 : 0] = features.total;
-  HeadMove move =
-      copy_of_heads(from, head_blocks(tensor.shape, from_columns, features.from, features.rows),
-                    head_blocks(shape, to_columns, features.to, features.rows));
+  HeadBlocks blocks = head_blocks(tensor.shape, from_columns, features.from, features.rows);
+  if (features.pooled && matrix) {  // always [out, in]
+    blocks = head_blocks({features.rows, tensor.shape[from_columns ? 0 : 1]}, false, features.from,
+                         features.rows);
+  }
+  HeadMove move = copy_of_heads(from, std::move(blocks),
+                                head_blocks(shape, to_columns, features.to, features.rows));
+  move.pooled = features.pooled;
+  if (move.pooled) {
+    move.pooled->bias = !matrix;
+  }
   if (!features.mean_of.empty()) {
     move.mean_of = features.mean_of;
   }
   move.row_order = features.row_order;
-  if (move.pools() && !can_decode(tensor.dtype)) {
+  if ((move.pools() || move.pooled) && !can_decode(tensor.dtype)) {
     throw_bad_input("tensor {}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
                     printable(tensor.name), name_of(tensor.dtype));
   }
@@ -210,16 +234,28 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
         "no mean that a loader could compute with",
         printable(source_.architecture), printable(from.k_norms.front().weight));
   }
-  const auto kv = heads_of_groups(before, groups, after);
-  const Features q{old_heads.q, new_heads.q, head_dim, new_heads.q_total, {}, rope_order_};
-  const Features k{old_heads.k, new_heads.k, head_dim, new_heads.k_total, kv, rope_order_};
-  const Features v{old_heads.v, new_heads.v, head_dim, new_heads.v_total, kv, {}};
-  linear(from.q, to.q, q, fold);
+  const bool computed = looks_at_weights(pooling_.method) && before != groups;
+  const Pooling named = computed ? Pooling{} : pooling_;  // norms of keys are averaged
+  const auto kv = heads_to_average(named, before, groups, after, stream_of(role, layer));
+  Features q{old_heads.q, new_heads.q, head_dim, new_heads.q_total, {}, rope_order_};
+  Features k{old_heads.k, new_heads.k, head_dim, new_heads.k_total, kv, rope_order_};
+  Features v{old_heads.v, new_heads.v, head_dim, new_heads.v_total, kv, {}};
+  Features o = Features::all(checkpoint_.at(from.o.weight).shape.at(from.o.input_major ? 1 : 0));
   head_norms(from.q_norms, to.q_norms, q);
-  linear(from.k, to.k, k, fold);
   head_norms(from.k_norms, to.k_norms, k);
+  if (computed) {
+    k.mean_of = v.mean_of = heads_of_groups(groups, groups, after);
+    k = k.out_of({role, layer, AttentionPart::kKey}, static_cast<std::size_t>(groups));
+    v = v.out_of({role, layer, AttentionPart::kValue}, static_cast<std::size_t>(groups));
+  }
+  if (computed && changes_readers(pooling_.method)) {
+    q = q.out_of({role, layer, AttentionPart::kQuery}, q.from.size());
+    o = o.out_of({role, layer, AttentionPart::kOutput}, 1);
+  }
+  linear(from.q, to.q, q, fold);
+  linear(from.k, to.k, k, fold);
   linear(from.v, to.v, v, fold);
-  linear(from.o, to.o);
+  linear(from.o, to.o, o);
 }
 
 void Transcriber::layer(AttentionRole self, std::size_t i) {

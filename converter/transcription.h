@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "converter/pooling/pool_method.h"
 #include "converter/tensor_step.h"
 #include "formats/checkpoint.h"
 #include "formats/model_spec.h"
@@ -16,6 +17,7 @@ struct Transcription {
   const ModelSpec& grouped;  ///< the same with the kv heads that are to be left
   const ModelSpec& target;   ///< the result; may store a kv head several times
   const Checkpoint& checkpoint;
+  Pooling pooling = {};
 };
 
 /// Steps for the attention tensors of `target`, in its order. Throws kBadInput for tensors that

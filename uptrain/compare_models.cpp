@@ -44,11 +44,12 @@ Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
   for (const TensorStep& step : plan.steps) {
     steps.emplace(step.output.name, &step);
   }
+  AttentionPooler pooler = pooler_of(plan, source.checkpoint);
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(part)) {
     const TensorStep& step = *steps.at(tensor.name);
     entries.push_back(
-        {tensor.name, tensor_of_numbers(make_tensor(step, plan, source.checkpoint),
+        {tensor.name, tensor_of_numbers(make_tensor(step, plan, source.checkpoint, pooler),
                                         step.output.dtype, step.output.shape, at::kFloat)});
   }
   return Parameters(std::move(entries));

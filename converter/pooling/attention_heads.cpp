@@ -71,6 +71,10 @@ const DenseLinear& AttentionHeads::part(AttentionPart part) const {
   return o;
 }
 
+const std::vector<double>& AttentionHeads::values(const PooledTensor& tensor) const {
+  return tensor.bias ? part(tensor.part).bias : part(tensor.part).weight;
+}
+
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint) {
   const AttentionLayout& names = spec.attention(role, layer);

@@ -13,6 +13,14 @@ namespace regroup {
 /// The linear maps of an attention.
 enum class AttentionPart { kQuery, kKey, kValue, kOutput };
 
+/// One stored tensor of a pooled attention.
+struct PooledTensor {
+  AttentionRole role = AttentionRole::kSelf;
+  std::size_t layer = 0;
+  AttentionPart part = AttentionPart::kKey;
+  bool bias = false;
+};
+
 /// A linear map, row-major.
 struct DenseLinear {
   std::int64_t outputs = 0;
@@ -33,6 +41,9 @@ struct AttentionHeads {
   DenseLinear o;  ///< [D, H·d]
 
   const DenseLinear& part(AttentionPart part) const;
+
+  /// The numbers of that part: its weight, row-major, or its bias.
+  const std::vector<double>& values(const PooledTensor& tensor) const;
 };
 
 /// Reads the attention of one layer. Throws kBadInput for tensors that are no numbers.

@@ -140,9 +140,9 @@ class LayerPooling {
         per_kv_head(at::einsum("eha,ehb->hab", {source_.o, source_.o}), source.kv_heads);
     counts_key_mean_ = rotating_features(task.key_basis, source.head_dim);
     counts_value_mean_ = at::zeros({source.head_dim}, at::kDouble) + (has_output_bias_ ? 0.0 : 1.0);
-    if (task.method == PoolMethod::kSelect) {
-      chosen_ = select_heads(source, task.groups, task.kv_inputs);
-    }
+    chosen_ = task.method == PoolMethod::kSelect
+                  ? select_heads(source, task.groups, task.kv_inputs)
+                  : task.chosen;
   }
 
   GroupReport pool_group(std::int64_t group) {
@@ -247,9 +247,7 @@ PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& t
   for (std::int64_t group = 0; group < task.groups; ++group) {
     result.groups[static_cast<std::size_t>(group)] = pooling.pool_group(group);
   }
-  const bool moves_means =
-      task.method == PoolMethod::kAligned || task.method == PoolMethod::kLowrank;
-  if (moves_means && !heads.o.bias.empty()) {
+  if (changes_readers(task.method) && !heads.o.bias.empty()) {
     at::Tensor bias = view_of(result.heads.o.bias, {heads.o.outputs});
     bias += pooling.mean_error();
   }

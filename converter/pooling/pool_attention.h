@@ -19,6 +19,8 @@ struct PoolingTask {
   HeadBasis key_basis;
   InputMoments query_inputs;
   InputMoments kv_inputs;
+  /// Of kFirst and kRandom: the head each group keeps; empty: its first.
+  std::vector<std::int64_t> chosen = {};
 };
 
 /// What one group keeps of its heads, for keys (as queries see them) and values (as they reach the

@@ -53,8 +53,11 @@ PoolMethod parse_pool_method(std::string_view name) {
 }
 
 bool looks_at_weights(PoolMethod method) {
-  return method == PoolMethod::kSelect || method == PoolMethod::kAligned ||
-         method == PoolMethod::kLowrank;
+  return method == PoolMethod::kSelect || changes_readers(method);
+}
+
+bool changes_readers(PoolMethod method) {
+  return method == PoolMethod::kAligned || method == PoolMethod::kLowrank;
 }
 
 std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,

@@ -26,6 +26,9 @@ PoolMethod parse_pool_method(std::string_view name);
 /// Whether the method looks at the weights; the others only name the heads to average.
 bool looks_at_weights(PoolMethod method);
 
+/// Whether the method changes queries and output projections, too.
+bool changes_readers(PoolMethod method);
+
 /// How heads are pooled.
 struct Pooling {
   PoolMethod method = PoolMethod::kMean;

@@ -1,0 +1,79 @@
+#include "converter/pooling/attention_pooler.h"
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+
+std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
+  return 3 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(role);
+}
+
+void check_can_pool(const ModelSpec& source, PoolMethod method) {
+  if (!changes_readers(method)) {
+    return;
+  }
+  if (source.clip_qkv) {
+    throw_usage(
+        "pooling method {}: {} clamps queries, keys and values (clip_qkv), so that no change of "
+        "basis leaves them alone; allowed are mean, first, random and select",
+        name_of(method), printable(source.architecture));
+  }
+  if (!source.not_computable.empty()) {
+    throw_usage(
+        "pooling method {}: it is not known what {} computes with its heads ({}); allowed are "
+        "mean, first, random and select",
+        name_of(method), printable(source.architecture), printable(source.not_computable));
+  }
+}
+
+InputMoments AttentionPooler::moments(AttentionRole role, std::size_t layer, InputSide side,
+                                      std::int64_t width) const {
+  return calibration_ ? calibration_->moments(role, layer, side, width)
+                      : moments_after_norm(source_, role, layer, side, width, checkpoint_);
+}
+
+PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {
+  const AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
+  if (!all_finite(heads)) {
+    throw_bad_input("tensor {}: NaN or infinity in the heads of this layer, which method {} solves "
+                    "for",
+                    printable(source_.attention(role, layer).k.weight), name_of(pooling_.method));
+  }
+  const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
+  PoolingTask task{pooling_.method,
+                   groups,
+                   key_basis(grouped_, role),
+                   moments(role, layer, InputSide::kQueries, heads.q.inputs),
+                   moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
+                   {}};
+  if (pooling_.method == PoolMethod::kFirst || pooling_.method == PoolMethod::kRandom) {
+    for (const auto& one :
+         heads_to_average(pooling_, heads.kv_heads, groups, groups, stream_of(role, layer))) {
+      task.chosen.push_back(one.front());
+    }
+  }
+  return pool_attention(heads, task);
+}
+
+const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
+  const Place place{role, layer};
+  if (last_ != place) {
+    heads_ = {};  // not two layers at a time
+    PooledAttention pooled = pool(role, layer);
+    heads_ = std::move(pooled.heads);
+    reports_[place] = std::move(pooled.groups);
+    last_ = place;
+  }
+  return heads_;
+}
+
+std::vector<LayerReport> AttentionPooler::reports() const {
+  std::vector<LayerReport> all;
+  for (const auto& [place, groups] : reports_) {
+    all.push_back({place.first, place.second, groups});
+  }
+  return all;
+}
+
+}  // namespace regroup

@@ -1,0 +1,76 @@
+#include "converter/pooling/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/model_directory.h"
+#include "formats/dtype.h"
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+
+std::string moments_name(AttentionRole role, std::size_t layer, InputSide side) {
+  if (role == AttentionRole::kCross && side == InputSide::kKeysAndValues) {
+    return "encoder_output";
+  }
+  return fmt::format("{}.{}", name_of(role), layer);
+}
+
+Calibration::Calibration(const std::filesystem::path& path) : checkpoint_(open_checkpoint(path)) {
+  const auto format = checkpoint_.metadata().find(kCalibrationFormatKey);
+  if (format == checkpoint_.metadata().end()) {
+    throw_bad_input("{}: no statistics: metadata key {} is missing (made by regroup calibrate?)",
+                    printable(path.string(), 0), kCalibrationFormatKey);
+  }
+  if (format->second != kCalibrationFormat) {
+    throw_bad_input("{}: statistics of format \"{}\", allowed is \"{}\"",
+                    printable(path.string(), 0), printable(format->second), kCalibrationFormat);
+  }
+}
+
+std::string Calibration::file() const {
+  return checkpoint_.files().empty() ? "statistics"
+                                     : printable(checkpoint_.files()[0].path().string(), 0);
+}
+
+void Calibration::check_source(const std::string& fingerprint) const {
+  const auto recorded = checkpoint_.metadata().find(kCalibrationSourceKey);
+  const std::string found = recorded == checkpoint_.metadata().end() ? "none" : recorded->second;
+  if (found != fingerprint) {
+    throw_bad_input("{}: statistics of another model: its fingerprint is {}, the source's {}",
+                    file(), printable(found), fingerprint);
+  }
+}
+
+std::string Calibration::tokens() const {
+  const auto found = checkpoint_.metadata().find(kCalibrationTokensKey);
+  return found == checkpoint_.metadata().end() ? "" : found->second;
+}
+
+std::vector<double> Calibration::read(const std::string& name, const Shape& shape) const {
+  const TensorInfo& tensor = checkpoint_.at(name);
+  if (tensor.shape != shape || !is_pooling_dtype(tensor.dtype)) {
+    throw_bad_input("{}: tensor {}: {} {}, wanted are floating numbers {}", file(), printable(name),
+                    name_of(tensor.dtype), text_of(tensor.shape), text_of(shape));
+  }
+  std::vector<std::byte> bytes(tensor.bytes());
+  checkpoint_.read(tensor, bytes);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  decode_to_double(tensor.dtype, bytes, values);
+  if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) {
+    throw_bad_input("{}: tensor {}: NaN or infinity", file(), printable(name));
+  }
+  return values;
+}
+
+InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSide side,
+                                  std::int64_t width) const {
+  const std::string name = moments_name(role, layer, side);
+  return {read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
+}
+
+}  // namespace regroup
