@@ -12,6 +12,7 @@ void add_expand_command(CLI::App& program, Console& console);
 void add_inspect_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.
+void add_calibrate_command(CLI::App& program, Console& console);
 void add_demo_command(CLI::App& program, Console& console);
 void add_eval_command(CLI::App& program, Console& console);
 void add_uptrain_command(CLI::App& program, Console& console);

@@ -39,6 +39,7 @@ struct ConvertOptions {
   std::string pool = "mean";
   std::uint64_t pool_seed = 0;
   std::string calibration;
+  bool measure = false;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
   bool skip_comparison = false;
@@ -96,7 +97,55 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
+// The mean of one number over the groups of a layer.
+double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
+  double sum = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    sum += group.*number;
+  }
+  return sum / static_cast<double>(layer.groups.size());
+}
+
+Json layers_json(const std::vector<LayerReport>& layers) {
+  Json list = Json::array();
+  for (const LayerReport& layer : layers) {
+    Json groups = Json::array();
+    for (const GroupReport& group : layer.groups) {
+      groups.push_back({{"key_energy_kept", group.key_energy},
+                        {"value_energy_kept", group.value_energy},
+                        {"key_norm_ratio", group.key_norm},
+                        {"value_norm_ratio", group.value_norm}});
+    }
+    list.push_back(
+        {{"attention", name_of(layer.role)}, {"layer", layer.layer}, {"groups", groups}});
+  }
+  return list;
+}
+
+// What every layer keeps of its heads, over all of its groups.
+std::string layers_table(const std::vector<LayerReport>& layers) {
+  Table table;
+  table.add_column("attention", Table::Align::kLeft);
+  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
+    table.add_column(title, Table::Align::kRight);
+  }
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty()) {
+      continue;  // not measured
+    }
+    const auto percent = [&](double GroupReport::* number) {
+      return fmt::format("{:.1f} %", 100 * mean_over_groups(layer, number));
+    };
+    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
+                   percent(&GroupReport::key_energy), percent(&GroupReport::value_energy),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
+  }
+  return table.text();
+}
+
 Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
+                 const std::vector<LayerReport>& layers,
                  const std::optional<OutputComparison>& comparison, double seconds) {
   Json report = {{"source", options.source},
                  {"destination", options.destination},
@@ -117,6 +166,9 @@ Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
                  {"kv_bytes_per_token_after", plan.kv_bytes_per_token_after},
                  {"notes", plan.notes},
                  {"seconds", seconds}};
+  if (!layers.empty()) {
+    report["layers"] = layers_json(layers);
+  }
   if (comparison) {
     report["largest_logit_difference"] = comparison->largest_difference;
     report["largest_logit"] = comparison->largest_output;
@@ -160,13 +212,17 @@ std::string steps_table(const ConversionPlan& plan, const Checkpoint& source) {
 }
 
 void report(const ConversionPlan& plan, const Model& source, const ConvertOptions& options,
+            const std::vector<LayerReport>& layers,
             const std::optional<OutputComparison>& comparison, double seconds,
             const Console& console) {
   if (options.json) {
-    console.print(text_of_json(report_json(plan, options, comparison, seconds)));
+    console.print(text_of_json(report_json(plan, options, layers, comparison, seconds)));
   } else {
     if (options.dry_run && changed_tensors(plan) > 0) {
       console.print(steps_table(plan, source.checkpoint) + "\n");
+    }
+    if (!layers.empty() && (options.measure || console.verbosity() == Verbosity::kVerbose)) {
+      console.print(layers_table(layers) + "\n");
     }
     console.print(summary_text(plan));
     if (comparison) {
@@ -184,10 +240,22 @@ void report(const ConversionPlan& plan, const Model& source, const ConvertOption
                                : fmt::format("wrote {}", printable(options.destination, 0)));
 }
 
-void run_conversion(const ConversionRequest& request, const ConvertOptions& options,
+// Statistics that were taken of this very source.
+std::shared_ptr<const Calibration> open_calibration(const Model& source,
+                                                    const ConvertOptions& options) {
+  if (options.calibration.empty()) {
+    return nullptr;
+  }
+  auto calibration = std::make_shared<const Calibration>(options.calibration);
+  calibration->check_source(fingerprint_of(source));
+  return calibration;
+}
+
+void run_conversion(ConversionRequest request, const ConvertOptions& options,
                     const Console& console) {
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
+  request.calibration = open_calibration(source, options);
   const ConversionPlan plan = plan_conversion(source, request);
   std::vector<LayerReport> layers;
   std::optional<OutputComparison> comparison;
@@ -210,8 +278,11 @@ void run_conversion(const ConversionRequest& request, const ConvertOptions& opti
       progress.finish();
     }
   }
+  if (options.measure && layers.empty()) {
+    layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
+  }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  report(plan, source, options, comparison, elapsed.count(), console);
+  report(plan, source, options, layers, comparison, elapsed.count(), console);
 }
 
 // Options that both commands have.
@@ -288,6 +359,11 @@ void add_convert_command(CLI::App& program, Console& console) {
                    "aligned (mean in a common basis); lowrank (solved for the least error)")
       ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
   command->add_option("--pool-seed", options->pool_seed, "of --pool random");
+  command->add_option("--calibration", options->calibration,
+                      "statistics of the source made by regroup calibrate: lowrank, aligned and "
+                      "select then weigh errors as they occur in text");
+  command->add_flag("--measure", options->measure,
+                    "also measure what the other methods keep of each layer, and in a dry run");
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,

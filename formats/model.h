@@ -30,6 +30,10 @@ struct OpenOptions {
   std::filesystem::path layout;  ///< a layout file for what no family describes; empty: none
 };
 
+/// A checksum of the config, of all tensors' names, dtypes and shapes, and of samples of their
+/// contents: enough to tell one checkpoint from another without reading all of it.
+std::string fingerprint_of(const Model& source);
+
 /// Opens a model of any convention, headers only; `path` may be a name in the local hub cache
 /// (formats/hub_cache.h). Throws kBadInput for what cannot be understood.
 Model open_model(const std::filesystem::path& path, const OpenOptions& options = {});

@@ -1,5 +1,6 @@
 #include "uptrain/block.h"
 
+#include <cmath>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -41,6 +42,17 @@ AttentionLayer make_attention(const AttentionLayout& names, const ModelSpec& spe
   return attention;
 }
 
+Alibi make_alibi(const ModelSpec& spec, std::size_t layer, const at::TensorOptions& options) {
+  // Falcon scales the bias together with q·k.
+  const double scale =
+      spec.alibi.scaled ? 1.0 / std::sqrt(static_cast<double>(spec.head_dim)) : 1.0;
+  std::vector<double> slopes = alibi_slopes_per_layer(spec)[layer];
+  for (double& slope : slopes) {
+    slope *= scale;
+  }
+  return {slopes, spec.head_dim, options, spec.attention_scale};
+}
+
 // Queries of x, keys and values of `source`, which is x itself but in cross-attention.
 Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                     const at::Tensor& source) {
@@ -64,8 +76,15 @@ Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at
           split_heads(project(layer.v, source), spec.head_dim)};
 }
 
+void show_input(const Pass& pass, AttentionRole role, const at::Tensor& x) {
+  if (pass.on_attention_input) {
+    pass.on_attention_input(role, x);
+  }
+}
+
 at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                           const Pass& pass) {
+  show_input(pass, AttentionRole::kSelf, x);
   Heads heads = project_heads(layer, spec, x, x);
   if (pass.rope) {
     heads.q = rotate(heads.q, *pass.rope);
@@ -78,8 +97,9 @@ at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, co
 }
 
 at::Tensor cross_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
-                           const at::Tensor& encoded) {
-  const Heads heads = project_heads(layer, spec, x, encoded);
+                           const Pass& pass) {
+  show_input(pass, AttentionRole::kCross, x);
+  const Heads heads = project_heads(layer, spec, x, pass.encoded);
   return layer.o(merge_heads(attend(heads, {}, spec.attention_scale, /*causal=*/false)));
 }
 
@@ -99,6 +119,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   block.attention_norm = make_norm(names.attention_norm, spec, parameters);
   block.attention =
       make_attention(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
+  if (spec.positions == PositionKind::kAlibi && role == AttentionRole::kSelf) {
+    block.attention.alibi = make_alibi(spec, layer, block.attention.q.weight.options());
+  }
   block.relative_bias = tensor_or_none(names.relative_bias, parameters);
   if (names.cross_attention.present()) {
     block.cross_norm = make_norm(names.cross_norm, spec, parameters);
@@ -137,7 +160,7 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
   }
   at::Tensor mixed = (spec.residual_after_norm ? attention_input : x) + attended;
   if (block.cross.present()) {
-    mixed = mixed + cross_attention(block.cross, spec, block.cross_norm(mixed), pass.encoded);
+    mixed = mixed + cross_attention(block.cross, spec, block.cross_norm(mixed), pass);
   }
   const at::Tensor mlp_input = mlp_norm(mixed);
   return (spec.residual_after_norm ? mlp_input : mixed) + mlp(block, spec, mlp_input);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +47,8 @@ struct Pass {
   bool causal = true;  ///< where there is no mask
   AlibiForm alibi_form = AlibiForm::kBias;
   at::Tensor encoded;  ///< [B, S, D], what cross-attention looks at; or undefined
+  /// Sees what attention's queries are made of, [B, T, D]; kSelf is a stack's look at itself.
+  std::function<void(AttentionRole, const at::Tensor&)> on_attention_input = {};
 };
 
 /// The block of a layer in the stack that looks at itself in `role`, kSelf or kEncoder.

@@ -16,10 +16,6 @@ namespace regroup {
 /// kBadInput for models that cannot be computed.
 Model open_computable_model(const std::filesystem::path& path);
 
-/// A checksum of the config, of all tensors' names, dtypes and shapes, and of samples of their
-/// contents: enough to tell one checkpoint from another without reading all of it.
-std::string fingerprint_of(const Model& source);
-
 /// Reads the weights onto `device` and builds the transformer on them.
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
 

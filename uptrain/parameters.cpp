@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -157,6 +158,54 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
   for (const ExpectedTensor& expected : expected_tensors(spec)) {
     const TensorInfo& info = checkpoint.at(expected.name);
     entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
+  }
+  return Parameters(std::move(entries));
+}
+
+namespace {
+
+std::set<std::string> names_of(const LayerTensors& layer) {
+  std::set<std::string> names{layer.relative_bias};
+  const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
+  for (const NormTensors& norm : {layer.attention_norm, layer.cross_norm, layer.mlp_norm}) {
+    add(norm);
+  }
+  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down}) {
+    add(linear);
+  }
+  for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
+    for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {
+      add(linear);
+    }
+    for (const auto& norms : {attention.q_norms, attention.k_norms}) {
+      for (const NormTensors& norm : norms) {
+        add(norm);
+      }
+    }
+  }
+  names.erase("");
+  return names;
+}
+
+}  // namespace
+
+Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
+                                at::ScalarType type, at::Device device) {
+  std::vector<Parameters::Entry> entries;
+  for (const std::string& name : {norm.weight, norm.bias}) {
+    if (!name.empty()) {
+      entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
+    }
+  }
+  return Parameters(std::move(entries));
+}
+
+Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                 const Checkpoint& checkpoint, at::ScalarType type,
+                                 at::Device device) {
+  std::vector<Parameters::Entry> entries;
+  for (const std::string& name : names_of(spec.stack(role)[layer])) {
+    entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
   }
   return Parameters(std::move(entries));
 }

@@ -64,6 +64,15 @@ at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, cons
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device);
 
+/// Those of one layer alone, of the stack that looks at itself in `role`.
+Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                 const Checkpoint& checkpoint, at::ScalarType type,
+                                 at::Device device);
+
+/// Those of one norm.
+Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
+                                at::ScalarType type, at::Device device);
+
 /// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
 /// dtypes and metadata: those in `parameters` with their present values, rounded to nearest; a
 /// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias

@@ -16,7 +16,7 @@
 #include "formats/file.h"
 #include "formats/printable.h"
 #include "formats/version.h"
-#include "uptrain/checksum.h"
+#include "formats/checksum.h"
 
 namespace regroup {
 namespace {

@@ -14,7 +14,7 @@
 #include "formats/printable.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
-#include "uptrain/checksum.h"
+#include "formats/checksum.h"
 
 namespace regroup {
 namespace {

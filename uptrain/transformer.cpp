@@ -1,6 +1,5 @@
 #include "uptrain/transformer.h"
 
-#include <cmath>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -47,9 +46,6 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
     encoder_ = make_stack(AttentionRole::kEncoder, spec_.encoder_final_norm, parameters);
   }
   stack_ = make_stack(AttentionRole::kSelf, spec_.final_norm, parameters);
-  if (spec_.positions == PositionKind::kAlibi) {
-    add_alibi();
-  }
 }
 
 Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors& final_norm,
@@ -63,20 +59,6 @@ Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors
     stack.final_norm = make_norm(final_norm, spec_, parameters);
   }
   return stack;
-}
-
-void Transformer::add_alibi() {
-  // Falcon scales the bias together with q·k.
-  const double scale =
-      spec_.alibi.scaled ? 1.0 / std::sqrt(static_cast<double>(spec_.head_dim)) : 1.0;
-  auto slopes = alibi_slopes_per_layer(spec_);
-  for (std::size_t layer = 0; layer < stack_.blocks.size(); ++layer) {
-    for (double& slope : slopes[layer]) {
-      slope *= scale;
-    }
-    stack_.blocks[layer].attention.alibi.emplace(slopes[layer], spec_.head_dim,
-                                                 token_embedding_.options(), spec_.attention_scale);
-  }
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {

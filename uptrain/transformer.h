@@ -33,6 +33,12 @@ class Transformer {
   /// with one stack.
   at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
 
+  /// What the first block reads. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does.
+  at::Tensor embed(const at::Tensor& tokens) const;
+
+  /// What a pass over sequences of that length tells the blocks of the only or the decoder's stack.
+  Pass make_pass(std::int64_t length) const;
+
   /// hidden: [..., D] -> [..., V].
   at::Tensor logits(const at::Tensor& hidden) const;
 
@@ -59,9 +65,6 @@ class Transformer {
 
   Stack make_stack(AttentionRole role, const NormTensors& final_norm,
                    const Parameters& parameters) const;
-  void add_alibi();
-  at::Tensor embed(const at::Tensor& tokens) const;
-  Pass make_pass(std::int64_t length) const;
   at::Tensor run_stack(const Stack& stack, const at::Tensor& tokens,
                        const at::Tensor& encoded) const;
   at::Tensor head_input(const at::Tensor& hidden) const;

@@ -1,4 +1,4 @@
-#include "uptrain/checksum.h"
+#include "formats/checksum.h"
 
 #include <string>
 

@@ -1,0 +1,96 @@
+// regroup calibrate DIR --data FILE -o STATS
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/sleeping_threads.h"
+#include "cli/text.h"
+#include "formats/json.h"
+#include "formats/printable.h"
+#include "uptrain/calibrate.h"
+#include "uptrain/device.h"
+#include "uptrain/language_model.h"
+
+namespace regroup {
+namespace {
+
+struct CalibrateOptions {
+  std::string model;
+  std::string data;
+  std::string output;
+  std::int64_t context = 0;
+  CalibrationSettings settings;
+  int threads = 0;
+  bool json = false;
+};
+
+void run_calibrate(const CalibrateOptions& options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  const auto begin = std::chrono::steady_clock::now();
+  const Model source = open_computable_model(options.model);
+  const TokenFile data = TokenFile::open(options.data);
+  CalibrationSettings settings = options.settings;
+  settings.context = options.context > 0
+                         ? options.context
+                         : std::min(settings.context,
+                                    source.spec.max_positions.value_or(settings.context));
+  const std::int64_t tokens = calibration_windows(data, settings) * settings.context;
+  const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
+  Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
+  calibrate(
+      source, data, settings, options.output,
+      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  if (options.json) {
+    console.print(text_of_json({{"model", options.model},
+                                {"data", options.data},
+                                {"output", options.output},
+                                {"layers", layers},
+                                {"tokens", tokens},
+                                {"context", settings.context},
+                                {"seconds", elapsed.count()}}));
+  }
+  console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
+                           layers, with_thousands(static_cast<std::uint64_t>(tokens))));
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command = program.add_subcommand(
+      "calibrate", "Measure what a model's attention reads, for convert --calibration");
+  command->add_option("model", options->model, "model directory")->required();
+  command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
+  command->add_option("-o,--output", options->output, "statistics file to make")->required();
+  command
+      ->add_option("--context", options->context,
+                   "tokens in a window (default: 512, or the model's positions if fewer)")
+      ->check(CLI::PositiveNumber)
+      ->default_str("");
+  command->add_option("--max-tokens", options->settings.max_tokens, "read about so many tokens")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->settings.batch, "windows at a time")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
+      ->check(CLI::PositiveNumber)
+      ->default_str("");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"
+      "One layer is in memory at a time, beside 4 bytes per token and hidden feature.\n"
+      "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_calibrate(*options, console); }); });
+}
+
+}  // namespace regroup
