@@ -235,7 +235,7 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
         printable(source_.architecture), printable(from.k_norms.front().weight));
   }
   const bool computed = looks_at_weights(pooling_.method) && before != groups;
-  const Pooling named = computed ? Pooling{} : pooling_;  // norms of keys are averaged
+  const Pooling named = looks_at_weights(pooling_.method) ? Pooling{} : pooling_;
   const auto kv = heads_to_average(named, before, groups, after, stream_of(role, layer));
   Features q{old_heads.q, new_heads.q, head_dim, new_heads.q_total, {}, rope_order_};
   Features k{old_heads.k, new_heads.k, head_dim, new_heads.k_total, kv, rope_order_};

@@ -2,6 +2,8 @@
 // D inputs, E outputs.
 #include "converter/pooling/pool_attention.h"
 
+#include <string_view>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/einsum.h>
@@ -15,6 +17,7 @@
 #include "converter/pooling/lowrank.h"
 #include "converter/pooling/select.h"
 #include "formats/error.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -230,7 +233,9 @@ DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
 
 }  // namespace
 
-PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
+namespace {
+
+PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task) {
   if (task.groups < 1 || heads.kv_heads % task.groups != 0) {
     throw_usage("{} kv heads cannot become {}: no divisor", heads.kv_heads, task.groups);
   }
@@ -252,6 +257,18 @@ PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& t
     bias += pooling.mean_error();
   }
   return result;
+}
+
+}  // namespace
+
+PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
+  try {
+    return pool_layer(heads, task);
+  } catch (const c10::Error& fault) {  // no memory, or an eigenproblem that does not converge
+    const std::string_view text = fault.what_without_backtrace();
+    throw_environment("pooling method {}: {}", name_of(task.method),
+                      printable(text.substr(0, text.find('\n'))));
+  }
 }
 
 }  // namespace regroup

@@ -1,0 +1,163 @@
+// Conversions whose heads are computed rather than averaged: tensors, provenance, refusals.
+#include <catch2/catch_test_macros.hpp>
+
+#include "converter/conversion_plan.h"
+#include "formats/json.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+ConversionRequest request_of(PoolMethod method, std::int64_t kv_heads) {
+  ConversionRequest request;
+  request.kv_heads = {kv_heads};
+  request.pooling = {method, 0};
+  return request;
+}
+
+TEST_CASE("as many groups as heads copy every byte, whatever the method", "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_bloom());
+  for (const PoolMethod method :
+       {PoolMethod::kFirst, PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    const auto result = directory / std::string(name_of(method));
+    convert(directory / "source", result, request_of(method, 12));
+    const Checkpoint before = open_checkpoint(directory / "source");
+    const Checkpoint after = open_checkpoint(result);
+    for (const TensorInfo& tensor : before.tensors()) {
+      CHECK((bytes_of(after, tensor.name) == bytes_of(before, tensor.name)));
+    }
+  }
+}
+
+TEST_CASE("first keeps a head of each group bit for bit, and queries and outputs", "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama({.dtype = DType::kBF16}));
+  for (const PoolMethod method : {PoolMethod::kFirst, PoolMethod::kSelect}) {
+    const auto result = directory / std::string(name_of(method));
+    convert(directory / "source", result, request_of(method, 4));
+    const Checkpoint before = open_checkpoint(directory / "source");
+    const Checkpoint after = open_checkpoint(result);
+    const std::string prefix = "model.layers.1.self_attn.";
+    CHECK((bytes_of(after, prefix + "q_proj.weight") == bytes_of(before, prefix + "q_proj.weight")));
+    CHECK((bytes_of(after, prefix + "o_proj.weight") == bytes_of(before, prefix + "o_proj.weight")));
+    const std::string heads = bytes_of(before, prefix + "k_proj.weight");
+    const std::string kept = bytes_of(after, prefix + "k_proj.weight");
+    const std::size_t size = heads.size() / 12;
+    REQUIRE(kept.size() == 4 * size);
+    for (std::size_t group = 0; group < 4; ++group) {
+      const std::string head = kept.substr(group * size, size);
+      bool found = false;
+      for (std::size_t j = 3 * group; j < 3 * group + (method == PoolMethod::kFirst ? 1 : 3); ++j) {
+        found = found || heads.substr(j * size, size) == head;
+      }
+      CHECK(found);
+    }
+  }
+}
+
+TEST_CASE("config and metadata name the method", "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama());
+  ConversionRequest request = request_of(PoolMethod::kRandom, 3);
+  request.pooling.seed = 17;
+  convert(directory / "source", directory / "random", request);
+  const Json block =
+      Json::parse(tree_of(directory / "random").at("config.json")).at("regroup");
+  CHECK(block.at("pool") == "random");
+  CHECK(block.at("pool_seed") == 17);
+  convert(directory / "source", directory / "lowrank", request_of(PoolMethod::kLowrank, 3));
+  CHECK(open_checkpoint(directory / "lowrank").metadata().at("regroup.pool") == "lowrank");
+}
+
+TEST_CASE("a report tells what each computed layer keeps", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model source = open_model(put_model(directory / "source", tiny_llama()));
+  const std::atomic<bool> stop{false};
+  const ConversionPlan plan = plan_conversion(source, request_of(PoolMethod::kLowrank, 4));
+  const auto layers =
+      execute_conversion(plan, source, directory / "result", [](auto, auto) {}, stop);
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[1].layer == 1);
+  CHECK(layers[1].groups.size() == 4);
+  CHECK(layers[1].groups[0].value_energy > 0.0);
+  CHECK(layers[1].groups[0].value_energy < 1.0);
+  const ConversionPlan mean = plan_conversion(source, request_of(PoolMethod::kMean, 4));
+  CHECK(execute_conversion(mean, source, directory / "mean", [](auto, auto) {}, stop).empty());
+  const auto measured = measure_pooling(mean, source.checkpoint, stop);
+  REQUIRE(measured.size() == 2);
+  CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
+}
+
+TEST_CASE("clamped projections refuse a change of basis", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model source =
+      open_model(put_model(directory / "source", golden_model("olmo").set("clip_qkv", "8.0")));
+  for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    CHECK_THAT(refusal_of([&] { plan_conversion(source, request_of(method, 1)); }),
+               is_wrong_usage("clip_qkv", name_of(method), "mean"));
+  }
+  CHECK_NOTHROW(plan_conversion(source, request_of(PoolMethod::kFirst, 1)));
+}
+
+TEST_CASE("with norms of keys a note says that keys are averaged", "[converter]") {
+  const Model source = open_model(golden("qwen3"));
+  const ConversionPlan plan = plan_conversion(source, request_of(PoolMethod::kLowrank, 1));
+  bool found = false;
+  for (const std::string& note : plan.notes) {
+    found = found || note.find("keys are averaged") != std::string::npos;
+  }
+  CHECK(found);
+}
+
+TEST_CASE("NaN among the heads of a layer is refused", "[converter]") {
+  const TemporaryDirectory directory;
+  TinyModel tiny = tiny_llama();
+  BuiltTensor& q = tiny.tensor("model.layers.0.self_attn.q_proj.weight");
+  std::vector<double> values = values_of(q);
+  values[5] = std::numeric_limits<double>::quiet_NaN();
+  q = tensor_of(q.name, q.dtype, q.shape, values);
+  put_model(directory / "source", tiny);
+  CHECK_THAT(refusal_of([&] {
+               convert(directory / "source", directory / "result",
+                       request_of(PoolMethod::kLowrank, 4));
+             }),
+             is_bad_input("layers.0.self_attn", "NaN"));
+}
+
+std::map<std::string, std::string> statistics_of(const std::string& fingerprint) {
+  return {{kCalibrationFormatKey, kCalibrationFormat},
+          {kCalibrationSourceKey, fingerprint},
+          {kCalibrationTokensKey, "100"}};
+}
+
+TEST_CASE("statistics of another model, another width or another kind are refused",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const std::vector<BuiltTensor> tensors{varied_tensor("decoder.0.mean", DType::kF32, {6}),
+                                         varied_tensor("decoder.0.covariance", DType::kF32, {6, 5})};
+  put_checkpoint(directory / "plain.safetensors", tensors);
+  CHECK_THAT(refusal_of([&] { Calibration(directory / "plain.safetensors"); }),
+             is_bad_input("plain.safetensors", "regroup calibrate"));
+  put_checkpoint(directory / "stats.safetensors", tensors, statistics_of("abc"));
+  const Calibration calibration(directory / "stats.safetensors");
+  CHECK_NOTHROW(calibration.check_source("abc"));
+  CHECK_THAT(refusal_of([&] { calibration.check_source("xyz"); }),
+             is_bad_input("stats.safetensors", "another model", "abc", "xyz"));
+  CHECK_THAT(refusal_of([&] {
+               calibration.moments(AttentionRole::kSelf, 0, InputSide::kQueries, 6);
+             }),
+             is_bad_input("decoder.0.covariance", "[6, 5]", "[6, 6]"));
+  CHECK_THAT(refusal_of([&] {
+               calibration.moments(AttentionRole::kSelf, 1, InputSide::kQueries, 6);
+             }),
+             is_bad_input("decoder.1.mean"));
+}
+
+}  // namespace
+}  // namespace regroup
