@@ -1,4 +1,6 @@
 // regroup calibrate DIR --data FILE -o STATS
+#include "uptrain/calibrate.h"
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -13,7 +15,6 @@
 #include "cli/text.h"
 #include "formats/json.h"
 #include "formats/printable.h"
-#include "uptrain/calibrate.h"
 #include "uptrain/device.h"
 #include "uptrain/language_model.h"
 
@@ -37,10 +38,10 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const Model source = open_computable_model(options.model);
   const TokenFile data = TokenFile::open(options.data);
   CalibrationSettings settings = options.settings;
-  settings.context = options.context > 0
-                         ? options.context
-                         : std::min(settings.context,
-                                    source.spec.max_positions.value_or(settings.context));
+  settings.context =
+      options.context > 0
+          ? options.context
+          : std::min(settings.context, source.spec.max_positions.value_or(settings.context));
   const std::int64_t tokens = calibration_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");

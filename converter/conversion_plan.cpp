@@ -281,7 +281,8 @@ void plan_transcription(ConversionPlan& plan, const Model& source,
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling});
+  plan.steps =
+      transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
   }
@@ -374,8 +375,8 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 }
 
 Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
-  Provenance facts{plan.spec, plan.grouped, target, std::string(name_of(plan.pooling.method)),
-                   "contiguous", {}};
+  Provenance facts{
+      plan.spec, plan.grouped, target, std::string(name_of(plan.pooling.method)), "contiguous", {}};
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.pool_facts.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }

@@ -220,8 +220,8 @@ Batches read_windows(const TokenFile& data, const CalibrationSettings& settings)
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     const std::int64_t count = std::min(settings.batch, windows - first);
     at::Tensor ids = at::empty({count, context}, at::kLong);
-    data.read(first * context, {ids.mutable_data_ptr<std::int64_t>(),
-                                static_cast<std::size_t>(count * context)});
+    data.read(first * context,
+              {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(count * context)});
     batches.push_back(std::move(ids));
   }
   return batches;
@@ -237,8 +237,7 @@ std::int64_t calibration_windows(const TokenFile& data, const CalibrationSetting
     throw_bad_input("{}: {} tokens, a context of {} needs as many",
                     printable(data.path().string(), 0), data.size(), settings.context);
   }
-  return std::min(data.size() / settings.context,
-                  (settings.max_tokens - 1) / settings.context + 1);
+  return std::min(data.size() / settings.context, (settings.max_tokens - 1) / settings.context + 1);
 }
 
 void calibrate(const Model& source, const TokenFile& data, const CalibrationSettings& settings,

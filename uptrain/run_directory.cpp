@@ -12,11 +12,11 @@
 
 #include <fmt/ranges.h>
 
+#include "formats/checksum.h"
 #include "formats/error.h"
 #include "formats/file.h"
 #include "formats/printable.h"
 #include "formats/version.h"
-#include "formats/checksum.h"
 
 namespace regroup {
 namespace {

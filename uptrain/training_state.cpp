@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "formats/checksum.h"
 #include "formats/error.h"
 #include "formats/file.h"
 #include "formats/json.h"
@@ -14,7 +15,6 @@
 #include "formats/printable.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
-#include "formats/checksum.h"
 
 namespace regroup {
 namespace {

@@ -36,9 +36,10 @@ InputMoments AttentionPooler::moments(AttentionRole role, std::size_t layer, Inp
 PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {
   const AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
   if (!all_finite(heads)) {
-    throw_bad_input("tensor {}: NaN or infinity in the heads of this layer, which method {} solves "
-                    "for",
-                    printable(source_.attention(role, layer).k.weight), name_of(pooling_.method));
+    throw_bad_input(
+        "tensor {}: NaN or infinity in the heads of this layer, which method {} solves "
+        "for",
+        printable(source_.attention(role, layer).k.weight), name_of(pooling_.method));
   }
   const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
   PoolingTask task{pooling_.method,

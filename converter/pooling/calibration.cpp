@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/model_directory.h"
 #include "formats/dtype.h"
 #include "formats/error.h"
+#include "formats/model_directory.h"
 #include "formats/printable.h"
 
 namespace regroup {

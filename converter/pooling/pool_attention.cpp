@@ -143,9 +143,8 @@ class LayerPooling {
         per_kv_head(at::einsum("eha,ehb->hab", {source_.o, source_.o}), source.kv_heads);
     counts_key_mean_ = rotating_features(task.key_basis, source.head_dim);
     counts_value_mean_ = at::zeros({source.head_dim}, at::kDouble) + (has_output_bias_ ? 0.0 : 1.0);
-    chosen_ = task.method == PoolMethod::kSelect
-                  ? select_heads(source, task.groups, task.kv_inputs)
-                  : task.chosen;
+    chosen_ = task.method == PoolMethod::kSelect ? select_heads(source, task.groups, task.kv_inputs)
+                                                 : task.chosen;
   }
 
   GroupReport pool_group(std::int64_t group) {

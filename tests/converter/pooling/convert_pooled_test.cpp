@@ -44,8 +44,10 @@ TEST_CASE("first keeps a head of each group bit for bit, and queries and outputs
     const Checkpoint before = open_checkpoint(directory / "source");
     const Checkpoint after = open_checkpoint(result);
     const std::string prefix = "model.layers.1.self_attn.";
-    CHECK((bytes_of(after, prefix + "q_proj.weight") == bytes_of(before, prefix + "q_proj.weight")));
-    CHECK((bytes_of(after, prefix + "o_proj.weight") == bytes_of(before, prefix + "o_proj.weight")));
+    CHECK(
+        (bytes_of(after, prefix + "q_proj.weight") == bytes_of(before, prefix + "q_proj.weight")));
+    CHECK(
+        (bytes_of(after, prefix + "o_proj.weight") == bytes_of(before, prefix + "o_proj.weight")));
     const std::string heads = bytes_of(before, prefix + "k_proj.weight");
     const std::string kept = bytes_of(after, prefix + "k_proj.weight");
     const std::size_t size = heads.size() / 12;
@@ -67,8 +69,7 @@ TEST_CASE("config and metadata name the method", "[converter]") {
   ConversionRequest request = request_of(PoolMethod::kRandom, 3);
   request.pooling.seed = 17;
   convert(directory / "source", directory / "random", request);
-  const Json block =
-      Json::parse(tree_of(directory / "random").at("config.json")).at("regroup");
+  const Json block = Json::parse(tree_of(directory / "random").at("config.json")).at("regroup");
   CHECK(block.at("pool") == "random");
   CHECK(block.at("pool_seed") == 17);
   convert(directory / "source", directory / "lowrank", request_of(PoolMethod::kLowrank, 3));
@@ -136,11 +137,11 @@ std::map<std::string, std::string> statistics_of(const std::string& fingerprint)
           {kCalibrationTokensKey, "100"}};
 }
 
-TEST_CASE("statistics of another model, another width or another kind are refused",
-          "[converter]") {
+TEST_CASE("statistics of another model, another width or another kind are refused", "[converter]") {
   const TemporaryDirectory directory;
-  const std::vector<BuiltTensor> tensors{varied_tensor("decoder.0.mean", DType::kF32, {6}),
-                                         varied_tensor("decoder.0.covariance", DType::kF32, {6, 5})};
+  const std::vector<BuiltTensor> tensors{
+      varied_tensor("decoder.0.mean", DType::kF32, {6}),
+      varied_tensor("decoder.0.covariance", DType::kF32, {6, 5})};
   put_checkpoint(directory / "plain.safetensors", tensors);
   CHECK_THAT(refusal_of([&] { Calibration(directory / "plain.safetensors"); }),
              is_bad_input("plain.safetensors", "regroup calibrate"));
@@ -149,14 +150,12 @@ TEST_CASE("statistics of another model, another width or another kind are refuse
   CHECK_NOTHROW(calibration.check_source("abc"));
   CHECK_THAT(refusal_of([&] { calibration.check_source("xyz"); }),
              is_bad_input("stats.safetensors", "another model", "abc", "xyz"));
-  CHECK_THAT(refusal_of([&] {
-               calibration.moments(AttentionRole::kSelf, 0, InputSide::kQueries, 6);
-             }),
-             is_bad_input("decoder.0.covariance", "[6, 5]", "[6, 6]"));
-  CHECK_THAT(refusal_of([&] {
-               calibration.moments(AttentionRole::kSelf, 1, InputSide::kQueries, 6);
-             }),
-             is_bad_input("decoder.1.mean"));
+  CHECK_THAT(
+      refusal_of([&] { calibration.moments(AttentionRole::kSelf, 0, InputSide::kQueries, 6); }),
+      is_bad_input("decoder.0.covariance", "[6, 5]", "[6, 6]"));
+  CHECK_THAT(
+      refusal_of([&] { calibration.moments(AttentionRole::kSelf, 1, InputSide::kQueries, 6); }),
+      is_bad_input("decoder.1.mean"));
 }
 
 }  // namespace
