@@ -144,6 +144,14 @@ std::string layers_table(const std::vector<LayerReport>& layers) {
   return table.text();
 }
 
+Json before_or_null(const std::optional<CacheChange>& change) {
+  return change ? Json(change->before) : Json(nullptr);
+}
+
+Json after_or_null(const std::optional<CacheChange>& change) {
+  return change ? Json(change->after) : Json(nullptr);
+}
+
 Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
                  const std::vector<LayerReport>& layers,
                  const std::optional<OutputComparison>& comparison, double seconds) {
@@ -162,12 +170,16 @@ Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
                  {"dropped_tensors", plan.dropped},
                  {"source_bytes", plan.source_bytes},
                  {"output_bytes", plan.output_bytes},
-                 {"kv_bytes_per_token_before", plan.kv_bytes_per_token_before},
-                 {"kv_bytes_per_token_after", plan.kv_bytes_per_token_after},
+                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
+                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
                  {"notes", plan.notes},
                  {"seconds", seconds}};
   if (!layers.empty()) {
     report["layers"] = layers_json(layers);
+  }
+  if (plan.cross_kv_bytes_per_token) {
+    report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
+    report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
   }
   if (comparison) {
     report["largest_logit_difference"] = comparison->largest_difference;
@@ -176,20 +188,34 @@ Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
   return report;
 }
 
+// Nothing for models that keep no keys and values from token to token.
+std::string cache_text(const ConversionPlan& plan) {
+  const auto text = [](const CacheChange& change) {
+    return fmt::format("{} -> {} per token", text_of_memory(static_cast<double>(change.before)),
+                       text_of_memory(static_cast<double>(change.after)));
+  };
+  std::string line;
+  if (plan.kv_bytes_per_token) {
+    line = "\nKV cache  " + text(*plan.kv_bytes_per_token);
+  }
+  if (plan.cross_kv_bytes_per_token) {
+    line += "; cross " + text(*plan.cross_kv_bytes_per_token) + " of the source";
+  }
+  return line;
+}
+
 std::string summary_text(const ConversionPlan& plan) {
   const std::string architecture = plan.target.architecture != plan.spec.architecture
                                        ? plan.spec.architecture + " -> " + plan.target.architecture
                                        : plan.spec.architecture;
   return fmt::format(
       "{}: {} layers, {} query heads, kv heads {} -> {} ({})\n"
-      "weights   {} -> {} ({} of {} tensors change)\n"
-      "KV cache  {} -> {} per token",
+      "weights   {} -> {} ({} of {} tensors change){}",
       architecture, plan.spec.layer_count(), plan.spec.query_heads, kv_heads_json(plan.spec),
       kv_heads_json(plan.grouped), name_of(plan.pooling.method),
       text_of_bytes(static_cast<double>(plan.source_bytes)),
       text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
-      plan.steps.size(), text_of_memory(static_cast<double>(plan.kv_bytes_per_token_before)),
-      text_of_memory(static_cast<double>(plan.kv_bytes_per_token_after)));
+      plan.steps.size(), cache_text(plan));
 }
 
 // Every tensor that changes, with its shape before and after.

@@ -159,7 +159,7 @@ class Demo {
     request.kv_heads = {kv_heads};
     const ConversionPlan plan = plan_conversion(source, request);
     execute_conversion(plan, source, destination, [](auto, auto) {}, interrupt_requested());
-    row.kv_bytes_per_token = plan.kv_bytes_per_token_after;
+    row.kv_bytes_per_token = plan.kv_bytes_per_token->after;
   }
 
   UptrainSettings training_settings(const fs::path& model, const fs::path& output) const {

@@ -192,14 +192,13 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   }
 }
 
-std::unordered_set<std::string> position_tensors(const ModelSpec& spec) {
-  std::unordered_set<std::string> names{spec.position_embedding};
-  for (const AttentionRole self : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
-    for (const LayerTensors& layer : spec.stack(self)) {
-      names.insert(layer.relative_bias);
-    }
+// The source's position tensors, where the result has other positions.
+std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
+  if (plan.grouped.positions == plan.spec.positions) {
+    return {};
   }
-  return names;
+  const std::vector<std::string> names = position_tensors(plan.spec);
+  return {names.begin(), names.end()};
 }
 
 // The source's own names: its tensors in its order, those of attention changed, all others copied.
@@ -212,9 +211,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
     steps.emplace(step.output.name, std::move(step));
   }
   check_nothing_left_beside(steps, checkpoint);
-  const auto positions = plan.grouped.positions == plan.spec.positions
-                             ? std::unordered_set<std::string>{}
-                             : position_tensors(plan.spec);
+  const auto positions = dropped_positions(plan);
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     const auto step = steps.find(tensor.name);
     if (positions.contains(tensor.name)) {
@@ -250,9 +247,7 @@ bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::
 
 // Nothing of the source is lost without a word: what no step reads must be of no use.
 void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
-  std::unordered_set<std::string> used = plan.grouped.positions == plan.spec.positions
-                                             ? std::unordered_set<std::string>{}
-                                             : position_tensors(plan.spec);
+  std::unordered_set<std::string> used = dropped_positions(plan);
   for (const TensorStep& step : plan.steps) {
     used.insert(step.copy_of);
     for (const HeadMove& move : step.moves) {
@@ -299,10 +294,13 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
   const bool hugging_face = !is_single_file(plan.container);
-  const bool mixed = !is_uniform(target.kv_heads);
-  const bool changed = plan.grouped.kv_heads != plan.spec.kv_heads ||
-                       plan.grouped.cross_kv_heads != plan.spec.cross_kv_heads ||
-                       plan.grouped.encoder_kv_heads != plan.spec.encoder_kv_heads;
+  const auto roles = target.roles();
+  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return !is_uniform(target.kv_heads_of(role));
+  });
+  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.grouped.kv_heads_of(role) != plan.spec.kv_heads_of(role);
+  });
   if (hugging_face && mixed && !target.loaders_let_layers_differ) {
     notes.push_back(fmt::format(
         "kv heads differ between layers: stock {} loaders take one number for all of them; "
@@ -315,7 +313,8 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         target.architecture));
   }
   const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
-  if (!mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
+  const bool served = target.causal && !target.has_encoder();
+  if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
     notes.push_back(fmt::format(
         "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
         most));
@@ -358,6 +357,15 @@ DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
   return DType::kF16;
 }
 
+CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                         AttentionRole role) {
+  // Quantised weights make keys and values of half precision.
+  const DType stored = kv_dtype(plan.spec, checkpoint);
+  const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
+  return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
+          kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, dtype)};
+}
+
 void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     plan.source_bytes += tensor.bytes();
@@ -365,13 +373,12 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
   for (const TensorStep& step : plan.steps) {
     plan.output_bytes += tensor_bytes(step.output.dtype, step.output.shape);
   }
-  // Quantised weights make keys and values of half precision.
-  const DType stored = kv_dtype(plan.spec, checkpoint);
-  const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
-  plan.kv_bytes_per_token_before =
-      kv_bytes_per_token(plan.spec.kv_heads, plan.spec.head_dim, dtype);
-  plan.kv_bytes_per_token_after =
-      kv_bytes_per_token(plan.target.kv_heads, plan.spec.head_dim, dtype);
+  if (plan.spec.causal) {
+    plan.kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kSelf);
+  }
+  if (plan.spec.has_encoder()) {
+    plan.cross_kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kCross);
+  }
 }
 
 Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {

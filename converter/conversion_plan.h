@@ -44,6 +44,12 @@ struct ConversionRequest {
   bool allow_nonfinite = false;  ///< let NaN and infinities in K and V pass
 };
 
+/// Bytes before a conversion and after it.
+struct CacheChange {
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+};
+
 struct ConversionPlan {
   ModelSpec spec;                      ///< of the source
   ModelSpec grouped;                   ///< the same with the kv heads that are left
@@ -64,8 +70,9 @@ struct ConversionPlan {
 
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;
-  std::uint64_t kv_bytes_per_token_before = 0;
-  std::uint64_t kv_bytes_per_token_after = 0;
+  /// Keys and values that a token of the (decoder's) text leaves in the cache, and one of the
+  /// encoder's; none where nothing is kept.
+  std::optional<CacheChange> kv_bytes_per_token, cross_kv_bytes_per_token;
 };
 
 /// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,

@@ -1,6 +1,7 @@
 #include "converter/equivalence.h"
 
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -113,7 +114,11 @@ void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& 
     c.need(close(source.alibi.bias_max, target.alibi.bias_max), "ALiBi's bias_max differs");
     c.need(source.alibi.scaled == target.alibi.scaled,
            "ALiBi's bias is divided by the square root of the head dimension in one of the two");
-    c.need(alibi_slopes_per_layer(source) == alibi_slopes_per_layer(target),
+    const auto slopes = [](const ModelSpec& spec) {
+      return std::pair(alibi_slopes_per_layer(spec),
+                       alibi_slopes_per_layer(spec, AttentionRole::kEncoder));
+    };
+    c.need(slopes(source) == slopes(target),
            "ALiBi's slopes: those recorded are not the formula's, which the target's loaders use");
   } else if (source.positions == PositionKind::kLearned) {
     c.need(source.position_offset >= target.position_offset, "position embeddings begin later");

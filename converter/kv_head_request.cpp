@@ -52,7 +52,11 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
     heads.assign(present.size(), request.front());
   }
   if (heads.size() != present.size()) {
-    throw_usage("--kv-heads lists {} layers, the model has {}", heads.size(), present.size());
+    throw_usage("--kv-heads lists {} layers, the {} has {}", heads.size(),
+                !spec.has_encoder()                ? "model"
+                : role == AttentionRole::kEncoder ? "encoder"
+                                                  : "decoder",
+                present.size());
   }
   for (std::size_t i = 0; i < heads.size(); ++i) {
     const std::int64_t has = present[i];

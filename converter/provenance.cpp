@@ -20,8 +20,8 @@ bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
   return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
 }
 
-std::string slopes_json(const ModelSpec& spec) {
-  const auto slopes = alibi_slopes_per_layer(spec);
+std::string slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
+  const auto slopes = alibi_slopes_per_layer(spec, role);
   return all_equal(slopes) ? nlohmann::json(slopes.front()).dump() : nlohmann::json(slopes).dump();
 }
 
@@ -61,8 +61,14 @@ std::string regroup_block(const Provenance& facts) {
     block += fmt::format(",\n    {}: {}", quoted(key), value);
   }
   if (facts.target.positions == PositionKind::kAlibi) {
-    block += fmt::format(",\n    \"alibi\": {{\"bias_max\": {}, \"slopes\": {}}}",
-                         json_number(facts.target.alibi.bias_max), slopes_json(facts.target));
+    const std::string encoder =
+        facts.target.has_encoder()
+            ? fmt::format(", \"encoder_slopes\": {}",
+                          slopes_json(facts.target, AttentionRole::kEncoder))
+            : "";
+    block +=
+        fmt::format(",\n    \"alibi\": {{\"bias_max\": {}, \"slopes\": {}{}}}",
+                    json_number(facts.target.alibi.bias_max), slopes_json(facts.target), encoder);
   }
   return block + "\n  }";
 }
@@ -123,6 +129,9 @@ std::map<std::string, std::string> metadata_with_provenance(
   if (spec.positions == PositionKind::kAlibi) {
     metadata["regroup.alibi_bias_max"] = json_number(spec.alibi.bias_max);
     metadata["regroup.alibi_slopes"] = slopes_json(spec);
+    if (spec.has_encoder()) {
+      metadata["regroup.alibi_encoder_slopes"] = slopes_json(spec, AttentionRole::kEncoder);
+    }
   }
   return metadata;
 }

@@ -86,6 +86,7 @@ void use_alibi(ModelSpec& spec) {
   spec.rope = {};
   spec.alibi = {};
   spec.position_embedding.clear();
+  spec.idle_position_tensors.clear();
   for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
     for (LayerTensors& layer : *stack) {
       layer.relative_bias.clear();
@@ -93,22 +94,39 @@ void use_alibi(ModelSpec& spec) {
   }
 }
 
-std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec) {
-  const auto& recorded = spec.alibi.slopes;
-  const auto heads = static_cast<std::size_t>(spec.query_heads);
-  if (recorded.empty()) {
-    return std::vector(spec.layers.size(), alibi_slopes(spec.query_heads, spec.alibi.bias_max));
+std::vector<std::string> position_tensors(const ModelSpec& spec) {
+  std::vector<std::string> names = spec.idle_position_tensors;
+  if (!spec.position_embedding.empty()) {
+    names.push_back(spec.position_embedding);
   }
-  if (recorded.size() != 1 && recorded.size() != spec.layers.size()) {
-    throw_bad_input("recorded ALiBi slopes for {} layers, the model has {}", recorded.size(),
-                    spec.layers.size());
+  for (const std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
+    for (const LayerTensors& layer : *stack) {
+      if (!layer.relative_bias.empty()) {
+        names.push_back(layer.relative_bias);
+      }
+    }
+  }
+  return names;
+}
+
+std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec, AttentionRole role) {
+  const bool encoder = role == AttentionRole::kEncoder;
+  const auto& recorded = encoder ? spec.alibi.encoder_slopes : spec.alibi.slopes;
+  const auto heads = static_cast<std::size_t>(spec.query_heads);
+  const std::size_t layers = spec.stack(role).size();
+  if (recorded.empty()) {
+    return std::vector(layers, alibi_slopes(spec.query_heads, spec.alibi.bias_max));
+  }
+  if (recorded.size() != 1 && recorded.size() != layers) {
+    throw_bad_input("recorded ALiBi slopes for {} layers, the {} has {}", recorded.size(),
+                    encoder ? "encoder" : "model", layers);
   }
   for (const auto& row : recorded) {
     if (row.size() != heads) {
       throw_bad_input("{} recorded ALiBi slopes, the model has {} query heads", row.size(), heads);
     }
   }
-  return recorded.size() == 1 ? std::vector(spec.layers.size(), recorded.front()) : recorded;
+  return recorded.size() == 1 ? std::vector(layers, recorded.front()) : recorded;
 }
 
 std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,

@@ -118,6 +118,7 @@ struct AlibiSpec {
   /// Explicit slopes recorded by regroup, [layer][query head] or one row for all layers; empty
   /// where the family's formula holds.
   std::vector<std::vector<double>> slopes;
+  std::vector<std::vector<double>> encoder_slopes;  ///< the same of an encoder beside a decoder
 };
 
 /// Relative position buckets (Raffel et al. 2020, section 2.1).
@@ -166,6 +167,8 @@ struct ModelSpec {
 
   std::string token_embedding;
   std::string position_embedding;    ///< empty unless positions is kLearned
+  /// Position tensors that are stored and never read: they stay and go with those that are.
+  std::vector<std::string> idle_position_tensors;
   std::string token_type_embedding;  ///< BERT's, [types, D]; empty elsewhere
   std::int64_t token_types = 0;
   NormTensors embedding_norm;        ///< BLOOM's and BERT's; absent elsewhere
@@ -233,9 +236,15 @@ struct ModelSpec {
 /// kUsage where it is one already.
 void use_alibi(ModelSpec& spec);
 
-/// ALiBi slopes of every layer in use: the recorded ones, else the formula's. One row per layer.
-/// Throws kBadInput when recorded slopes do not fit the heads.
-std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec);
+/// ALiBi slopes in use in the stack that looks at itself in `role`, kSelf or kEncoder: the recorded
+/// ones, else the formula's. One row per layer, one slope per query head. Cross-attention has none:
+/// the positions of two sequences have no distance. Throws kBadInput when recorded slopes do not
+/// fit layers or heads.
+std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec,
+                                                        AttentionRole role = AttentionRole::kSelf);
+
+/// The tensors that hold nothing but positions.
+std::vector<std::string> position_tensors(const ModelSpec& spec);
 
 /// The kv heads of each layer in one role as the tensors' shapes say: of fused tensors
 /// (rows - H·d) / 2d, else k rows / d. A layer without attention has as many as the config says.

@@ -63,7 +63,7 @@ TinyModel tiny_llama(const TinySizes& sizes) {
   "model_type": "llama",
   "hidden_size": {},
   "head_dim": {},
-  "intermediate_size": 4,
+  "intermediate_size": {},
   "num_attention_heads": {},
   "num_hidden_layers": {},
   "num_key_value_heads": {},
@@ -72,7 +72,7 @@ TinyModel tiny_llama(const TinySizes& sizes) {
   "vocab_size": {}
 }}
 )",
-                             d_model, sizes.head_dim, sizes.query_heads, sizes.layers,
+                             d_model, sizes.head_dim, sizes.intermediate_size, sizes.query_heads, sizes.layers,
                              sizes.kv_heads, sizes.attention_bias, kVocabulary);
   Builder builder(model, sizes.dtype);
   const auto add_projection = [&](const std::string& name, std::int64_t out, std::int64_t in) {
@@ -90,9 +90,9 @@ TinyModel tiny_llama(const TinySizes& sizes) {
     add_projection(layer + "self_attn.v_proj", kv, d_model);
     add_projection(layer + "self_attn.o_proj", d_model, q);
     builder.add(layer + "post_attention_layernorm.weight", {d_model});
-    builder.add(layer + "mlp.gate_proj.weight", {4, d_model});
-    builder.add(layer + "mlp.up_proj.weight", {4, d_model});
-    builder.add(layer + "mlp.down_proj.weight", {d_model, 4});
+    builder.add(layer + "mlp.gate_proj.weight", {sizes.intermediate_size, d_model});
+    builder.add(layer + "mlp.up_proj.weight", {sizes.intermediate_size, d_model});
+    builder.add(layer + "mlp.down_proj.weight", {d_model, sizes.intermediate_size});
   }
   builder.add("model.norm.weight", {d_model});
   builder.add("lm_head.weight", {kVocabulary, d_model});

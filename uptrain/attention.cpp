@@ -91,6 +91,13 @@ at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<doub
   return scaled_attention(heads, mask, scale, causal);
 }
 
+at::Tensor symmetric_alibi_bias(const at::Tensor& slopes, std::int64_t length,
+                                const at::TensorOptions& options) {
+  const at::Tensor position = at::arange(length, slopes.options());
+  const at::Tensor distance = (position.unsqueeze(1) - position).abs();  // [T, T]
+  return (slopes * -distance).to(options.requires_grad(false));
+}
+
 Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,
              const at::TensorOptions& options, std::optional<double> scale)
     : scale_(scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)))) {

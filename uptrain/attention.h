@@ -45,8 +45,16 @@ enum class AlibiForm {
   kExtraDimensions,  ///< as eight more dimensions of q and k: any flash kernel, O(T) memory
 };
 
-/// ALiBi for one layer. The bias slope·(j - i) of key j and query i equals slope·j under softmax.
-/// Press et al., https://arxiv.org/abs/2108.12409
+/// ALiBi's bias where queries see both sides: -slope·|i - j| for key j and query i, [1, H, T, T] to
+/// be given to attend() as its mask. slopes: fp64 [1, H, 1, 1]; `options`: dtype and device of the
+/// queries. |i - j| is a matrix of full rank: unlike the causal bias it is no sum of a few products
+/// of a query's number with a key's, so no extra dimensions could hold it. Rounded to bf16 a bias b
+/// moves a key's weight by |b|·exp(b)/512 at most, less than 0.001 of the largest.
+at::Tensor symmetric_alibi_bias(const at::Tensor& slopes, std::int64_t length,
+                                const at::TensorOptions& options);
+
+/// Causal ALiBi for one layer. The bias slope·(j - i) of key j and query i equals slope·j under
+/// softmax. Press et al., https://arxiv.org/abs/2108.12409
 class Alibi {
  public:
   /// `slopes`: one per query head. `options`: dtype and device of the queries to come. `scale`: of

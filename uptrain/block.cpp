@@ -5,6 +5,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+
+#include "uptrain/relative_bias.h"
 
 namespace regroup {
 namespace {
@@ -42,15 +45,27 @@ AttentionLayer make_attention(const AttentionLayout& names, const ModelSpec& spe
   return attention;
 }
 
-Alibi make_alibi(const ModelSpec& spec, std::size_t layer, const at::TensorOptions& options) {
+// Slopes of one layer, as they stand beside the scores.
+std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   // Falcon scales the bias together with q·k.
   const double scale =
       spec.alibi.scaled ? 1.0 / std::sqrt(static_cast<double>(spec.head_dim)) : 1.0;
-  std::vector<double> slopes = alibi_slopes_per_layer(spec)[layer];
+  std::vector<double> slopes = alibi_slopes_per_layer(spec, role)[layer];
   for (double& slope : slopes) {
     slope *= scale;
   }
-  return {slopes, spec.head_dim, options, spec.attention_scale};
+  return slopes;
+}
+
+void add_alibi(Block& block, const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  const at::TensorOptions options = block.attention.o.weight.options();
+  const std::vector<double> slopes = slopes_of(spec, role, layer);
+  if (role == AttentionRole::kSelf && spec.causal) {
+    block.attention.alibi.emplace(slopes, spec.head_dim, options, spec.attention_scale);
+  } else if (layer == 0 || slopes != slopes_of(spec, role, layer - 1)) {
+    block.symmetric_slopes =
+        at::tensor(slopes, at::kDouble).view({1, -1, 1, 1}).to(options.device());
+  }
 }
 
 // Queries of x, keys and values of `source`, which is x itself but in cross-attention.
@@ -110,17 +125,69 @@ at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
   return block.down(activate(spec.activation, block.up(x)));
 }
 
+at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
+  return block.mlp_norm ? (*block.mlp_norm)(x) : x;
+}
+
+// The four ways to put a block together. A part that is absent adds nothing, and is not normed.
+
+at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
+                               const Pass& pass) {
+  if (block.attention.present()) {
+    x = x + block.attention_norm(self_attention(block.attention, spec, x, pass));
+  }
+  return block.has_mlp() ? x + mlp_norm(block, mlp(block, spec, x)) : x;
+}
+
+at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
+                               const Pass& pass) {
+  if (block.attention.present()) {
+    x = block.attention_norm(x + self_attention(block.attention, spec, x, pass));
+  }
+  return block.has_mlp() ? mlp_norm(block, x + mlp(block, spec, x)) : x;
+}
+
+at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                        const Pass& pass) {
+  at::Tensor sum = x;
+  at::Tensor input = x;
+  if (block.attention.present()) {
+    input = block.attention_norm(x);
+    sum = sum + self_attention(block.attention, spec, input, pass);
+  }
+  return block.has_mlp() ? sum + mlp(block, spec, block.mlp_norm ? mlp_norm(block, x) : input)
+                         : sum;
+}
+
+at::Tensor norm_before(const Block& block, const ModelSpec& spec, at::Tensor x, const Pass& pass) {
+  if (block.attention.present()) {
+    const at::Tensor input = block.attention_norm(x);
+    const at::Tensor attended = self_attention(block.attention, spec, input, pass);
+    x = (spec.residual_after_norm ? input : x) + attended;
+  }
+  if (block.cross.present()) {
+    x = x + cross_attention(block.cross, spec, block.cross_norm(x), pass.encoded);
+  }
+  if (block.has_mlp()) {
+    const at::Tensor input = mlp_norm(block, x);
+    x = (spec.residual_after_norm ? input : x) + mlp(block, spec, input);
+  }
+  return x;
+}
+
 }  // namespace
 
 Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                  const Parameters& parameters) {
   const LayerTensors& names = spec.stack(role)[layer];
   Block block;
-  block.attention_norm = make_norm(names.attention_norm, spec, parameters);
-  block.attention =
-      make_attention(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
-  if (spec.positions == PositionKind::kAlibi && role == AttentionRole::kSelf) {
-    block.attention.alibi = make_alibi(spec, layer, block.attention.q.weight.options());
+  if (names.attention.present()) {
+    block.attention_norm = make_norm(names.attention_norm, spec, parameters);
+    block.attention =
+        make_attention(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
+    if (spec.positions == PositionKind::kAlibi) {
+      add_alibi(block, spec, role, layer);
+    }
   }
   block.relative_bias = tensor_or_none(names.relative_bias, parameters);
   if (names.cross_attention.present()) {
@@ -137,33 +204,24 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   return block;
 }
 
+void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
+                bool causal, const at::TensorOptions& options) {
+  if (block.relative_bias.defined()) {
+    pass.mask = relative_bias(block.relative_bias, spec.relative_bias, length, causal);
+  } else if (block.symmetric_slopes.defined()) {
+    pass.mask = symmetric_alibi_bias(block.symmetric_slopes, length, options);
+  }
+}
+
 at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                      const Pass& pass) {
-  const auto mlp_norm = [&](const at::Tensor& input) {
-    return block.mlp_norm ? (*block.mlp_norm)(input) : input;
-  };
-  const auto attention = [&](const at::Tensor& input) {
-    return self_attention(block.attention, spec, input, pass);
-  };
-  if (spec.norm_placement == NormPlacement::kAfterSublayer) {
-    const at::Tensor mixed = x + block.attention_norm(attention(x));
-    return mixed + mlp_norm(mlp(block, spec, mixed));
+  switch (spec.norm_placement) {
+    case NormPlacement::kAfterSublayer: return norm_after_sublayer(block, spec, x, pass);
+    case NormPlacement::kAfterResidual: return norm_after_residual(block, spec, x, pass);
+    case NormPlacement::kBefore: break;
   }
-  if (spec.norm_placement == NormPlacement::kAfterResidual) {
-    const at::Tensor mixed = block.attention_norm(x + attention(x));
-    return mlp_norm(mixed + mlp(block, spec, mixed));
-  }
-  const at::Tensor attention_input = block.attention_norm(x);
-  const at::Tensor attended = attention(attention_input);
-  if (spec.parallel_residual) {
-    return x + attended + mlp(block, spec, block.mlp_norm ? mlp_norm(x) : attention_input);
-  }
-  at::Tensor mixed = (spec.residual_after_norm ? attention_input : x) + attended;
-  if (block.cross.present()) {
-    mixed = mixed + cross_attention(block.cross, spec, block.cross_norm(mixed), pass);
-  }
-  const at::Tensor mlp_input = mlp_norm(mixed);
-  return (spec.residual_after_norm ? mlp_input : mixed) + mlp(block, spec, mlp_input);
+  return spec.parallel_residual ? both_at_once(block, spec, x, pass)
+                                : norm_before(block, spec, x, pass);
 }
 
 }  // namespace regroup

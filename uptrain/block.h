@@ -32,12 +32,16 @@ struct AttentionLayer {
 /// The parameters of one block.
 struct Block {
   Norm attention_norm;
-  AttentionLayer attention;
+  AttentionLayer attention;  ///< absent where the block has none
   at::Tensor relative_bias;  ///< [buckets, H]; undefined: the block before's holds here, too
+  /// ALiBi's where queries see both sides, fp64 [1, H, 1, 1]; undefined: the block before's.
+  at::Tensor symmetric_slopes;
   Norm cross_norm;
   AttentionLayer cross;          ///< absent outside of a decoder beside an encoder
   std::optional<Norm> mlp_norm;  ///< none where the MLP reads what attention reads
-  Linear gate, up, down;
+  Linear gate, up, down;  ///< all absent where the block has no MLP
+
+  bool has_mlp() const { return up.present(); }
 };
 
 /// What one pass through a stack tells its blocks, apart from the hidden states.
@@ -54,6 +58,11 @@ struct Pass {
 /// The block of a layer in the stack that looks at itself in `role`, kSelf or kEncoder.
 Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                  const Parameters& parameters);
+
+/// Sets the mask that `block` brings for itself and those after it: T5's relative bias, or the
+/// symmetric form of ALiBi. Without one the mask stays.
+void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
+                bool causal, const at::TensorOptions& options);
 
 /// x: [B, T, D] -> [B, T, D].
 at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor& x,

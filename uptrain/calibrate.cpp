@@ -24,7 +24,6 @@
 #include "uptrain/layers.h"
 #include "uptrain/objective.h"
 #include "uptrain/parameters.h"
-#include "uptrain/relative_bias.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {
@@ -164,10 +163,7 @@ class Calibrator {
     const Block block = make_block(
         spec_, self, layer,
         load_layer_parameters(spec_, self, layer, source_.checkpoint, at::kFloat, at::kCPU));
-    if (block.relative_bias.defined()) {  // it holds until a later block brings its own
-      pass.mask = relative_bias(block.relative_bias, spec_.relative_bias, hidden.front().size(1),
-                                pass.causal);
-    }
+    bring_bias(pass, block, spec_, hidden.front().size(1), pass.causal, hidden.front().options());
     RunningMoments own, cross;
     pass.on_attention_input = [&](AttentionRole role, const at::Tensor& x) {
       (role == AttentionRole::kCross ? cross : own).add(x);

@@ -11,7 +11,6 @@
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "uptrain/loss.h"
-#include "uptrain/relative_bias.h"
 #include "uptrain/rope.h"
 
 namespace regroup {
@@ -83,9 +82,7 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
   pass.encoded = encoded;
   at::Tensor x = embed(tokens);  // [B, T, D]
   for (const Block& block : stack.blocks) {
-    if (block.relative_bias.defined()) {  // it holds until a later block brings its own
-      pass.mask = relative_bias(block.relative_bias, spec_.relative_bias, length, stack.causal);
-    }
+    bring_bias(pass, block, spec_, length, stack.causal, token_embedding_.options());
     x = run_block(block, spec_, x, pass);
   }
   x = stack.final_norm ? (*stack.final_norm)(x) : x;

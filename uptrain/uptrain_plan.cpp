@@ -46,10 +46,17 @@ std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
 // norms around it, the heads before and after rotation, attention's output, the MLP's insides.
 double kept_per_token(const ModelSpec& spec) {
   double kept = 0.0;
-  for (const std::int64_t kv_heads : spec.kv_heads) {
-    const std::int64_t heads = 2 * (spec.query_heads + 2 * kv_heads) + spec.query_heads;
-    kept += static_cast<double>(6 * spec.hidden_size + heads * spec.head_dim +
-                                4 * spec.intermediate_size);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerTensors& layer = spec.layers[i];
+    if (layer.attention.present()) {
+      const std::int64_t heads = 2 * (spec.query_heads + 2 * spec.kv_heads[i]) + spec.query_heads;
+      kept += static_cast<double>(3 * spec.hidden_size + heads * spec.head_dim);
+    }
+    if (layer.up.present()) {
+      const std::int64_t width =
+          layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+      kept += static_cast<double>(3 * spec.hidden_size + 4 * width);
+    }
   }
   return kept;
 }
@@ -102,8 +109,10 @@ double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_len
   if (!spec.lm_head.empty()) {
     multiplied -= spec.vocab_size * spec.embedding_width();
   }
-  const std::int64_t attention =
-      spec.layer_count() * spec.query_heads * spec.head_dim * sequence_length;
+  const auto attending =
+      std::count_if(spec.layers.begin(), spec.layers.end(),
+                    [](const LayerTensors& layer) { return layer.attention.present(); });
+  const std::int64_t attention = attending * spec.query_heads * spec.head_dim * sequence_length;
   return 6.0 * static_cast<double>(multiplied) + 6.0 * static_cast<double>(attention);
 }
 

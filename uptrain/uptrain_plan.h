@@ -44,8 +44,8 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 std::int64_t count_parameters(const ModelSpec& spec);
 
 /// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
-/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer for the causal
-/// half of attention. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
+/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer with attention for
+/// its causal half. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
 double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_length);
 
 }  // namespace regroup

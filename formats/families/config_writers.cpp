@@ -24,12 +24,17 @@ std::string name_of(Activation activation) {
 
 const LayerTensors& first_layer(const ModelSpec& spec) { return spec.layers.front(); }
 
+// Not every layer has attention, nor an MLP.
 bool attention_biases(const ModelSpec& spec) {
-  const AttentionLayout& attention = first_layer(spec).attention;
-  return !attention.q.bias.empty() || !attention.o.bias.empty();
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerTensors& layer) {
+    return !layer.attention.q.bias.empty() || !layer.attention.o.bias.empty();
+  });
 }
 
-bool mlp_biases(const ModelSpec& spec) { return !first_layer(spec).up.bias.empty(); }
+bool mlp_biases(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerTensors& layer) { return !layer.up.bias.empty(); });
+}
 
 bool gqa_uniform(const ModelSpec& spec) {
   return std::adjacent_find(spec.kv_heads.begin(), spec.kv_heads.end(), std::not_equal_to<>()) ==

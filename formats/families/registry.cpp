@@ -122,23 +122,32 @@ std::string_view family_of_architecture(std::string_view architecture) {
   return "unknown";
 }
 
+namespace {
+
+// One row per layer, or one for all of them; none where there is no such key.
+std::vector<std::vector<double>> slopes_at(const ConfigReader& alibi, std::string_view key) {
+  const Json* slopes = alibi.find(key);
+  if (slopes == nullptr) {
+    return {};
+  }
+  try {
+    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
+      return slopes->get<std::vector<std::vector<double>>>();
+    }
+    return {slopes->get<std::vector<double>>()};
+  } catch (const Json::exception&) {
+    throw_bad_input("{}: regroup.alibi.{} is no list of numbers", alibi.where(), key);
+  }
+}
+
+}  // namespace
+
 void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view where) {
   const ConfigReader config(json, where);
   const ConfigReader alibi = config.object("regroup").object("alibi");
   spec.alibi.bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
-  const Json* slopes = alibi.find("slopes");
-  if (slopes == nullptr) {
-    return;
-  }
-  try {
-    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
-      spec.alibi.slopes = slopes->get<std::vector<std::vector<double>>>();
-    } else {
-      spec.alibi.slopes = {slopes->get<std::vector<double>>()};
-    }
-  } catch (const Json::exception&) {
-    throw_bad_input("{}: regroup.alibi.slopes is no list of numbers", config.where());
-  }
+  spec.alibi.slopes = slopes_at(alibi, "slopes");
+  spec.alibi.encoder_slopes = slopes_at(alibi, "encoder_slopes");
 }
 
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {

@@ -106,6 +106,14 @@ void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, boo
   }
 }
 
+// The first T5's files hold a table for the first cross-attention, which has no bias.
+void note_idle_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
+  const std::string name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+  if (checkpoint.find(name) != nullptr) {
+    spec.idle_position_tensors.push_back(name);
+  }
+}
+
 // The output projection is a tensor of its own where one is stored, unless that is a mere copy:
 // files of torch.save repeat the embedding of a tied model.
 std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config) {
@@ -134,6 +142,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
       ".weight";
   name_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
   name_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
+  note_idle_bias(spec, checkpoint);
   spec.encoder_final_norm = norm_at("encoder.final_layer_norm", false);
   spec.final_norm = norm_at("decoder.final_layer_norm", false);
   return spec;

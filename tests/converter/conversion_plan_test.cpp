@@ -111,8 +111,8 @@ TEST_CASE("a grouped model is pooled on from the heads it has", "[converter]") {
 TEST_CASE("a plan counts bytes, of weights and per token", "[converter]") {
   const ConversionPlan plan = plan_of(tiny_llama({.dtype = DType::kBF16}), {4});
   CHECK(plan.source_bytes - plan.output_bytes == 2 * 2 * (24 - 8) * 6 * 2);
-  CHECK(plan.kv_bytes_per_token_before == 2 * 2 * 12 * 2 * 2);
-  CHECK(plan.kv_bytes_per_token_after == 2 * 2 * 4 * 2 * 2);
+  CHECK(plan.kv_bytes_per_token->before == 2 * 2 * 12 * 2 * 2);
+  CHECK(plan.kv_bytes_per_token->after == 2 * 2 * 4 * 2 * 2);
   CHECK(kv_bytes_per_token({8, 4, 1}, 64, DType::kF32) == 2 * 13 * 64 * 4);
 }
 
