@@ -53,7 +53,7 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
   }
   if (heads.size() != present.size()) {
     throw_usage("--kv-heads lists {} layers, the {} has {}", heads.size(),
-                !spec.has_encoder()                ? "model"
+                !spec.has_encoder()               ? "model"
                 : role == AttentionRole::kEncoder ? "encoder"
                                                   : "decoder",
                 present.size());

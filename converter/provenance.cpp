@@ -62,10 +62,9 @@ std::string regroup_block(const Provenance& facts) {
   }
   if (facts.target.positions == PositionKind::kAlibi) {
     const std::string encoder =
-        facts.target.has_encoder()
-            ? fmt::format(", \"encoder_slopes\": {}",
-                          slopes_json(facts.target, AttentionRole::kEncoder))
-            : "";
+        facts.target.has_encoder() ? fmt::format(", \"encoder_slopes\": {}",
+                                                 slopes_json(facts.target, AttentionRole::kEncoder))
+                                   : "";
     block +=
         fmt::format(",\n    \"alibi\": {{\"bias_max\": {}, \"slopes\": {}{}}}",
                     json_number(facts.target.alibi.bias_max), slopes_json(facts.target), encoder);

@@ -166,7 +166,7 @@ struct ModelSpec {
   std::int64_t position_offset = 0;  ///< rows of the position embedding before position 0 (OPT: 2)
 
   std::string token_embedding;
-  std::string position_embedding;    ///< empty unless positions is kLearned
+  std::string position_embedding;  ///< empty unless positions is kLearned
   /// Position tensors that are stored and never read: they stay and go with those that are.
   std::vector<std::string> idle_position_tensors;
   std::string token_type_embedding;  ///< BERT's, [types, D]; empty elsewhere

@@ -72,8 +72,8 @@ TinyModel tiny_llama(const TinySizes& sizes) {
   "vocab_size": {}
 }}
 )",
-                             d_model, sizes.head_dim, sizes.intermediate_size, sizes.query_heads, sizes.layers,
-                             sizes.kv_heads, sizes.attention_bias, kVocabulary);
+                             d_model, sizes.head_dim, sizes.intermediate_size, sizes.query_heads,
+                             sizes.layers, sizes.kv_heads, sizes.attention_bias, kVocabulary);
   Builder builder(model, sizes.dtype);
   const auto add_projection = [&](const std::string& name, std::int64_t out, std::int64_t in) {
     builder.add(name + ".weight", {out, in});

@@ -27,7 +27,7 @@ struct TinySizes {
   std::int64_t query_heads = 12;
   std::int64_t kv_heads = 12;
   std::int64_t head_dim = 2;
-  std::int64_t hidden_size = 6;  ///< Llama only: elsewhere it is query_heads · head_dim
+  std::int64_t hidden_size = 6;        ///< Llama only: elsewhere it is query_heads · head_dim
   std::int64_t intermediate_size = 4;  ///< Llama only
   DType dtype = DType::kF32;
   bool attention_bias = false;  ///< Llama only: elsewhere there always is one

@@ -166,7 +166,7 @@ at::Tensor norm_before(const Block& block, const ModelSpec& spec, at::Tensor x, 
     x = (spec.residual_after_norm ? input : x) + attended;
   }
   if (block.cross.present()) {
-    x = x + cross_attention(block.cross, spec, block.cross_norm(x), pass.encoded);
+    x = x + cross_attention(block.cross, spec, block.cross_norm(x), pass);
   }
   if (block.has_mlp()) {
     const at::Tensor input = mlp_norm(block, x);

@@ -39,7 +39,7 @@ struct Block {
   Norm cross_norm;
   AttentionLayer cross;          ///< absent outside of a decoder beside an encoder
   std::optional<Norm> mlp_norm;  ///< none where the MLP reads what attention reads
-  Linear gate, up, down;  ///< all absent where the block has no MLP
+  Linear gate, up, down;         ///< all absent where the block has no MLP
 
   bool has_mlp() const { return up.present(); }
 };

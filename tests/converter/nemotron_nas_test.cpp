@@ -63,7 +63,7 @@ TEST_CASE("layers without attention leave nothing in the cache", "[converter]") 
 
 TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", "[converter]") {
   const TemporaryDirectory directory;
-  put_model(directory / "llama", tiny_llama({.intermediate_size = 256}));
+  put_model(directory / "llama", tiny_llama({.hidden_size = 24, .intermediate_size = 256}));
   convert(directory / "llama", directory / "nas", {.kv_heads = {12, 3}, .target = "nemotron-nas"});
   const Model model = open_model(directory / "nas");
   CHECK(model.spec.architecture == "DeciLMForCausalLM");
@@ -76,7 +76,7 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", 
 
 TEST_CASE("Nemotron-NAS has MLPs of multiples of 256 only", "[converter]") {
   const TemporaryDirectory directory;
-  put_model(directory / "llama", tiny_llama({.intermediate_size = 255}));
+  put_model(directory / "llama", tiny_llama({.hidden_size = 24, .intermediate_size = 255}));
   CHECK_THAT(refusal_of([&] {
                plan_conversion(open_model(directory / "llama"),
                                {.kv_heads = {12, 3}, .target = "nemotron-nas"});

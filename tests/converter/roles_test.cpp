@@ -116,9 +116,7 @@ TEST_CASE("a list of kv heads is for the layers of each stack", "[converter]") {
 
   convert(golden("t5"), directory / "encoder", {.kv_heads = {6, 2}, .roles = {kEncoder}});
   CHECK(open_model(directory / "encoder").spec.encoder_kv_heads == Heads{6, 2});
-  CHECK_THAT(refusal_of([&] {
-               plan_conversion(t5, {.kv_heads = {12, 4, 3}, .roles = kAllRoles});
-             }),
+  CHECK_THAT(refusal_of([&] { plan_conversion(t5, {.kv_heads = {12, 4, 3}, .roles = kAllRoles}); }),
              is_wrong_usage("lists 3 layers", "the encoder has 2"));
   CHECK_THAT(refusal_of([&] { plan_conversion(t5, {.kv_heads = {6, 2}}); }),
              is_wrong_usage("lists 2 layers", "the decoder has 3"));
@@ -180,15 +178,14 @@ std::vector<std::string> tensors_named(const Model& model, std::string_view part
 
 TEST_CASE("with ALiBi in place of its positions a model loses the tensors that held them",
           "[converter]") {
-  const auto [name, part, family] =
-      GENERATE(table<const char*, const char*, const char*>({
-          {"t5", "relative_attention_bias", "t5"},
-          {"t5_small", "relative_attention_bias", "t5"},  // with one that nothing ever read
-          {"mt5", "relative_attention_bias", "mt5"},
-          {"umt5", "relative_attention_bias", "umt5"},
-          {"bert", "position_embeddings", "bert"},
-          {"roberta", "position_embeddings", "roberta"},
-      }));
+  const auto [name, part, family] = GENERATE(table<const char*, const char*, const char*>({
+      {"t5", "relative_attention_bias", "t5"},
+      {"t5_small", "relative_attention_bias", "t5"},  // with one that nothing ever read
+      {"mt5", "relative_attention_bias", "mt5"},
+      {"umt5", "relative_attention_bias", "umt5"},
+      {"bert", "position_embeddings", "bert"},
+      {"roberta", "position_embeddings", "roberta"},
+  }));
   CAPTURE(name);
   const TemporaryDirectory directory;
   const auto held = tensors_named(open_model(golden(name)), part);
@@ -226,7 +223,8 @@ TEST_CASE("recorded slopes of the encoder are its own, and must fit it", "[conve
   convert(golden("t5"), directory / "alibi", {.positions = PositionChange::kAlibi});
   const auto file = directory / "alibi" / "config.json";
   const auto spec_with = [&](const std::string& slopes) {
-    put_file(file, with_member(bytes_of_file(file), {"regroup", "alibi", "encoder_slopes"}, slopes));
+    put_file(file,
+             with_member(bytes_of_file(file), {"regroup", "alibi", "encoder_slopes"}, slopes));
     return open_model(directory / "alibi").spec;
   };
   const std::string row = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]";

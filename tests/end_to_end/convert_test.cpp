@@ -82,6 +82,27 @@ TEST_CASE("convert reports as JSON on stdout, with notes on stderr", "[end_to_en
   CHECK_THAT(result.err, ContainsSubstring("note: "));
 }
 
+TEST_CASE("convert tells what the cache becomes, where there is one", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const auto command = [&](const char* name) {
+    return std::vector<std::string>{
+        "convert", text(golden(name)), text(directory / "x"), "--kv-heads",
+        "4",       "--attention",      "self,cross,encoder",  "--dry-run"};
+  };
+  const auto report = [&](const char* name) {
+    std::vector<std::string> as_json = command(name);
+    as_json.push_back("--json");
+    return run_program(as_json).json();
+  };
+  CHECK_THAT(run_program(command("llama_bf16")).out, ContainsSubstring("KV cache"));
+  CHECK_THAT(run_program(command("t5")).out,
+             ContainsSubstring("KV cache  864 B -> 288 B per token; cross 864 B -> 288 B per token "
+                               "of the source"));
+  CHECK(report("t5").at("cross_kv_bytes_per_token_after") == 288);
+  CHECK_THAT(run_program(command("bert")).out, !ContainsSubstring("KV cache"));
+  CHECK(report("bert").at("kv_bytes_per_token_before").is_null());
+}
+
 TEST_CASE("a dry run writes nothing and shows every tensor that would change", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());

@@ -1,6 +1,10 @@
-"""T5 and BERT: regroup eval computes from a model that transformers made what transformers computes."""
+"""T5 and BERT: regroup eval computes from a model that transformers made what transformers computes; grouped, what it
+computes from heads stored repeatedly; with ALiBi, what it computes with ALiBi's penalties for learned ones."""
+
+import json
 
 import checkpoints  # first: it skips the script where a package is missing
+import numpy as np
 import torch
 from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_difference, run_script
 from transformers import BertConfig, MT5Config, RobertaConfig, T5Config, UMT5Config
@@ -15,6 +19,11 @@ MODELS = {
     "BERT": BertConfig(**BERT, max_position_embeddings=160),
     "RoBERTa": RobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
 }
+
+
+# 64 buckets: one for each distance up to 15, in both directions.
+BUCKETS = dict(relative_attention_num_buckets=64, relative_attention_max_distance=128)
+ALL_ROLES = ("--attention", "self,cross,encoder")
 
 
 def first_attention(model):
@@ -33,6 +42,73 @@ def check_model(regroup, source, tokens, name):
     expect(broken > 100 * TOLERANCE, f"{name}: swapping value heads moved the logits by {broken:.3g} only")
 
 
+def check_grouped(regroup, source, tokens, name):
+    """Grouped in every role, stored repeatedly, and loaded by transformers' own classes."""
+    grouped, expanded = (source.with_name(f"{name} {kind}") for kind in ("grouped", "expanded"))
+    regroup.convert(source, grouped, 4, *ALL_ROLES)
+    regroup.run("convert", grouped, expanded, "--target", "expanded")
+    theirs = checkpoints.logits(checkpoints.load(expanded), tokens)
+    expect_same_logits(regroup.logits(grouped, tokens), theirs, f"{name}, 4 kv heads in every role")
+    before = largest_difference(regroup.logits(source, tokens), theirs)
+    expect(before > 100 * TOLERANCE, f"{name}: grouping moved the logits by {before:.3g} only")
+
+
+def recorded_slopes(directory, key):
+    return np.array(json.loads((directory / "config.json").read_text())["regroup"]["alibi"][key])
+
+
+def fill_tables(stack, slopes, both_sides):
+    """Every table of a T5 gets the penalty of the one distance that each of its buckets holds."""
+    for block in stack.block:
+        attention = block.layer[0].SelfAttention
+        if attention.has_relative_attention_bias:
+            table = attention.relative_attention_bias.weight.data
+            for distance in range(16):
+                penalty = torch.tensor(-slopes * distance, dtype=table.dtype)
+                table[distance] = penalty
+                if both_sides:
+                    table[32 + distance] = penalty
+
+
+def check_alibi(regroup, scratch):
+    tokens = 2 + checkpoints.random_tokens(95, windows=2, context=30, seed=2)
+    configs = {"T5": T5Config(**T5, **BUCKETS), "UMT5": UMT5Config(**T5, **BUCKETS)}
+    for seed, (name, config) in enumerate(configs.items()):
+        source, alibi = scratch / f"{name} for ALiBi", scratch / f"{name} ALiBi"
+        model = checkpoints.random_model(config, seed, 0.2)
+        model.save_pretrained(source)
+        regroup.run("convert", source, alibi, "--positions", "alibi")
+        ours = regroup.logits(alibi, tokens)
+        before = largest_difference(ours, checkpoints.logits(model, tokens))
+        expect(before > 100 * TOLERANCE, f"{name}: ALiBi moved the logits by {before:.3g} only")
+        fill_tables(model.encoder, recorded_slopes(alibi, "encoder_slopes"), both_sides=True)
+        fill_tables(model.decoder, recorded_slopes(alibi, "slopes"), both_sides=False)
+        expect_same_logits(ours, checkpoints.logits(model, tokens), f"{name} with ALiBi")
+
+
+def check_alibi_of_bert(regroup, scratch):
+    """Against a mask of the penalties, and position embeddings of zero."""
+    tokens = 2 + checkpoints.random_tokens(95, windows=2, context=40, seed=3)
+    for name in ("BERT", "RoBERTa"):
+        source, alibi = scratch / f"{name} for ALiBi", scratch / f"{name} ALiBi"
+        model = checkpoints.random_model(MODELS[name], 5, 0.2)
+        model.save_pretrained(source)
+        regroup.run("convert", source, alibi, "--positions", "alibi")
+        model.base_model.embeddings.position_embeddings.weight.data.zero_()
+        distance = np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
+        penalty = -recorded_slopes(alibi, "slopes")[None, :, None, None] * distance
+        mask = torch.tensor(penalty, dtype=torch.float32).expand(2, -1, -1, -1)
+        with torch.no_grad():
+            masked, plain = (
+                model(input_ids=torch.tensor(tokens), attention_mask=attention_mask).logits.numpy()
+                for attention_mask in (mask, None)
+            )
+        ours = regroup.logits(alibi, tokens)
+        expect_same_logits(ours, masked, f"{name} with ALiBi")
+        without = largest_difference(ours, plain)
+        expect(without > 100 * TOLERANCE, f"{name}: ALiBi moved the logits by {without:.3g} only")
+
+
 def check(regroup, scratch):
     # Long enough for the farthest buckets; no padding, which RoBERTa's positions would not count.
     tokens = 2 + checkpoints.random_tokens(95, windows=2, context=131, seed=1)
@@ -41,6 +117,9 @@ def check(regroup, scratch):
         source = scratch / name
         model.to(torch.bfloat16 if name == "mT5" else torch.float32).save_pretrained(source)
         check_model(regroup, source, tokens, name)
+        check_grouped(regroup, source, tokens, name)
+    check_alibi(regroup, scratch)
+    check_alibi_of_bert(regroup, scratch)
 
 
 run_script(__doc__, check)

@@ -2,11 +2,17 @@
 regroup computes grouped."""
 
 import pathlib
+import sys
 
 import checkpoints  # first: it skips the script where a package is missing
 from regroup_binary import expect, expect_same_logits, run_script
+from transformers import LlamaConfig
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+sys.path.insert(0, str(GOLDEN))
+import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
+
+LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
 
 # Fixture, kv heads of the result, what it is written as (transformers adds Falcon's ALiBi twice in "eager").
 RETARGETED = (
@@ -47,6 +53,22 @@ def check(regroup, scratch):
         regroup.convert(GOLDEN / name, grouped, kv_heads)
         model = checkpoints.load(target, attention=attention)
         compare(regroup, model, grouped, f"{name} at {kv_heads} expanded")
+    check_nemotron_nas(regroup, scratch)
+
+
+def check_nemotron_nas(regroup, scratch):
+    """Layers that differ, in the stand-in for the hub's code that made the fixture."""
+    for kv_heads in (1, [3, 1, 2, 1, 1]):
+        target = scratch / f"nemotron_nas_{kv_heads}"
+        regroup.convert(GOLDEN / "nemotron_nas", target, kv_heads)
+        compare(regroup, checkpoints.load(target), target, f"nemotron_nas at {kv_heads}")
+    source, target, grouped = (scratch / f"llama_{kind}" for kind in ("mha", "nas", "mixed"))
+    checkpoints.save_random(LlamaConfig(**LLAMA), 3, source)
+    regroup.convert(source, target, [12, 3, 4], "--target", "nemotron-nas")
+    regroup.convert(source, grouped, [12, 3, 4])
+    model = checkpoints.load(target)
+    expect(type(model).__name__ == "DeciLMForCausalLM", f"the Llama was written as {type(model).__name__}")
+    compare(regroup, model, grouped, "llama at 12, 3, 4 as nemotron-nas")
 
 
 def compare(regroup, model, grouped, what):

@@ -15,10 +15,12 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "formats/alibi.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/relative_bias.h"
 
@@ -169,6 +171,67 @@ TEST_CASE("T5's attention in every role equals its formula, head by head", "[upt
   }
   const at::Tensor mixed = attend(heads, mask, 1.0, /*causal=*/false);
   CHECK(largest_difference(mixed, attention_head_by_head(heads, bias, causal)) <= 1e-12);
+}
+
+TEST_CASE("ALiBi's bias is the distance times the slope, one per query head of every group",
+          "[uptrain]") {
+  const auto [query_heads, groups] =
+      GENERATE(table<std::int64_t, std::int64_t>({{12, 4}, {8, 2}, {6, 3}, {5, 1}}));
+  const std::int64_t length = 7, per_group = query_heads / groups;
+  const std::vector<double> slopes = alibi_slopes(query_heads);
+  const at::Tensor bias = symmetric_alibi_bias(at::tensor(slopes, at::kDouble).view({1, -1, 1, 1}),
+                                               length, at::TensorOptions(at::kDouble));
+  const at::Tensor grouped = bias.view({groups, per_group, length, length});
+  for (std::int64_t h = 0; h < query_heads; ++h) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      for (std::int64_t j = 0; j < length; ++j) {
+        const auto of_head =
+            -slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(i - j));
+        CHECK(grouped[h / per_group][h % per_group][i][j].item<double>() == of_head);
+      }
+    }
+  }
+}
+
+TEST_CASE("attention with ALiBi in every role equals its formula, head by head", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto [query_heads, groups] = GENERATE(
+      table<std::int64_t, std::int64_t>({{12, 4}, {12, 12}, {12, 1}, {8, 2}, {6, 3}, {5, 1}}));
+  const auto role = GENERATE(AttentionRole::kSelf, AttentionRole::kCross, AttentionRole::kEncoder);
+  const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
+  CAPTURE(query_heads, groups, name_of(role));
+  const std::int64_t queries = 9, keys = role == AttentionRole::kCross ? 5 : queries;
+  at::Generator generator = at::detail::createCPUGenerator(6);
+  const at::TensorOptions wide(at::kDouble);
+  const auto draw = [&](std::int64_t heads, std::int64_t length) {
+    return at::randn({2, heads, length, 3}, generator, wide);
+  };
+  const Heads heads{draw(query_heads, queries), draw(groups, keys), draw(groups, keys)};
+  const std::vector<double> slopes = alibi_slopes(query_heads);
+  at::Tensor bias = at::zeros({1, query_heads, queries, keys}, wide);
+  for (std::int64_t h = 0; role != AttentionRole::kCross && h < query_heads; ++h) {
+    for (std::int64_t i = 0; i < queries; ++i) {
+      for (std::int64_t j = 0; j < keys; ++j) {  // keys after a causal query are hidden below
+        bias[0][h][i][j] =
+            -slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(i - j));
+      }
+    }
+  }
+  at::Tensor mixed;
+  if (role == AttentionRole::kSelf) {
+    mixed = Alibi(slopes, 3, wide, /*scale=*/1.0).attend(heads, {}, form);
+  } else if (role == AttentionRole::kEncoder) {
+    const at::Tensor steep = at::tensor(slopes, wide).view({1, -1, 1, 1});
+    mixed = attend(heads, symmetric_alibi_bias(steep, queries, wide), 1.0, /*causal=*/false);
+  } else {
+    mixed = attend(heads, {}, 1.0, /*causal=*/false);
+  }
+  const bool causal = role == AttentionRole::kSelf;
+  CHECK(largest_difference(mixed, attention_head_by_head(heads, bias, causal)) <= 1e-12);
+  if (role != AttentionRole::kCross) {
+    const at::Tensor none = at::zeros_like(bias);
+    CHECK(largest_difference(mixed, attention_head_by_head(heads, none, causal)) >= 1e-2);
+  }
 }
 
 TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[uptrain]") {

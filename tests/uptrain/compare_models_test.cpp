@@ -6,16 +6,18 @@
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 
 namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
 
-LogitComparison compare(const fs::path& source, const fs::path& result, std::int64_t kv_heads) {
+LogitComparison compare(const fs::path& source, const fs::path& result,
+                        const std::vector<std::int64_t>& kv_heads) {
   const Model model = open_model(source);
   const std::atomic<bool> stop{false};
-  return compare_logits(plan_conversion(model, {.kv_heads = {kv_heads}}), model, open_model(result),
+  return compare_logits(plan_conversion(model, {.kv_heads = kv_heads}), model, open_model(result),
                         stop);
 }
 
@@ -42,10 +44,23 @@ TEST_CASE("a re-targeted model computes what its pooled source computes", "[uptr
     convert(golden(retarget.source), directory / "result",
             {.kv_heads = {retarget.kv_heads}, .target = retarget.target});
     const LogitComparison same =
-        compare(golden(retarget.source), directory / "result", retarget.kv_heads);
+        compare(golden(retarget.source), directory / "result", {retarget.kv_heads});
     CHECK(same.largest_logit > 1.0);
     CHECK(same.largest_difference < 1e-5 * same.largest_logit);
   }
+}
+
+TEST_CASE("a Llama whose layers differ in kv heads computes the same as Nemotron-NAS",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama({.hidden_size = 24, .intermediate_size = 256}));
+  convert(directory / "source", directory / "result",
+          {.kv_heads = {12, 3}, .target = "nemotron-nas"});
+  const LogitComparison same = compare(directory / "source", directory / "result", {12, 3});
+  CHECK(same.largest_logit > 0.1);
+  CHECK(same.largest_difference < 1e-5 * same.largest_logit);
+  const LogitComparison other = compare(directory / "source", directory / "result", {12, 12});
+  CHECK(other.largest_difference > 1e-2 * same.largest_logit);
 }
 
 TEST_CASE("the comparison tells models apart that differ in one setting", "[uptrain]") {
@@ -53,7 +68,7 @@ TEST_CASE("the comparison tells models apart that differ in one setting", "[uptr
   convert(golden("gpt_neox"), directory / "result", {.kv_heads = {2}, .target = "phi"});
   const std::string config = bytes_of_file(directory / "result" / "config.json");
   put_file(directory / "result" / "config.json", with_member(config, {"layer_norm_eps"}, "0.3"));
-  const LogitComparison other = compare(golden("gpt_neox"), directory / "result", 2);
+  const LogitComparison other = compare(golden("gpt_neox"), directory / "result", {2});
   CHECK(other.largest_difference > 1e-2);
 }
 
@@ -72,7 +87,7 @@ TEST_CASE("norm weights of zero are folded the other way round", "[uptrain]") {
   clear_norm(directory / "source" / "model.safetensors",
              "gpt_neox.layers.1.input_layernorm.weight");
   convert(directory / "source", directory / "result", {.kv_heads = {2}, .target = "phi"});
-  const LogitComparison same = compare(directory / "source", directory / "result", 2);
+  const LogitComparison same = compare(directory / "source", directory / "result", {2});
   CHECK(same.largest_logit > 1.0);
   CHECK(same.largest_difference < 1e-5 * same.largest_logit);
 }

@@ -18,6 +18,8 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 constexpr double kClearlyWrong = 1e-2;
+const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
+                                           AttentionRole::kEncoder};
 
 at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
                      const at::Tensor& tokens) {
@@ -65,7 +67,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
-      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta");
+      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
+      "nemotron_nas");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -75,13 +78,14 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
 
 TEST_CASE("logits with two value heads swapped do not equal those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE(
-      "llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2", "gpt2_base",
-      "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2", "phi",
-      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
-      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
-      "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
-      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta");
+  const auto* name =
+      GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
+               "gpt2_base", "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2",
+               "phi", "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron",
+               "gpt_neox", "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12",
+               "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear",
+               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+               "llama_rope_yarn_mscale", "bert", "roberta", "nemotron_nas");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -202,7 +206,7 @@ TEST_CASE("logits of a BERT read wrongly do not equal those of transformers", "[
         kClearlyWrong);
 }
 
-TEST_CASE("grouped encoders and decoders compute what repeated heads compute in transformers",
+TEST_CASE("converted encoders and decoders compute what repeated heads compute in transformers",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
@@ -214,13 +218,9 @@ TEST_CASE("grouped encoders and decoders compute what repeated heads compute in 
                                                                          {"bert", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
-  TinyModel model = golden_model(name);
-  replace_tensors(model, golden(name) / fmt::format("grouped_g{}.safetensors", groups));
-  for (const char* role : {"", "cross_", "encoder_"}) {
-    model.set(fmt::format("{}num_key_value_heads", role), std::to_string(groups));
-  }
   const TemporaryDirectory directory;
-  const Model source = open_computable_model(put_model(directory / "grouped", model));
+  convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});
+  const Model source = open_computable_model(directory / "grouped");
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
@@ -229,6 +229,32 @@ TEST_CASE("grouped encoders and decoders compute what repeated heads compute in 
   CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) <= kTolerance);
   swap_value_heads(source.spec, parameters, source.spec.roles().back());
   CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits of a Nemotron-NAS read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("nemotron_nas");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("the last layer's attention passed over") { spec.layers[4].attention = {}; }
+  SECTION("the second layer's MLP passed over") { spec.layers[1].up = spec.layers[1].gate = {}; }
+  SECTION("attention before and after the MLP") { std::swap(spec.layers[0], spec.layers[1]); }
+  SECTION("other groups") { spec.kv_heads = {6, 0, 2, 0, 1}; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("a converted Nemotron-NAS computes what its heads stored repeatedly compute",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  const auto logits = [&](const char* target) {
+    convert(golden("nemotron_nas"), directory / target, {.kv_heads = {1}, .target = target});
+    const Model model = open_computable_model(directory / target);
+    const auto tokens = read_tensor(golden("nemotron_nas") / "expected.safetensors", "tokens");
+    return window_logits(load_transformer(model, at::kFloat, at::kCPU), tokens);
+  };
+  CHECK(largest_difference(logits("same"), logits("expanded")) <= 1e-5);
 }
 
 }  // namespace regroup

@@ -7,6 +7,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/gradients.h"
 #include "uptrain/loss.h"
@@ -39,35 +42,50 @@ double slope_at(const Transformer& model, const at::Tensor& tokens, const at::Te
   return (above - below) / (2 * kStep);
 }
 
+// Of every parameter: the element with the largest gradient, and one from the middle.
+void check_gradients(const Model& source, const at::Tensor& tokens, AlibiForm form) {
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kDouble, at::kCPU);
+  Transformer model(source.spec, parameters);
+  model.set_alibi_form(form);
+  parameters.require_gradients();
+  GradientSum gradients(parameters.tensors());
+  gradients.add(loss_of(model, tokens));
+  for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
+    const auto& [tensor, value] = parameters.entries()[i];
+    CAPTURE(tensor);
+    const at::Tensor flat = gradients.sums()[i].view({-1});
+    for (const std::int64_t element :
+         {flat.abs().argmax().item<std::int64_t>(), flat.numel() / 2}) {
+      CHECK_THAT(flat.select(0, element).item<double>(),
+                 Catch::Matchers::WithinAbs(slope_at(model, tokens, value, element), 1e-7));
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrain]") {
   const auto* name = GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12",
-                              "t5_small", "t5_v1_1", "umt5", "bert", "roberta");
+                              "t5_small", "t5_v1_1", "umt5", "bert", "roberta", "nemotron_nas");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {
     return;
   }
-  const Parameters parameters =
-      load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);
-  Transformer model(golden.source.spec, parameters);
-  model.set_alibi_form(form);
-  parameters.require_gradients();
-  GradientSum gradients(parameters.tensors());
-  gradients.add(loss_of(model, golden.tokens));
+  CAPTURE(name);
+  check_gradients(golden.source, golden.tokens, form);
+}
 
-  for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
-    const auto& [tensor, value] = parameters.entries()[i];
-    CAPTURE(name, tensor);
-    // The element with the largest gradient, and one from the middle.
-    const at::Tensor flat = gradients.sums()[i].view({-1});
-    for (const std::int64_t element :
-         {flat.abs().argmax().item<std::int64_t>(), flat.numel() / 2}) {
-      CHECK_THAT(flat.select(0, element).item<double>(),
-                 Catch::Matchers::WithinAbs(slope_at(model, golden.tokens, value, element), 1e-7));
-    }
-  }
+TEST_CASE("gradients through ALiBi in encoders and decoders equal differences of the loss",
+          "[uptrain]") {
+  const auto* name = GENERATE("t5_v1_1", "bert");
+  const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "alibi",
+          {.kv_heads = {4}, .positions = PositionChange::kAlibi});
+  check_gradients(open_computable_model(directory / "alibi"), load_golden_case(name).tokens, form);
 }
 
 TEST_CASE("gradients add up over micro-batches", "[uptrain]") {
