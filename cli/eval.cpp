@@ -3,6 +3,8 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
+#include "cli/table.h"
 #include "cli/text.h"
 #include "formats/error.h"
 #include "formats/json.h"
@@ -25,7 +28,7 @@ namespace {
 struct EvalOptions {
   std::string model;
   std::string data;
-  std::int64_t context = 0;
+  std::vector<std::int64_t> contexts;
   std::int64_t batch = 8;
   std::int64_t max_tokens = 0;
   std::string device = "cpu";
@@ -33,6 +36,8 @@ struct EvalOptions {
   int threads = 0;
   std::optional<std::int64_t> mask_token;
   std::uint64_t seed = 0;
+  std::string objective;
+  std::int64_t first_sentinel = -1;
   std::string logits;
   bool json = false;
 };
@@ -41,31 +46,84 @@ struct EvalOptions {
 struct EvalRequest {
   Model source;
   TokenFile data;
-  EvaluationSettings settings;
+  EvaluationSettings settings;  // with the first of the contexts
+  std::vector<std::int64_t> contexts;
   c10::Device device;
   c10::ScalarType type;
+
+  EvaluationSettings settings_at(std::int64_t context) const {
+    EvaluationSettings changed = settings;
+    changed.context = context;
+    return changed;
+  }
+  Objective objective() const {
+    return settings.task.objective.value_or(objective_of(source.spec));
+  }
 };
+
+// What one context gave, or why it could not be tried.
+struct ContextResult {
+  std::int64_t context = 0;
+  std::optional<Evaluation> evaluation;
+  double seconds = 0.0;
+  std::string obstacle;
+};
+
+// Why a model cannot see so many tokens at once; empty when it can.
+std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
+  if (spec.positions == PositionKind::kLearned && context > spec.max_positions.value_or(context)) {
+    return fmt::format("not possible: learned positions for {} only", *spec.max_positions);
+  }
+  return "";
+}
+
+TaskSettings task_of(const EvalOptions& options, const Model& source) {
+  TaskSettings task{.mask_token = options.mask_token, .seed = options.seed};
+  if (!options.objective.empty()) {
+    task.objective = parse_objective(options.objective);
+  }
+  if (options.first_sentinel >= 0) {
+    task.sentinels = Sentinels{.first = options.first_sentinel};
+  }
+  if (options.mask_token && objective_of(source.spec) != Objective::kMaskedTokens) {
+    throw_usage("--mask-token is for models that predict masked tokens, {} is none",
+                printable(options.model, 0));
+  }
+  return with_special_tokens(std::move(task), source);
+}
+
+void check_contexts(const EvalRequest& request, bool writes) {
+  if (writes && request.contexts.size() > 1) {
+    throw_usage("--logits are those of one context, {} are named", request.contexts.size());
+  }
+  const auto possible = [&](std::int64_t context) {
+    return obstacle_to(request.source.spec, context).empty();
+  };
+  if (std::none_of(request.contexts.begin(), request.contexts.end(), possible)) {
+    throw_usage("context is {}, the model has learned positions for {}", request.contexts.front(),
+                *request.source.spec.max_positions);
+  }
+}
 
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
   EvalRequest request{open_computable_model(options.model),
                       TokenFile::open(options.data),
                       {},
+                      options.contexts,
                       parse_device(options.device),
                       scalar_type_of(parse_precision(options.precision))};
   const std::int64_t limit = request.source.spec.max_positions.value_or(kDefaultContext);
-  request.settings.context =
-      options.context > 0 ? options.context : std::min(kDefaultContext, limit);
+  if (request.contexts.empty()) {
+    request.contexts.push_back(std::min(kDefaultContext, limit));
+  }
+  request.settings.context = request.contexts.front();
   request.settings.batch = options.batch;
   if (options.max_tokens > 0) {
     request.settings.max_tokens = options.max_tokens;
   }
-  request.settings.mask_token = options.mask_token;
-  request.settings.seed = options.seed;
-  if (options.mask_token && objective_of(request.source.spec) != Objective::kMaskedTokens) {
-    throw_usage("--mask-token is for models that predict masked tokens, {} is none",
-                printable(options.model, 0));
-  }
+  request.settings.task = task_of(options, request.source);
+  check_contexts(request, !options.logits.empty());
   return request;
 }
 
@@ -74,72 +132,147 @@ std::string_view text_of(Objective objective) {
   switch (objective) {
     case Objective::kMaskedTokens: return " masked";
     case Objective::kContinuation: return " of second halves";
+    case Objective::kSpanCorruption: return " of hidden spans";
     case Objective::kNextToken: break;
   }
   return "";
 }
 
-Json report_json(const EvalOptions& options, const EvalRequest& request,
-                 const Evaluation& evaluation, double seconds) {
-  return {{"model", options.model},
-          {"data", options.data},
-          {"objective", name_of(objective_of(request.source.spec))},
-          {"loss", evaluation.loss},
-          {"perplexity", evaluation.perplexity},
-          {"tokens", evaluation.tokens},
-          {"context", request.settings.context},
-          {"seconds", seconds},
-          {"tokens_per_second", static_cast<double>(evaluation.tokens) / seconds}};
+Json json_of(const ContextResult& result) {
+  if (!result.evaluation) {
+    return {{"context", result.context}, {"not_possible", result.obstacle}};
+  }
+  const auto tokens = static_cast<double>(result.evaluation->tokens);
+  return {{"loss", result.evaluation->loss},     {"perplexity", result.evaluation->perplexity},
+          {"tokens", result.evaluation->tokens}, {"context", result.context},
+          {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
 }
 
-void report(const EvalOptions& options, const EvalRequest& request, const Evaluation& evaluation,
-            double seconds, const Console& console) {
-  if (options.json) {
-    console.print(text_of_json(report_json(options, request, evaluation, seconds)));
-    return;
+// One context: its members beside the model's. Several: a list of them.
+Json report_json(const EvalOptions& options, const EvalRequest& request,
+                 const std::vector<ContextResult>& results) {
+  Json report = {{"model", options.model},
+                 {"data", options.data},
+                 {"objective", name_of(request.objective())}};
+  if (results.size() == 1) {
+    report.update(json_of(results.front()));
+    return report;
   }
-  console.print(
-      fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-                  "tokens      {}{} in windows of {}",
-                  evaluation.loss, evaluation.perplexity,
-                  with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
-                  text_of(objective_of(request.source.spec)), request.settings.context));
+  report["contexts"] = Json::array();
+  for (const ContextResult& result : results) {
+    report["contexts"].push_back(json_of(result));
+  }
+  return report;
+}
+
+std::string table_of(const std::vector<ContextResult>& results) {
+  Table table;
+  for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
+    table.add_column(column, Table::Align::kRight);
+  }
+  std::string obstacles;
+  for (const ContextResult& result : results) {
+    const std::string context = with_thousands(static_cast<std::uint64_t>(result.context));
+    if (!result.evaluation) {
+      table.add_row({context, "-", "-", "-"});
+      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
+      continue;
+    }
+    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
+                   fmt::format("{:.4f}", result.evaluation->perplexity),
+                   with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
+  }
+  return table.text() + obstacles;
+}
+
+void report(const EvalOptions& options, const EvalRequest& request,
+            const std::vector<ContextResult>& results, const Console& console) {
+  if (options.json) {
+    console.print(text_of_json(report_json(options, request, results)));
+  } else if (results.size() > 1) {
+    console.print(table_of(results));
+  } else {
+    const Evaluation& evaluation = *results.front().evaluation;
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
+                    "tokens      {}{} in windows of {}",
+                    evaluation.loss, evaluation.perplexity,
+                    with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
+                    text_of(request.objective()), results.front().context));
+  }
+}
+
+// Tokens in the windows of all contexts that can be tried; throws for a file that is too short.
+std::uint64_t tokens_to_read(const EvalRequest& request) {
+  std::int64_t tokens = 0;
+  for (const std::int64_t context : request.contexts) {
+    if (obstacle_to(request.source.spec, context).empty()) {
+      tokens += context *
+                evaluation_windows(request.data, request.settings_at(context), request.source.spec);
+    }
+  }
+  return static_cast<std::uint64_t>(tokens);
+}
+
+std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const Transformer& model,
+                                             Progress& progress) {
+  std::vector<ContextResult> results;
+  std::int64_t read = 0;
+  for (const std::int64_t context : request.contexts) {
+    ContextResult result{context, {}, 0.0, obstacle_to(request.source.spec, context)};
+    if (result.obstacle.empty()) {
+      const auto begin = std::chrono::steady_clock::now();
+      std::int64_t windows = 0;
+      const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+        windows = done;
+        progress.update(static_cast<std::uint64_t>(read + done * context));
+      };
+      result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
+                                   interrupt_requested());
+      read += windows * context;
+      result.seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+void run_logits(const EvalOptions& options, const EvalRequest& request, const Console& console) {
+  const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
+  const Transformer model = load_transformer(request.source, request.type, request.device);
+  Progress progress(console, "logits",
+                    static_cast<std::uint64_t>(windows * request.settings.context), "tokens");
+  const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+    progress.update(static_cast<std::uint64_t>(done * request.settings.context));
+  };
+  write_logits(model, request.data, request.settings, options.logits, on_progress,
+               interrupt_requested());
+  progress.finish();
+  if (options.json) {
+    console.print(text_of_json({{"model", options.model},
+                                {"data", options.data},
+                                {"logits", options.logits},
+                                {"windows", windows},
+                                {"context", request.settings.context}}));
+  }
+  console.note(fmt::format("wrote {}", printable(options.logits, 0)));
 }
 
 void run_eval(const EvalOptions& options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
   const EvalRequest request = make_request(options);
-  const bool writes = !options.logits.empty();
-  const std::int64_t windows =
-      writes ? logits_windows(request.data, request.settings, request.source.spec)
-             : evaluation_windows(request.data, request.settings, request.source.spec);
-  const Transformer model = load_transformer(request.source, request.type, request.device);
-  const auto begin = std::chrono::steady_clock::now();
-  Progress progress(console, writes ? "logits" : "eval",
-                    static_cast<std::uint64_t>(windows * request.settings.context), "tokens");
-  const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
-    progress.update(static_cast<std::uint64_t>(done * request.settings.context));
-  };
-  if (writes) {
-    write_logits(model, request.data, request.settings, options.logits, on_progress,
-                 interrupt_requested());
-    progress.finish();
-    if (options.json) {
-      console.print(text_of_json({{"model", options.model},
-                                  {"data", options.data},
-                                  {"logits", options.logits},
-                                  {"windows", windows},
-                                  {"context", request.settings.context}}));
-    }
-    console.note(fmt::format("wrote {}", printable(options.logits, 0)));
+  if (!options.logits.empty()) {
+    run_logits(options, request, console);
     return;
   }
-  const Evaluation evaluation =
-      evaluate(model, request.data, request.settings, on_progress, interrupt_requested());
+  const std::uint64_t tokens = tokens_to_read(request);
+  const Transformer model = load_transformer(request.source, request.type, request.device);
+  Progress progress(console, "eval", tokens, "tokens");
+  const std::vector<ContextResult> results = evaluate_contexts(request, model, progress);
   progress.finish();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  report(options, request, evaluation, elapsed.count(), console);
+  report(options, request, results, console);
 }
 
 }  // namespace
@@ -151,8 +284,11 @@ void add_eval_command(CLI::App& program, Console& console) {
   command->add_option("model", options->model, "model directory")->required();
   command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
   command
-      ->add_option("--context", options->context,
-                   "tokens in a window (default: 1024, or the model's positions if fewer)")
+      ->add_option(
+          "--context", options->contexts,
+          "tokens in a window (default: 1024, or the model's positions if fewer); several, "
+          "as in 128,256,512, give a table")
+      ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->default_str("");
   command->add_option("--batch", options->batch, "windows at a time")->check(CLI::PositiveNumber);
@@ -168,7 +304,15 @@ void add_eval_command(CLI::App& program, Console& console) {
       ->add_option("--mask-token", options->mask_token,
                    "BERT-like models: the id of [MASK] or <mask> (default: the config's)")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", options->seed, "BERT-like models: of the choice of masked tokens");
+  command->add_option("--objective", options->objective,
+                      "encoder-decoders: continuation (default) or span-corruption, which is what "
+                      "T5 was pretrained on");
+  command
+      ->add_option("--first-sentinel", options->first_sentinel,
+                   "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("");
+  command->add_option("--seed", options->seed, "of the choice of masked tokens and hidden spans");
   command->add_option("--logits", options->logits,
                       "instead write the logits of consecutive windows, [windows, context, "
                       "vocabulary], to this safetensors file");

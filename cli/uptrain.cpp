@@ -24,6 +24,12 @@ struct UptrainOptions {
   UptrainSettings settings;
   std::string device = "cpu";
   std::string precision = "fp32";
+  std::string trained = "all";
+  std::string objective;
+  std::int64_t first_sentinel = -1;
+  std::string optimizer = "adamw";
+  std::string schedule = "cosine";
+  std::string teacher_precision;
   int threads = 0;
   bool resume = false;
   bool dry_run = false;
@@ -32,20 +38,57 @@ struct UptrainOptions {
 
 std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
 
+// "2e-4, cosine to 2e-05, warm-up 12 steps".
+std::string schedule_text(const Schedule& schedule) {
+  std::string text;
+  switch (schedule.kind) {
+    case ScheduleKind::kCosine:
+      text =
+          fmt::format("{:g}, cosine to {:g}", schedule.peak, schedule.peak * schedule.final_ratio);
+      break;
+    case ScheduleKind::kWarmupStableDecay:
+      text = fmt::format("{:g}, in the last {} steps down to {:g}", schedule.peak,
+                         schedule.decay_steps, schedule.peak * schedule.final_ratio);
+      break;
+    case ScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
+    case ScheduleKind::kInverseSqrt:
+      text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
+                         with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
+      break;
+  }
+  return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
+}
+
+std::string recipe_text(const UptrainPlan& plan) {
+  const UptrainSettings& settings = plan.settings;
+  std::string text = fmt::format(
+      "rate      {}\n"
+      "recipe    {} on {} weights, {}; weight decay {:g}, clipping at {:g}\n",
+      schedule_text(plan.schedule), name_of(settings.optimizer.kind), name_of(settings.trained),
+      name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
+      settings.max_gradient_norm);
+  if (settings.teacher.present()) {
+    text += fmt::format("teacher   {}, weight {:g}, temperature {:g}\n",
+                        printable(settings.teacher.model.string(), 0),
+                        settings.teacher.distillation.weight,
+                        settings.teacher.distillation.temperature);
+  }
+  return text;
+}
+
 std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   return fmt::format(
       "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
       "data      {} tokens, seen {:.2f} times\n"
-      "rate      {:g}, warm-up {} steps, cosine to {:g}; weight decay {:g}, clipping at {:g}\n"
+      "{}"
       "model     {} parameters, {} on {}\n"
       "compute   {:.3g} FLOPs, about {} of memory",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      count_text(plan.data_tokens), plan.epochs, settings.learning_rate, plan.schedule.warmup_steps,
-      settings.learning_rate * settings.min_learning_rate_ratio, settings.optimizer.weight_decay,
-      settings.max_gradient_norm, count_text(plan.parameters), name_of(settings.precision),
-      settings.device.str(), plan.flops, text_of_memory(plan.memory_bytes));
+      count_text(plan.data_tokens), plan.epochs, recipe_text(plan), count_text(plan.parameters),
+      name_of(settings.precision), settings.device.str(), plan.flops,
+      text_of_memory(plan.memory_bytes));
 }
 
 Json plan_json(const UptrainPlan& plan) {
@@ -150,6 +193,18 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   set_compute_threads(options.threads);
   settings.device = parse_device(options.device);
   settings.precision = parse_precision(options.precision);
+  settings.trained = parse_trained_weights(options.trained);
+  settings.optimizer.kind = parse_optimizer(options.optimizer);
+  settings.schedule = parse_schedule(options.schedule);
+  if (!options.objective.empty()) {
+    settings.task.objective = parse_objective(options.objective);
+  }
+  if (options.first_sentinel >= 0) {
+    settings.task.sentinels = Sentinels{.first = options.first_sentinel};
+  }
+  if (!options.teacher_precision.empty()) {
+    settings.teacher.precision = parse_precision(options.teacher_precision);
+  }
   settings.validate();
   RunDirectory::check_output(settings.output, options.resume);
 
@@ -189,17 +244,61 @@ void add_length_options(CLI::App& command, UptrainSettings& settings) {
   command.add_option("--accumulate", settings.accumulation, "such batches in one step");
 }
 
-void add_recipe_options(CLI::App& command, UptrainSettings& settings) {
-  command.add_option("--lr", settings.learning_rate, "highest learning rate");
+void add_recipe_options(CLI::App& command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  command.add_option("--train", options.trained,
+                     "weights to train: all, attention, or kv (keys and values)");
+  command.add_option("--optimizer", options.optimizer, "adamw or adafactor");
+  command.add_option("--schedule", options.schedule,
+                     "of the learning rate: cosine, wsd (warm-up, stable, decay), constant, or "
+                     "inverse-sqrt (T5's)");
+  command.add_option("--lr", settings.learning_rate,
+                     "highest learning rate (default: 2e-4); inverse-sqrt: what the schedule is "
+                     "multiplied by (default: 1)");
   command.add_option("--min-lr-ratio", settings.min_learning_rate_ratio,
-                     "last learning rate as a fraction of the highest");
-  command.add_option("--warmup", settings.warmup_steps, "warm-up steps (default: one in fifty)");
+                     "cosine, wsd: last learning rate as a fraction of the highest");
+  command.add_option("--warmup", settings.warmup_steps,
+                     "warm-up steps (default: one in fifty; inverse-sqrt: none)");
+  command.add_option("--decay-steps", settings.decay_steps,
+                     "wsd: steps at the end in which the rate falls (default: one in ten)");
+  command.add_option("--start-step", settings.start_step,
+                     "inverse-sqrt: steps taken before this run (default: --pretrain-steps, or 0)");
   command.add_option("--weight-decay", settings.optimizer.weight_decay,
-                     "of weights; norms and biases have none");
+                     "of weights; norms and biases have none (default: 0.1; adafactor: 0)");
   command.add_option("--beta1", settings.optimizer.beta1, "AdamW's decay of the first moment");
   command.add_option("--beta2", settings.optimizer.beta2, "AdamW's decay of the second moment");
+  command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
+                     "Adafactor: multiply the learning rate by the size of each tensor's weights");
   command.add_option("--clip", settings.max_gradient_norm, "largest gradient norm; 0 for any");
   command.add_option("--seed", settings.seed, "of the order of the data");
+}
+
+void add_task_options(CLI::App& command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  command.add_option("--objective", options.objective,
+                     "encoder-decoders: span-corruption (default) or continuation, the second half "
+                     "of a sequence after the first");
+  command
+      .add_option("--first-sentinel", options.first_sentinel,
+                  "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("");
+  command.add_option("--end-token", settings.task.end_token,
+                     "span corruption: what ends a text (default: the config's)");
+  command.add_option("--mask-token", settings.task.mask_token,
+                     "BERT-like models: the id of [MASK] or <mask> (default: the config's)");
+}
+
+void add_teacher_options(CLI::App& command, UptrainOptions& options) {
+  TeacherSettings& teacher = options.settings.teacher;
+  command.add_option("--teacher", teacher.model,
+                     "model to learn from as well, such as the one before conversion");
+  command.add_option("--teacher-weight", teacher.distillation.weight,
+                     "of its loss against that of the text, 0 to 1");
+  command.add_option("--temperature", teacher.distillation.temperature,
+                     "of the distributions that teacher and model are compared by");
+  command.add_option("--teacher-dtype", options.teacher_precision,
+                     "fp32 or bf16 (default: as --dtype)");
 }
 
 void add_run_options(CLI::App& command, UptrainOptions& options) {
@@ -235,11 +334,14 @@ void add_uptrain_command(CLI::App& program, Console& console) {
   command->add_option("--output", settings.output, "directory to make; must not exist yet")
       ->required();
   add_length_options(*command, settings);
-  add_recipe_options(*command, settings);
+  add_recipe_options(*command, *options);
+  add_task_options(*command, *options);
+  add_teacher_options(*command, *options);
   add_run_options(*command, *options);
   command->footer(
       "Example: regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --alpha 0.05 \\\n"
       "           --pretrain-steps 500000 --output Llama-2-7b-gqa8-up\n"
+      "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
       "the state; Ctrl-C saves the state, --resume goes on from it.");
   command->callback([options, &console] { run_uptrain(*options, console); });

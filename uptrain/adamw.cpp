@@ -2,21 +2,20 @@
 
 #include <utility>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace regroup {
 
-AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWSettings& settings)
-    : parameters_(std::move(parameters)), settings_(settings) {
+AdamW::AdamW(const Parameters& parameters, const AdamWSettings& settings)
+    : parameters_(parameters.tensors()), settings_(settings) {
   Group decayed{{}, settings.weight_decay};
   Group kept{{}, 0.0};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     (parameters_[i].dim() >= 2 ? decayed : kept).members.push_back(i);
+    names_.push_back(parameters.entries()[i].name);
     first_moments_.push_back(at::zeros_like(parameters_[i]));
     second_moments_.push_back(at::zeros_like(parameters_[i]));
   }
@@ -52,12 +51,14 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
   count_.sub_(skip);
 }
 
-at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm) {
-  const at::Tensor narrow = norm.to(at::kFloat);
-  if (max_norm == 0.0) {
-    return at::ones_like(narrow);
+std::vector<Parameters::Entry> AdamW::state() const {
+  std::vector<Parameters::Entry> tensors;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    tensors.push_back({"first_moment." + names_[i], first_moments_[i]});
+    tensors.push_back({"second_moment." + names_[i], second_moments_[i]});
   }
-  return (narrow / max_norm).clamp_min(1.0);
+  tensors.push_back({"optimizer.count", count_});
+  return tensors;
 }
 
 }  // namespace regroup

@@ -1,9 +1,10 @@
 // AdamW on master weights, clipping and the check for finite gradients fused into its one pass.
 #pragma once
 
+#include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include "uptrain/optimizer.h"
 
 namespace regroup {
 
@@ -18,21 +19,19 @@ struct AdamWSettings {
 /// the updates made,
 ///   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
 ///   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
-class AdamW {
+class AdamW : public Optimizer {
  public:
   /// Updates `parameters` (fp32 or fp64) in place from now on; moments start at zero.
-  AdamW(std::vector<at::Tensor> parameters, const AdamWSettings& settings);
+  AdamW(const Parameters& parameters, const AdamWSettings& settings);
 
-  /// One update with gradients of the parameters' dtypes. `gradient_divisor` and `skip` are scalar
-  /// fp32 tensors on the parameters' device, so that nothing waits for the device: gradients are
-  /// divided by the first; where the second is 1, not 0, nothing changes, the count included.
   void step(const std::vector<at::Tensor>& gradients, double learning_rate,
-            const at::Tensor& gradient_divisor, const at::Tensor& skip);
+            const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
 
-  /// The state, to be saved and restored in place: first and second moments, one per parameter, and
-  /// the count of updates, an fp32 scalar.
+  std::vector<Parameters::Entry> state() const override;
+
+  /// First moments, one per parameter.
   const std::vector<at::Tensor>& first_moments() const { return first_moments_; }
-  const std::vector<at::Tensor>& second_moments() const { return second_moments_; }
+  /// Updates made, an fp32 scalar.
   const at::Tensor& count() const { return count_; }
 
  private:
@@ -43,6 +42,7 @@ class AdamW {
   };
   std::vector<at::Tensor> pick(const Group& group, const std::vector<at::Tensor>& from) const;
 
+  std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;
   AdamWSettings settings_;
   std::vector<Group> groups_;
@@ -50,9 +50,5 @@ class AdamW {
   std::vector<at::Tensor> second_moments_;
   at::Tensor count_;
 };
-
-/// What to divide gradients of that norm by so that it becomes at most `max_norm`: at least 1.
-/// `max_norm` of 0 stands for no limit.
-at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
 
 }  // namespace regroup

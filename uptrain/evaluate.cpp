@@ -16,28 +16,15 @@
 namespace regroup {
 namespace {
 
-void check_settings(const EvaluationSettings& settings, Objective objective) {
+void check_settings(const EvaluationSettings& settings) {
   if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
     throw_usage("context, batch and max tokens must be 1 or more");
   }
-  if (objective == Objective::kContinuation && settings.context < 2) {
-    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", settings.context);
-  }
 }
 
-// How tokens are hidden from an encoder; of no meaning for other models.
-Masking masking_of(const EvaluationSettings& settings, const ModelSpec& spec) {
-  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
-  const bool needed = objective_of(spec) == Objective::kMaskedTokens;
-  if (needed && !token) {
-    throw_usage(
-        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
-        "50264 in RoBERTa's");
-  }
-  if (needed && (*token < 0 || *token >= spec.vocab_size)) {
-    throw_usage("mask token {} is none of the vocabulary's {} tokens", *token, spec.vocab_size);
-  }
-  return {token.value_or(0), settings.seed};
+Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
+  check_settings(settings);
+  return make_task(settings.task, spec, objective_of(spec), settings.context);
 }
 
 // Windows of `width` tokens that begin `context` tokens apart: int64 [count, width].
@@ -119,16 +106,17 @@ std::string logits_header(std::int64_t windows, std::int64_t positions, std::int
 
 std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec) {
-  const Objective objective = objective_of(spec);
-  check_settings(settings, objective);
-  masking_of(settings, spec);
-  return count_windows(file, settings, window_width(objective, settings.context),
-                       predictions_in(objective, settings.context));
+  const Task task = task_of(settings, spec);
+  return count_windows(file, settings, window_width(task.objective, settings.context),
+                       predictions_in(task, settings.context));
 }
 
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
                             const ModelSpec& spec) {
-  check_settings(settings, objective_of(spec));
+  check_settings(settings);
+  if (spec.has_encoder() && settings.context < 2) {
+    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", settings.context);
+  }
   return count_windows(file, settings, settings.context, settings.context);
 }
 
@@ -136,10 +124,9 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
                     const EvaluationSettings& settings, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
-  const Objective objective = objective_of(model.spec());
   const std::int64_t windows = evaluation_windows(file, settings, model.spec());
-  const std::int64_t width = window_width(objective, settings.context);
-  const Masking masking = masking_of(settings, model.spec());
+  const Task task = task_of(settings, model.spec());
+  const std::int64_t width = window_width(task.objective, settings.context);
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
@@ -147,7 +134,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, first, count, settings.context, width);
-    const auto [hidden, targets] = predict(model, ids, first, masking);
+    const auto [hidden, targets] = predict(model, ids, first, task);
     sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
     result.tokens += targets.numel();
     progress(first + count, windows);
@@ -161,11 +148,11 @@ void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const EvaluationProgress& progress, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
-  const Objective objective = objective_of(model.spec());
   const std::int64_t windows = logits_windows(file, settings, model.spec());
-  const std::int64_t positions = objective == Objective::kContinuation
-                                     ? predictions_in(objective, settings.context)
-                                     : settings.context;
+  const std::int64_t positions =
+      model.spec().has_encoder()
+          ? predictions_in({.objective = Objective::kContinuation}, settings.context)
+          : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
   PendingFile pending(path);
   const std::string header = logits_header(windows, positions, model.head().size(0));

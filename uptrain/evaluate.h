@@ -17,9 +17,7 @@ struct EvaluationSettings {
   std::int64_t context = 1024;             ///< tokens the model sees at most
   std::int64_t batch = 8;                  ///< windows at a time
   std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
-  /// What stands for a masked token, where the config does not say; and the seed of their choice.
-  std::optional<std::int64_t> mask_token = std::nullopt;
-  std::uint64_t seed = 0;
+  TaskSettings task = {};
 };
 
 struct Evaluation {

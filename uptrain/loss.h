@@ -1,4 +1,7 @@
-// Next-token cross entropy without ever holding the logits of a whole batch.
+// Losses on logits without ever holding the logits of a whole batch: next-token cross entropy, and
+// distillation from a teacher.
+//
+// Shapes: N tokens, D features of a model and E of its teacher, V vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +13,32 @@ namespace regroup {
 /// Logits computed at a time unless told otherwise (64 MiB of them in fp32).
 inline constexpr std::int64_t kLogitsPerChunk = 16 << 20;
 
+/// What logits are computed from, as hidden headᵀ.
+struct HeadInputs {
+  at::Tensor hidden;  ///< [N, D]
+  at::Tensor head;    ///< [V, D]
+};
+
 /// The mean over N tokens of -log softmax(hidden headᵀ)[target], in fp32 (fp64 for fp64 inputs): a
-/// scalar, in nats. hidden: [N, D], head: [V, D], targets: int64 [N] with values in [0, V).
+/// scalar, in nats. targets: int64 [N] with values in [0, V).
 ///
 /// The gradients of `hidden` and `head` are computed in the same pass, chunk by chunk, where they
 /// are wanted; memory is one chunk of logits and one gradient of the head.
 at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
                            const at::Tensor& targets,
                            std::int64_t logits_per_chunk = kLogitsPerChunk);
+
+struct DistillationSettings {
+  double weight = 0.5;       ///< of the teacher's word against that of the text, 0 to 1
+  double temperature = 1.0;  ///< τ
+};
+
+/// (1-w)·next_token_loss + w·τ²·KL, where KL is the mean over N tokens of the divergence
+/// Σ t·log(t/s) of the student's s = softmax(logits/τ) from the teacher's t, likewise; Hinton et
+/// al. 2015, https://arxiv.org/abs/1503.02531, section 2. The teacher has no gradient. Memory is a
+/// few chunks of logits and one gradient of the head. teacher: hidden [N, E], head [V, E].
+at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
+                             const HeadInputs& teacher, const DistillationSettings& settings,
+                             std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 }  // namespace regroup

@@ -1,12 +1,15 @@
 #include "uptrain/objective.h"
 
 #include <algorithm>
+#include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include "formats/error.h"
+#include "formats/printable.h"
 #include "uptrain/permutation.h"
 
 namespace regroup {
@@ -14,6 +17,12 @@ namespace {
 
 std::int64_t masked_in(std::int64_t context) {
   return std::max<std::int64_t>(1, context * 15 / 100);
+}
+
+void check_token(std::string_view what, std::int64_t token, const ModelSpec& spec) {
+  if (token < 0 || token >= spec.vocab_size) {
+    throw_usage("{} {} is none of the vocabulary's {} tokens", what, token, spec.vocab_size);
+  }
 }
 
 // What stands in the place of a chosen token. `draw` is a well mixed number.
@@ -27,6 +36,38 @@ std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t ma
                     : token;
 }
 
+Masking make_masking(const TaskSettings& settings, const ModelSpec& spec) {
+  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
+  if (!token) {
+    throw_usage(
+        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
+        "50264 in RoBERTa's");
+  }
+  check_token("mask token", *token, spec);
+  return {*token, settings.seed};
+}
+
+SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpec& spec,
+                                    std::int64_t context) {
+  if (!settings.sentinels) {
+    throw_usage(
+        "no tokenizer file names <extra_id_0>, so --first-sentinel is needed: 32099 in T5's "
+        "vocabularies, 250099 in mT5's");
+  }
+  const Sentinels& sentinels = *settings.sentinels;
+  check_token("first sentinel", sentinels.first, spec);
+  if (settings.end_token) {
+    check_token("end token", *settings.end_token, spec);
+  }
+  const std::int64_t spans = span_counts(context, false).spans;
+  const std::int64_t available = std::min(sentinels.count, sentinels.first + 1);
+  if (spans > available) {
+    throw_usage("sequences of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
+                context, spans, available);
+  }
+  return {sentinels.first, settings.end_token, settings.seed};
+}
+
 }  // namespace
 
 std::string_view name_of(Objective objective) {
@@ -34,8 +75,24 @@ std::string_view name_of(Objective objective) {
     case Objective::kNextToken: return "next_token";
     case Objective::kMaskedTokens: return "masked_tokens";
     case Objective::kContinuation: return "continuation";
+    case Objective::kSpanCorruption: return "span_corruption";
   }
   return "next_token";
+}
+
+Objective parse_objective(std::string_view text) {
+  std::string name(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  for (const Objective objective : {Objective::kNextToken, Objective::kMaskedTokens,
+                                    Objective::kContinuation, Objective::kSpanCorruption}) {
+    if (name == name_of(objective)) {
+      return objective;
+    }
+  }
+  throw_usage(
+      "objective is \"{}\", allowed are next-token, masked-tokens, continuation and "
+      "span-corruption",
+      printable(text));
 }
 
 Objective objective_of(const ModelSpec& spec) {
@@ -45,17 +102,58 @@ Objective objective_of(const ModelSpec& spec) {
   return spec.causal ? Objective::kNextToken : Objective::kMaskedTokens;
 }
 
+Objective training_objective_of(const ModelSpec& spec) {
+  return spec.has_encoder() ? Objective::kSpanCorruption : objective_of(spec);
+}
+
 std::int64_t window_width(Objective objective, std::int64_t context) {
   return objective == Objective::kNextToken ? context + 1 : context;
 }
 
-std::int64_t predictions_in(Objective objective, std::int64_t context) {
-  switch (objective) {
+std::int64_t predictions_in(const Task& task, std::int64_t context) {
+  switch (task.objective) {
     case Objective::kMaskedTokens: return masked_in(context);
     case Objective::kContinuation: return context - context / 2;
+    case Objective::kSpanCorruption:
+      return span_counts(context, task.spans.end_token.has_value()).target;
     case Objective::kNextToken: break;
   }
   return context;
+}
+
+Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
+               std::int64_t context) {
+  Task task{settings.objective.value_or(otherwise), {}, {}};
+  const bool two_texts =
+      task.objective == Objective::kContinuation || task.objective == Objective::kSpanCorruption;
+  if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
+    throw_usage(
+        "objective is {}, a model such as {} can be asked for {} only", name_of(task.objective),
+        printable(spec.architecture),
+        spec.has_encoder() ? "continuation and span_corruption" : name_of(objective_of(spec)));
+  }
+  if (two_texts && context < 2) {
+    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", context);
+  }
+  if (task.objective == Objective::kMaskedTokens) {
+    task.masking = make_masking(settings, spec);
+  } else if (task.objective == Objective::kSpanCorruption) {
+    task.spans = make_span_corruption(settings, spec, context);
+  }
+  return task;
+}
+
+TaskSettings with_special_tokens(TaskSettings settings, const Model& model) {
+  if (!model.spec.has_encoder()) {
+    return settings;
+  }
+  if (!settings.sentinels) {
+    settings.sentinels = find_sentinels(model.path);
+  }
+  if (!settings.end_token) {
+    settings.end_token = end_token_of(model);
+  }
+  return settings;
 }
 
 MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
@@ -90,20 +188,25 @@ Halves split_halves(const at::Tensor& ids, std::int64_t start_token) {
 }
 
 Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
-                    const Masking& masking) {
+                    const Task& task) {
   const at::Device device = model.device();
-  switch (objective_of(model.spec())) {
+  const std::int64_t start_token = model.spec().decoder_start_token.value_or(0);
+  switch (task.objective) {
     case Objective::kMaskedTokens: {
-      const MaskedTokens masked = mask_tokens(ids, first, masking, model.spec().vocab_size);
+      const MaskedTokens masked = mask_tokens(ids, first, task.masking, model.spec().vocab_size);
       const at::Tensor hidden = model.hidden_states(masked.ids.to(device)).flatten(0, 1);
       return {hidden.index_select(0, masked.positions.to(device)).unsqueeze(0),
               masked.targets.to(device)};
     }
     case Objective::kContinuation: {
-      const Halves halves =
-          split_halves(ids.to(device), model.spec().decoder_start_token.value_or(0));
+      const Halves halves = split_halves(ids.to(device), start_token);
       const at::Tensor hidden = model.hidden_states(halves.source, halves.target);
       return {hidden.flatten(0, 1).unsqueeze(0), halves.answers.flatten()};
+    }
+    case Objective::kSpanCorruption: {
+      const CorruptedText text = corrupt_spans(ids, first, task.spans, start_token);
+      const at::Tensor hidden = model.hidden_states(text.source.to(device), text.target.to(device));
+      return {hidden.flatten(0, 1).unsqueeze(0), text.answers.flatten().to(device)};
     }
     case Objective::kNextToken: break;
   }

@@ -4,32 +4,41 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/model_spec.h"
+#include "formats/model.h"
+#include "uptrain/span_corruption.h"
+#include "uptrain/special_tokens.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {
 
 enum class Objective {
-  kNextToken,     ///< decoders: each token after those before it
-  kMaskedTokens,  ///< encoders: 15 % of the tokens, from all others
-  kContinuation,  ///< encoder-decoders: the second half of the window, the encoder reading the
-                  ///< first
+  kNextToken,       ///< decoders: each token after those before it
+  kMaskedTokens,    ///< encoders: 15 % of the tokens, from all others
+  kContinuation,    ///< encoder-decoders: the second half of the window, the encoder reading the
+                    ///< first
+  kSpanCorruption,  ///< encoder-decoders: hidden spans of the window, see span_corruption.h
 };
 
-/// "next_token", "masked_tokens" or "continuation".
+/// "next_token", "masked_tokens", "continuation" or "span_corruption".
 std::string_view name_of(Objective objective);
 
+/// Reads such a name, with - or _ between its words; throws kUsage for anything else.
+Objective parse_objective(std::string_view text);
+
+/// What evaluation asks of a model unless told otherwise.
 Objective objective_of(const ModelSpec& spec);
+
+/// What a model is trained on unless told otherwise: the same, or with an encoder beside a decoder
+/// span corruption.
+Objective training_objective_of(const ModelSpec& spec);
 
 /// Tokens a window of context C must hold: C, or with the one that follows it C + 1.
 std::int64_t window_width(Objective objective, std::int64_t context);
-
-/// Tokens predicted in a window of context C: C; 15 % of it, at least one; or the larger half.
-std::int64_t predictions_in(Objective objective, std::int64_t context);
 
 /// How tokens are hidden: of those chosen 80 % become `token`, 10 % a random one and 10 % stay
 /// (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1). A pure function of the seed
@@ -38,6 +47,34 @@ struct Masking {
   std::int64_t token = 0;
   std::uint64_t seed = 0;
 };
+
+/// What a user may say about the objective; the rest is told by the model.
+struct TaskSettings {
+  std::optional<std::int64_t> mask_token = std::nullopt;  ///< what stands for a masked token
+  std::uint64_t seed = 0;                                 ///< of the choice of hidden tokens
+  std::optional<Objective> objective = std::nullopt;
+  std::optional<Sentinels> sentinels = std::nullopt;
+  std::optional<std::int64_t> end_token = std::nullopt;
+};
+
+/// An objective with all that is needed to ask for it.
+struct Task {
+  Objective objective = Objective::kNextToken;
+  Masking masking = {};
+  SpanCorruption spans = {};
+};
+
+/// The task for windows of `context` tokens. Throws kUsage where the model cannot be asked that, or
+/// not of so few or many tokens, and where a special token is needed and not known.
+Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
+               std::int64_t context);
+
+/// `settings`, with what they leave open taken from the model's files.
+TaskSettings with_special_tokens(TaskSettings settings, const Model& model);
+
+/// Tokens predicted in a window of context C: C; 15 % of it, at least one; the larger half; or the
+/// hidden spans with their sentinels and the end token.
+std::int64_t predictions_in(const Task& task, std::int64_t context);
 
 /// A batch of windows with tokens hidden. `positions` are indices into the flattened batch.
 struct MaskedTokens {
@@ -65,7 +102,7 @@ struct Predictions {
 
 /// ids: int64 [B, window_width] in host memory, windows number `first` and following.
 Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
-                    const Masking& masking);
+                    const Task& task);
 
 /// Logits of whole windows, nothing hidden: ids [B, C] -> [B, C, V], for encoder-decoders those of
 /// the second half, [B, ⌈C/2⌉, V].

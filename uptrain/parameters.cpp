@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -61,9 +62,10 @@ bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint&
 
 // The parameter that `tensor`, which the model does not compute with, repeats: the token embedding
 // or, in BERT, the bias of the output. Empty if there is none.
-std::string original_of(const TensorInfo& tensor, const ModelSpec& spec, const Checkpoint& source) {
+std::string original_of(const TensorInfo& tensor, const Parameters& parameters,
+                        const ModelSpec& spec, const Checkpoint& source) {
   for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {
-    if (!name.empty() && are_equal(tensor, source.at(name), source)) {
+    if (parameters.contains(name) && are_equal(tensor, source.at(name), source)) {
       return name;
     }
   }
@@ -103,6 +105,17 @@ std::int64_t Parameters::elements() const {
     total += entry.value.numel();
   }
   return total;
+}
+
+Parameters Parameters::only(std::span<const std::string> names) const {
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  std::vector<Entry> chosen;
+  for (const Entry& entry : entries_) {
+    if (wanted.contains(entry.name)) {
+      chosen.push_back(entry);
+    }
+  }
+  return Parameters(std::move(chosen));
 }
 
 Parameters Parameters::copy_as(at::ScalarType type) const {
@@ -153,11 +166,23 @@ at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, cons
 
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device) {
+  std::vector<std::string> names;
+  for (const ExpectedTensor& expected : expected_tensors(spec)) {
+    names.push_back(expected.name);
+  }
+  return load_parameters(spec, checkpoint, type, device, names);
+}
+
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device, std::span<const std::string> names) {
   check_all_shapes(spec, checkpoint);
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& expected : expected_tensors(spec)) {
-    const TensorInfo& info = checkpoint.at(expected.name);
-    entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
+    if (wanted.contains(expected.name)) {
+      const TensorInfo& info = checkpoint.at(expected.name);
+      entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
+    }
   }
   return Parameters(std::move(entries));
 }
@@ -220,7 +245,8 @@ void save_parameters(const Parameters& parameters, const ModelSpec& spec, const 
   for (const TensorInfo& tensor : source.tensors()) {
     if (parameters.contains(tensor.name)) {
       write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
-    } else if (const std::string original = original_of(tensor, spec, source); !original.empty()) {
+    } else if (const std::string original = original_of(tensor, parameters, spec, source);
+               !original.empty()) {
       write_tensor(writer, tensor.name, parameters.at(original), tensor.dtype);
     } else {
       writer.copy(tensor.name, source, tensor);

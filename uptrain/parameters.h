@@ -41,6 +41,9 @@ class Parameters {
   /// Elements of all tensors together.
   std::int64_t elements() const;
 
+  /// Those of the given names, in this order, their memory shared.
+  Parameters only(std::span<const std::string> names) const;
+
   /// A copy with memory of its own, in another floating type.
   Parameters copy_as(at::ScalarType type) const;
 
@@ -72,6 +75,9 @@ Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std:
 /// Those of one norm.
 Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
                                 at::ScalarType type, at::Device device);
+/// The same for those of the given names only.
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device, std::span<const std::string> names);
 
 /// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
 /// dtypes and metadata: those in `parameters` with their present values, rounded to nearest; a

@@ -1,6 +1,7 @@
 #include "uptrain/trainer.h"
 
 #include <chrono>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -17,13 +18,14 @@ void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Ten
   at::_foreach_copy_(to, from);
 }
 
-Trainer::Trainer(const Transformer& model, const Parameters& model_weights,
-                 const Parameters& masters, AdamW& optimizer, const TokenBatches& data,
+Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
+                 const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
                  const LoopSettings& settings)
-    : model_(model),
+    : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
       masters_(masters.tensors()),
       shared_(model_weights_.front().is_same(masters_.front())),
+      frozen_(frozen),
       optimizer_(optimizer),
       data_(data),
       settings_(settings),
@@ -56,11 +58,13 @@ StepReport Trainer::step(TrainingProgress& progress) {
   const at::Tensor loss = accumulate(progress.samples);
 
   // All of this is queued on the device; the host waits once, for the figures below.
+  frozen_.clear(gradients_.sums());
   const at::Tensor norm = global_norm(gradients_.sums());
   const at::Tensor bad = at::isfinite(norm + loss).logical_not().to(at::kFloat);
   optimizer_.step(gradients_.sums(), report.learning_rate,
                   clipping_divisor(norm, settings_.max_gradient_norm), bad);
   gradients_.clear();
+  frozen_.restore();
   refresh_model_weights();
   const at::Tensor figures =
       at::stack({loss.to(at::kDouble), norm.to(at::kDouble), bad.to(at::kDouble)}).to(at::kCPU);
@@ -82,13 +86,10 @@ StepReport Trainer::step(TrainingProgress& progress) {
 
 // The mean loss over all micro-batches of a step; its gradients are in gradients_ afterwards.
 at::Tensor Trainer::accumulate(std::int64_t first_sample) {
-  const std::int64_t length = data_.sequence_length();
   at::Tensor total;
   for (std::int64_t i = 0; i < settings_.accumulation; ++i) {
-    const at::Tensor ids =  // [B, T + 1]
-        data_.batch(first_sample + i * settings_.batch, settings_.batch).to(model_.device());
-    const at::Tensor hidden = model_.hidden_states(ids.narrow(1, 0, length));  // [B, T, D]
-    const at::Tensor loss = model_.loss(hidden, ids.narrow(1, 1, length).flatten()) /
+    const std::int64_t first = first_sample + i * settings_.batch;
+    const at::Tensor loss = loss_(data_.batch(first, settings_.batch), first) /
                             static_cast<double>(settings_.accumulation);
     gradients_.add(loss);
     total = total.defined() ? total + loss.detach() : loss.detach();

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 
-#include "uptrain/adamw.h"
 #include "uptrain/gradients.h"
+#include "uptrain/optimizer.h"
 #include "uptrain/parameters.h"
 #include "uptrain/schedule.h"
 #include "uptrain/token_batches.h"
+#include "uptrain/trained_weights.h"
 #include "uptrain/training_state.h"
-#include "uptrain/transformer.h"
 
 namespace regroup {
 
@@ -33,16 +33,21 @@ struct LoopSettings {
   std::int64_t accumulation = 1;
   double max_gradient_norm = 1.0;
   std::int64_t max_skipped_in_a_row = 10;
-  CosineSchedule schedule;
+  Schedule schedule;
 };
 
-/// Trains `model` on `data`. The optimizer works on `masters`; where the model computes in a
-/// narrower type than theirs it has weights of its own, which are given the masters' values at the
-/// start and after each step.
+/// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
+using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_t first_sample)>;
+
+/// Trains a model's weights on `data`. The optimizer works on `masters`; where the model computes
+/// in a narrower type than theirs it has weights of its own, which are given the masters' values at
+/// the start and after each step.
 class Trainer {
  public:
-  Trainer(const Transformer& model, const Parameters& model_weights, const Parameters& masters,
-          AdamW& optimizer, const TokenBatches& data, const LoopSettings& settings);
+  /// `model_weights`: those to train, in the model's type; `masters`: the same ones, in theirs.
+  Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
+          const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
+          const LoopSettings& settings);
 
   /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
   /// advanced. Returns false as soon as `stop` is found to be true between two steps. Throws
@@ -55,11 +60,12 @@ class Trainer {
   at::Tensor accumulate(std::int64_t first_sample);
   void refresh_model_weights() const;
 
-  const Transformer& model_;
+  LossFunction loss_;
   std::vector<at::Tensor> model_weights_;
   std::vector<at::Tensor> masters_;
   bool shared_;  // the model computes with the masters themselves
-  AdamW& optimizer_;
+  const FrozenQueries& frozen_;
+  Optimizer& optimizer_;
   const TokenBatches& data_;
   LoopSettings settings_;
   GradientSum gradients_;

@@ -10,7 +10,6 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "uptrain/loss.h"
 #include "uptrain/rope.h"
 
 namespace regroup {
@@ -103,14 +102,17 @@ at::Tensor Transformer::logits(const at::Tensor& hidden) const {
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
-  const at::Tensor flat = head_input(hidden.flatten(0, 1));  // [N, D]
+  const HeadInputs inputs = head_inputs(hidden);
+  return next_token_loss(inputs.hidden, inputs.head, targets);
+}
+
+HeadInputs Transformer::head_inputs(const at::Tensor& hidden) const {
+  const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
   if (!head_bias_.defined()) {
-    return next_token_loss(flat, head_, targets);
+    return {flat, head_};
   }
-  // A bias is the weight of one more input that is always 1.
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return next_token_loss(at::cat({flat, ones}, 1), at::cat({head_, head_bias_.unsqueeze(1)}, 1),
-                         targets);
+  return {at::cat({flat, ones}, 1), at::cat({head_, head_bias_.unsqueeze(1)}, 1)};
 }
 
 Pass Transformer::make_pass(std::int64_t length) const {

@@ -13,6 +13,7 @@
 #include "uptrain/attention.h"
 #include "uptrain/block.h"
 #include "uptrain/layers.h"
+#include "uptrain/loss.h"
 #include "uptrain/parameters.h"
 
 namespace regroup {
@@ -45,6 +46,10 @@ class Transformer {
   /// The mean of -log p(target) over all tokens, see next_token_loss(). hidden: [B, T, D], targets:
   /// int64 [B·T].
   at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets) const;
+
+  /// What logits() multiplies, hidden: [..., D] -> [N, D] and [V, D], or one column more where the
+  /// output has a bias: the weight of one more input that is always 1.
+  HeadInputs head_inputs(const at::Tensor& hidden) const;
 
   /// The output projection [V, D]: the token embedding where the two are tied.
   const at::Tensor& head() const { return head_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,7 +13,10 @@
 #include "formats/printable.h"
 #include "formats/version.h"
 #include "uptrain/metrics.h"
+#include "uptrain/optimizer.h"
 #include "uptrain/run_directory.h"
+#include "uptrain/trained_weights.h"
+#include "uptrain/training_loss.h"
 
 namespace regroup {
 namespace {
@@ -21,17 +25,25 @@ constexpr std::size_t kLossWindow = 20;
 
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-// The masters, the optimizer's moments and its count, under the names they are saved by.
-std::vector<Parameters::Entry> state_tensors(const Parameters& masters, const AdamW& optimizer) {
-  std::vector<Parameters::Entry> tensors;
-  const auto entries = masters.entries();
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    tensors.push_back({"weight." + entries[i].name, entries[i].value});
-    tensors.push_back({"first_moment." + entries[i].name, optimizer.first_moments()[i]});
-    tensors.push_back({"second_moment." + entries[i].name, optimizer.second_moments()[i]});
+// The masters and all that the optimizer remembers, under the names they are saved by.
+std::vector<Parameters::Entry> state_tensors(const Parameters& masters,
+                                             const Optimizer& optimizer) {
+  std::vector<Parameters::Entry> tensors = optimizer.state();
+  for (const Parameters::Entry& entry : masters.entries()) {
+    tensors.push_back({"weight." + entry.name, entry.value});
   }
-  tensors.push_back({"optimizer.count", optimizer.count()});
   return tensors;
+}
+
+// The teacher's weights, on the student's device.
+std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& student) {
+  const UptrainSettings& settings = plan.settings;
+  if (!settings.teacher.present()) {
+    return std::nullopt;
+  }
+  const Precision precision = settings.teacher.precision.value_or(settings.precision);
+  return load_transformer(open_teacher(settings, student), scalar_type_of(precision),
+                          settings.device);
 }
 
 RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
@@ -41,7 +53,8 @@ RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume)
 }
 
 EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
-  return {plan.sequence_length, plan.settings.batch, plan.settings.eval_max_tokens};
+  return {plan.sequence_length, plan.settings.batch, plan.settings.eval_max_tokens,
+          plan.settings.task};
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
@@ -96,22 +109,34 @@ class Run {
         observer_(observer),
         stop_(stop),
         eval_file_(open_eval_data(plan, source)),
-        masters_(load_parameters(source.spec, source.checkpoint, at::kFloat, plan.settings.device)),
-        weights_(plan.settings.precision == Precision::kFp32
-                     ? masters_
-                     : masters_.copy_as(scalar_type_of(plan.settings.precision))),
+        names_(trained_tensors(source.spec, plan.settings.trained)),
+        weights_(load_parameters(source.spec, source.checkpoint,
+                                 scalar_type_of(plan.settings.precision), plan.settings.device)),
+        trained_(weights_.only(names_)),
+        masters_(plan.settings.precision == Precision::kFp32
+                     ? trained_
+                     : load_parameters(source.spec, source.checkpoint, at::kFloat,
+                                       plan.settings.device, names_)),
         model_(source.spec, weights_),
-        optimizer_(masters_.tensors(), plan.settings.optimizer),
-        directory_(open_run(plan, source, resume)) {}  // last: nothing else can fail any more
+        loss_(model_, plan.task),
+        teacher_(load_teacher(plan, source)),
+        frozen_(source.spec, plan.settings.trained, masters_),
+        optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
+        directory_(open_run(plan, source, resume)) {  // last: nothing else can fail any more
+    if (teacher_) {
+      loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
+    }
+  }
 
   UptrainResult execute() {
-    const auto state = directory_.load_newest(
-        state_tensors(masters_, optimizer_), [&](const auto& text) { observer_.on_warning(text); });
+    const auto state =
+        directory_.load_newest(state_tensors(masters_, *optimizer_),
+                               [&](const auto& text) { observer_.on_warning(text); });
     progress_ = state.value_or(TrainingProgress{});
     const bool fresh = progress_.step == 0;
     metrics_.emplace(directory_.metrics_path(), fresh ? -1 : progress_.step);
     observer_.on_start(progress_);
-    Trainer trainer(model_, weights_, masters_, optimizer_, data_, loop_settings(plan_));
+    Trainer trainer(loss_, trained_, masters_, frozen_, *optimizer_, data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
     } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
@@ -192,7 +217,7 @@ class Run {
   }
 
   void save() {
-    directory_.save(progress_, state_tensors(masters_, optimizer_));
+    directory_.save(progress_, state_tensors(masters_, *optimizer_));
     observer_.on_saved(directory_.path(), progress_.step);
   }
 
@@ -227,10 +252,15 @@ class Run {
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
   std::optional<TokenFile> eval_file_;
-  Parameters masters_;
-  Parameters weights_;
+  std::vector<std::string> names_;  // of what is trained
+  Parameters weights_;              // what the model computes with
+  Parameters trained_;              // those of them that are trained
+  Parameters masters_;              // the same in fp32
   Transformer model_;
-  AdamW optimizer_;
+  TrainingLoss loss_;
+  std::optional<Transformer> teacher_;
+  FrozenQueries frozen_;
+  std::unique_ptr<Optimizer> optimizer_;
   RunDirectory directory_;
   std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;

@@ -13,7 +13,8 @@ namespace regroup {
 struct UptrainPlan {
   UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
   Json recipe;               ///< recipe_of() the above, with alpha as it was asked for
-  CosineSchedule schedule;
+  Schedule schedule;
+  Task task;
 
   std::int64_t steps = 0;
   std::int64_t sequence_length = 0;
@@ -26,14 +27,12 @@ struct UptrainPlan {
   double memory_bytes = 0.0;  ///< an estimate: weights, gradients, optimizer, activations
 };
 
-/// Checks settings, model and data together. Throws kUsage, also for an output inside the model's
-/// directory, or kBadInput.
+/// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,
+/// also for an output inside the model's directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data);
 
 /// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
-/// Throws kBadInput for a model that is not trained on its next token, which is the only training
-/// there is.
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
 
 /// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.
@@ -45,7 +44,14 @@ std::int64_t count_parameters(const ModelSpec& spec);
 
 /// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
 /// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer with attention for
-/// its causal half. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
-double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_length);
+/// its causal half, twice that where all of it counts. Chowdhery et al., PaLM, appendix B,
+/// https://arxiv.org/abs/2204.02311. Of an encoder-decoder it is the mean over the task's windows,
+/// whose tokens are read in part by the one, in part by the other.
+double training_flops_per_token(const ModelSpec& spec, const Task& task,
+                                std::int64_t sequence_length);
+
+/// The model `settings` name as the teacher of `student`. Throws kBadInput where it cannot be: its
+/// vocabulary, what it predicts or the positions it has are others.
+Model open_teacher(const UptrainSettings& settings, const Model& student);
 
 }  // namespace regroup

@@ -56,6 +56,62 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
 }
 
+void check_schedule(Faults& faults, const UptrainSettings& settings) {
+  const double rate = settings.peak_learning_rate();
+  faults.require(rate > 0 && rate < 10,
+                 fmt::format("learning rate is {}, allowed is more than 0, below 10", rate));
+  faults.within(0, 1, "least learning rate ratio", settings.min_learning_rate_ratio);
+  faults.at_least(0, "warm-up steps", settings.warmup_steps.value_or(0));
+  faults.at_least(1, "decay steps", settings.decay_steps.value_or(1));
+  faults.at_least(0, "start step", settings.start_step.value_or(0));
+  faults.require(!settings.decay_steps || settings.schedule == ScheduleKind::kWarmupStableDecay,
+                 "decay steps are for the schedule wsd");
+  faults.require(!settings.start_step || settings.schedule == ScheduleKind::kInverseSqrt,
+                 "a start step is for the schedule inverse-sqrt");
+}
+
+void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
+  faults.within(0, 0.999999, "beta1", optimizer.beta1);
+  faults.within(0, 0.999999, "beta2", optimizer.beta2);
+  faults.within(1e-20, 1, "epsilon", optimizer.epsilon);
+  faults.within(0, 10, "weight decay", optimizer.decay_of_matrices());
+}
+
+void check_teacher(Faults& faults, const TeacherSettings& teacher) {
+  faults.within(0, 1, "teacher's weight", teacher.distillation.weight);
+  faults.within(0.01, 100, "teacher's temperature", teacher.distillation.temperature);
+}
+
+// What is not in use stays out of the recipe, so that it cannot differ.
+Json recipe_of_optimizer(const OptimizerSettings& settings) {
+  Json recipe = {{"optimizer", name_of(settings.kind)},
+                 {"weight_decay", settings.decay_of_matrices()}};
+  if (settings.kind == OptimizerKind::kAdamW) {
+    recipe.update(
+        {{"beta1", settings.beta1}, {"beta2", settings.beta2}, {"epsilon", settings.epsilon}});
+  } else {
+    recipe["scale_by_parameter"] = settings.scale_by_parameter;
+  }
+  return recipe;
+}
+
+Json number(const auto& value) { return value ? Json(*value) : Json(); }
+
+Json recipe_of_schedule(const UptrainSettings& settings) {
+  Json recipe = {{"schedule", name_of(settings.schedule)},
+                 {"learning_rate", settings.peak_learning_rate()},
+                 {"warmup_steps", number(settings.warmup_steps)}};
+  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+    recipe["start_step"] = settings.start_step.value_or(0);
+  } else if (settings.schedule != ScheduleKind::kConstant) {
+    recipe["min_learning_rate_ratio"] = settings.min_learning_rate_ratio;
+  }
+  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+    recipe["decay_steps"] = number(settings.decay_steps);
+  }
+  return recipe;
+}
+
 }  // namespace
 
 void UptrainSettings::validate() const {
@@ -66,15 +122,9 @@ void UptrainSettings::validate() const {
   faults.at_least(1, "sequence length", sequence_length.value_or(1));
   faults.at_least(1, "batch", batch);
   faults.at_least(1, "accumulation", accumulation);
-  faults.require(
-      learning_rate > 0 && learning_rate < 10,
-      fmt::format("learning rate is {}, allowed is more than 0, below 10", learning_rate));
-  faults.within(0, 1, "least learning rate ratio", min_learning_rate_ratio);
-  faults.at_least(0, "warm-up steps", warmup_steps.value_or(0));
-  faults.within(0, 0.999999, "beta1", optimizer.beta1);
-  faults.within(0, 0.999999, "beta2", optimizer.beta2);
-  faults.within(1e-20, 1, "epsilon", optimizer.epsilon);
-  faults.within(0, 10, "weight decay", optimizer.weight_decay);
+  check_schedule(faults, *this);
+  check_optimizer(faults, optimizer);
+  check_teacher(faults, teacher);
   faults.within(0, 1e9, "clipping norm", max_gradient_norm);
   faults.at_least(0, "steps between evaluations", eval_every);
   faults.at_least(1, "evaluation tokens", eval_max_tokens.value_or(1));
@@ -89,27 +139,27 @@ Json recipe_of(const UptrainSettings& settings) {
     std::error_code fault;
     sizes.push_back(std::filesystem::file_size(path, fault));
   }
-  const auto number = [](const auto& value) { return value ? Json(*value) : Json(); };
-  return {{"alpha", number(settings.alpha)},
-          {"pretrain_steps", number(settings.pretrain_steps)},
-          {"pretrain_tokens", number(settings.pretrain_tokens)},
-          {"steps", number(settings.steps)},
-          {"sequence_length", number(settings.sequence_length)},
-          {"batch", settings.batch},
-          {"accumulation", settings.accumulation},
-          {"optimizer", "adamw"},
-          {"learning_rate", settings.learning_rate},
-          {"schedule", "cosine"},
-          {"min_learning_rate_ratio", settings.min_learning_rate_ratio},
-          {"warmup_steps", number(settings.warmup_steps)},
-          {"beta1", settings.optimizer.beta1},
-          {"beta2", settings.optimizer.beta2},
-          {"epsilon", settings.optimizer.epsilon},
-          {"weight_decay", settings.optimizer.weight_decay},
-          {"max_gradient_norm", settings.max_gradient_norm},
-          {"seed", settings.seed},
-          {"precision", name_of(settings.precision)},
-          {"data_bytes", std::move(sizes)}};
+  Json recipe = {{"alpha", number(settings.alpha)},
+                 {"pretrain_steps", number(settings.pretrain_steps)},
+                 {"pretrain_tokens", number(settings.pretrain_tokens)},
+                 {"steps", number(settings.steps)},
+                 {"sequence_length", number(settings.sequence_length)},
+                 {"batch", settings.batch},
+                 {"accumulation", settings.accumulation},
+                 {"trained", name_of(settings.trained)}};
+  recipe.update(recipe_of_schedule(settings));
+  recipe.update(recipe_of_optimizer(settings.optimizer));
+  if (settings.teacher.present()) {
+    recipe.update(
+        {{"teacher_weight", settings.teacher.distillation.weight},
+         {"teacher_temperature", settings.teacher.distillation.temperature},
+         {"teacher_precision", name_of(settings.teacher.precision.value_or(settings.precision))}});
+  }
+  recipe.update({{"max_gradient_norm", settings.max_gradient_norm},
+                 {"seed", settings.seed},
+                 {"precision", name_of(settings.precision)},
+                 {"data_bytes", std::move(sizes)}});
+  return recipe;
 }
 
 std::int64_t fraction_of(double alpha, std::int64_t total) {

@@ -10,10 +10,23 @@
 #include <c10/core/Device.h>
 
 #include "formats/json.h"
-#include "uptrain/adamw.h"
 #include "uptrain/device.h"
+#include "uptrain/loss.h"
+#include "uptrain/objective.h"
+#include "uptrain/optimizer.h"
+#include "uptrain/schedule.h"
+#include "uptrain/trained_weights.h"
 
 namespace regroup {
+
+/// A frozen model whose logits a run learns from.
+struct TeacherSettings {
+  std::filesystem::path model;  ///< empty: none
+  DistillationSettings distillation;
+  std::optional<Precision> precision;  ///< default: the student's
+
+  bool present() const { return !model.empty(); }
+};
 
 /// Lengths are in tokens, batches in sequences. What is not set is derived when a run is planned.
 struct UptrainSettings {
@@ -32,10 +45,18 @@ struct UptrainSettings {
   std::int64_t batch = 8;         ///< sequences computed at a time
   std::int64_t accumulation = 1;  ///< such batches in one step
 
-  double learning_rate = 2e-4;               ///< the peak
-  double min_learning_rate_ratio = 0.1;      ///< the last learning rate over the peak
-  std::optional<std::int64_t> warmup_steps;  ///< default: one step in fifty, at least one
-  AdamWSettings optimizer;
+  TrainedWeights trained = TrainedWeights::kAll;
+  TaskSettings task;  ///< its seed is not used, `seed` is
+
+  ScheduleKind schedule = ScheduleKind::kCosine;
+  std::optional<double> learning_rate;   ///< the peak; default: 2e-4, of an inverse square root 1
+  double min_learning_rate_ratio = 0.1;  ///< the last learning rate over the peak
+  /// Default: one step in fifty, at least one; none ahead of an inverse square root.
+  std::optional<std::int64_t> warmup_steps;
+  std::optional<std::int64_t> decay_steps;  ///< of kWarmupStableDecay; default: one in ten
+  std::optional<std::int64_t> start_step;   ///< of kInverseSqrt; default: `pretrain_steps`, or 0
+  OptimizerSettings optimizer;
+  TeacherSettings teacher;
   double max_gradient_norm = 1.0;  ///< 0: no clipping
   std::uint64_t seed = 0;          ///< of the order of the data
 
@@ -48,6 +69,10 @@ struct UptrainSettings {
   std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
   std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
   bool record = true;                      ///< add an "uptrain" block to the output's config.json
+
+  double peak_learning_rate() const {
+    return learning_rate.value_or(schedule == ScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
+  }
 
   /// Throws kUsage listing every fault in one line.
   void validate() const;

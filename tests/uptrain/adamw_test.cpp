@@ -24,6 +24,14 @@ at::Tensor scalar(double value) {
   return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
 }
 
+Parameters named(const std::vector<at::Tensor>& tensors) {
+  std::vector<Parameters::Entry> entries;
+  for (const at::Tensor& tensor : tensors) {
+    entries.push_back({"w" + std::to_string(entries.size()), tensor});
+  }
+  return Parameters(std::move(entries));
+}
+
 // One weight followed by hand through the formula in the header.
 struct ByHand {
   double weight, first = 0, second = 0;
@@ -41,7 +49,7 @@ struct ByHand {
 TEST_CASE("AdamW follows its formula, with decay for matrices only", "[uptrain]") {
   const at::Tensor matrix = at::full({2, 3}, 0.5, at::kDouble);
   const at::Tensor bias = at::full({3}, 0.5, at::kDouble);
-  AdamW optimizer({matrix, bias}, kSettings);
+  AdamW optimizer(named({matrix, bias}), kSettings);
   ByHand decayed{0.5};
   ByHand kept{0.5};
   for (int step = 1; step <= 5; ++step) {
@@ -61,8 +69,8 @@ TEST_CASE("AdamW follows its formula, with decay for matrices only", "[uptrain]"
 TEST_CASE("AdamW divides gradients before it uses them", "[uptrain]") {
   const at::Tensor one = at::full({4, 4}, 0.5, at::kFloat);
   const at::Tensor other = one.clone();
-  AdamW divided({one}, kSettings);
-  AdamW plain({other}, kSettings);
+  AdamW divided(named({one}), kSettings);
+  AdamW plain(named({other}), kSettings);
   divided.step({at::full_like(one, 6.0)}, 0.1, scalar(4), scalar(0));
   plain.step({at::full_like(one, 1.5)}, 0.1, scalar(1), scalar(0));
   CHECK(one.equal(other));
@@ -71,7 +79,7 @@ TEST_CASE("AdamW divides gradients before it uses them", "[uptrain]") {
 
 TEST_CASE("AdamW told to skip changes nothing", "[uptrain]") {
   const at::Tensor weight = at::full({2, 2}, 0.5, at::kFloat);
-  AdamW optimizer({weight}, kSettings);
+  AdamW optimizer(named({weight}), kSettings);
   optimizer.step({at::full_like(weight, 1.0)}, 0.1, scalar(1), scalar(0));
   const at::Tensor before = weight.clone();
   const at::Tensor moment = optimizer.first_moments()[0].clone();

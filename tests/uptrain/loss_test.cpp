@@ -8,8 +8,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -36,6 +38,24 @@ Subject make_subject(at::ScalarType type) {
 
 at::Tensor reference_loss(const Subject& subject) {
   return at::cross_entropy_loss(at::linear(subject.hidden, subject.head), subject.targets);
+}
+
+// (1-w)·CE + w·τ²·KL as one would write it with all logits at hand.
+at::Tensor plain_distillation(const Subject& subject, const HeadInputs& teacher,
+                              const DistillationSettings& settings) {
+  const double tau = settings.temperature;
+  const at::Tensor student = at::linear(subject.hidden, subject.head) / tau;
+  const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(tau).softmax(1).detach();
+  const at::Tensor divergence = (t * (t.log() - student.log_softmax(1))).sum(1).mean();
+  return reference_loss(subject) * (1.0 - settings.weight) +
+         divergence * (settings.weight * tau * tau);
+}
+
+HeadInputs make_teacher() {
+  at::Generator generator = at::detail::createCPUGenerator(9);
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  return {at::randn({kTokens, kWidth + 3}, generator, wide).requires_grad_(true),
+          at::randn({kVocab, kWidth + 3}, generator, wide)};
 }
 
 }  // namespace
@@ -79,6 +99,43 @@ TEST_CASE("loss of a model that knows nothing is the logarithm of its vocabulary
   const at::NoGradGuard no_gradients;
   CHECK_THAT(next_token_loss(subject.hidden * 0.0, subject.head, subject.targets).item<double>(),
              Catch::Matchers::WithinAbs(std::log(static_cast<double>(kVocab)), 1e-6));
+}
+
+TEST_CASE("a head that is not trained gets no gradient, hidden states the same", "[uptrain]") {
+  const Subject subject = make_subject(at::kDouble);
+  const auto whole = torch::autograd::grad(
+      {next_token_loss(subject.hidden, subject.head, subject.targets, 100)}, {subject.hidden});
+  const auto part = torch::autograd::grad(
+      {next_token_loss(subject.hidden, subject.head.detach(), subject.targets, 100)},
+      {subject.hidden});
+  CHECK(part[0].equal(whole[0]));
+}
+
+TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]") {
+  const std::int64_t tokens_per_chunk = GENERATE(1, 4, 1000);
+  const auto settings = GENERATE(DistillationSettings{0.0, 1.0}, DistillationSettings{0.3, 1.0},
+                                 DistillationSettings{0.5, 2.5}, DistillationSettings{1.0, 0.7});
+  CAPTURE(tokens_per_chunk, settings.weight, settings.temperature);
+  const Subject subject = make_subject(at::kDouble);
+  const HeadInputs teacher = make_teacher();
+  const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
+                                            teacher, settings, tokens_per_chunk * kVocab);
+  const at::Tensor reference = plain_distillation(subject, teacher, settings);
+  CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-12);
+  const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  const auto expected = torch::autograd::grad({reference}, {subject.hidden, subject.head});
+  CHECK(largest_difference(computed[0], expected[0]) <= 1e-12);
+  CHECK(largest_difference(computed[1], expected[1]) <= 1e-12);
+}
+
+TEST_CASE("a teacher that is the student has nothing to say", "[uptrain]") {
+  const Subject subject = make_subject(GENERATE(at::kFloat, at::kBFloat16));
+  const HeadInputs own{subject.hidden, subject.head};
+  const at::Tensor loss = distillation_loss(own, subject.targets, own, {1.0, 2.0}, 100);
+  CHECK(loss.item<double>() == 0.0);
+  const auto gradients = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  CHECK(gradients[0].abs().max().item<double>() == 0.0);
+  CHECK(gradients[1].abs().max().item<double>() == 0.0);
 }
 
 }  // namespace regroup

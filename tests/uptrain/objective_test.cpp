@@ -18,7 +18,6 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/evaluate.h"
-#include "uptrain/uptrain_plan.h"
 
 namespace regroup {
 namespace {
@@ -47,10 +46,10 @@ TEST_CASE("a model is asked what it was trained for", "[uptrain]") {
   CHECK(objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(objective_of(load_golden_case("t5").source.spec) == Objective::kContinuation);
-  CHECK(predictions_in(Objective::kNextToken, 13) == 13);
-  CHECK(predictions_in(Objective::kMaskedTokens, 13) == 1);
-  CHECK(predictions_in(Objective::kMaskedTokens, 100) == 15);
-  CHECK(predictions_in(Objective::kContinuation, 13) == 7);
+  CHECK(predictions_in({Objective::kNextToken, {}, {}}, 13) == 13);
+  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 13) == 1);
+  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 100) == 15);
+  CHECK(predictions_in({Objective::kContinuation, {}, {}}, 13) == 7);
 }
 
 TEST_CASE("of 15 % of the tokens 80 % are masked, 10 % replaced and 10 % left", "[uptrain]") {
@@ -116,7 +115,8 @@ TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
   const at::Tensor logits = window_logits(model, masked.ids).flatten(0, 1);
   const double loss = cross_entropy(logits.index_select(0, masked.positions), masked.targets);
   for (const std::int64_t batch : {1, 2}) {
-    const Evaluation evaluation = evaluate(model, file, {13, batch, {}, 3, 8}, no_progress, kGoOn);
+    const Evaluation evaluation =
+        evaluate(model, file, {13, batch, {}, {3, 8}}, no_progress, kGoOn);
     CHECK(evaluation.tokens == 2);
     CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
   }
@@ -128,7 +128,7 @@ TEST_CASE("what stands for a masked token must be known and in the vocabulary", 
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   ModelSpec spec = golden.source.spec;
   const auto windows = [&](std::optional<std::int64_t> mask_token) {
-    return evaluation_windows(file, {13, 1, {}, mask_token}, spec);
+    return evaluation_windows(file, {13, 1, {}, {mask_token}}, spec);
   };
   CHECK_THAT(refusal_of([&] { windows({}); }), is_wrong_usage("--mask-token"));
   CHECK_THAT(refusal_of([&] { windows(40); }), is_wrong_usage("mask token 40", "40 tokens"));
@@ -148,13 +148,57 @@ TEST_CASE("hidden states of one and of two sequences are not mixed up", "[uptrai
              is_wrong_usage("one sequence"));
 }
 
-TEST_CASE("models that are not trained on the next token are not uptrained", "[uptrain]") {
-  UptrainSettings settings;
-  CHECK_THAT(refusal_of([&] { open_training_data(settings, load_golden_case("t5").source.spec); }),
-             is_bad_input("T5ForConditionalGeneration", "decoder-only", "encoder as well"));
-  CHECK_THAT(
-      refusal_of([&] { open_training_data(settings, load_golden_case("bert").source.spec); }),
-      is_bad_input("BertForMaskedLM", "is an encoder"));
+TEST_CASE("a model is trained on what it was pretrained on", "[uptrain]") {
+  CHECK(training_objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
+  CHECK(training_objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
+  CHECK(training_objective_of(load_golden_case("t5").source.spec) == Objective::kSpanCorruption);
+}
+
+TEST_CASE("a model is asked only what it can answer", "[uptrain]") {
+  const ModelSpec decoder = load_golden_case("llama").source.spec;
+  const ModelSpec encoder = load_golden_case("bert").source.spec;
+  const ModelSpec both = load_golden_case("t5").source.spec;
+  const auto task = [](const ModelSpec& spec, const TaskSettings& settings, std::int64_t context) {
+    return make_task(settings, spec, objective_of(spec), context).objective;
+  };
+  const auto asked = [](Objective objective) { return TaskSettings{.objective = objective}; };
+  CHECK(task(decoder, {}, 8) == Objective::kNextToken);
+  CHECK_THAT(refusal_of([&] { task(decoder, asked(Objective::kMaskedTokens), 8); }),
+             is_wrong_usage("masked_tokens", "LlamaForCausalLM", "next_token only"));
+  CHECK_THAT(refusal_of([&] { task(encoder, asked(Objective::kSpanCorruption), 8); }),
+             is_wrong_usage("span_corruption", "masked_tokens only"));
+  CHECK_THAT(refusal_of([&] { task(both, asked(Objective::kNextToken), 8); }),
+             is_wrong_usage("next_token", "continuation and span_corruption"));
+  TaskSettings spans = asked(Objective::kSpanCorruption);
+  CHECK_THAT(refusal_of([&] { task(both, spans, 8); }), is_wrong_usage("--first-sentinel"));
+  spans.sentinels = Sentinels{40, 100};
+  CHECK_THAT(refusal_of([&] { task(both, spans, 8); }),
+             is_wrong_usage("first sentinel 40", "40 tokens"));
+  spans.sentinels = Sentinels{39, 2};
+  CHECK(task(both, spans, 40) == Objective::kSpanCorruption);  // 6 hidden tokens in 2 spans
+  CHECK_THAT(refusal_of([&] { task(both, spans, 60); }),
+             is_wrong_usage("60 tokens", "3 hidden spans", "allowed are 2"));
+  spans.end_token = -1;
+  CHECK_THAT(refusal_of([&] { task(both, spans, 40); }), is_wrong_usage("end token -1"));
+}
+
+TEST_CASE("names of objectives are read back with either mark between words", "[uptrain]") {
+  CHECK(parse_objective("span-corruption") == Objective::kSpanCorruption);
+  CHECK(parse_objective("next_token") == Objective::kNextToken);
+  CHECK_THAT(refusal_of([] { parse_objective("words"); }), is_wrong_usage("words"));
+}
+
+TEST_CASE("span corruption asks for what the decoder shall write", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const GoldenCase golden = load_golden_case("t5_v1_1");
+  const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
+  const Task task{Objective::kSpanCorruption, {}, {.first_sentinel = 39, .end_token = 1}};
+  const Predictions predictions = predict(model, golden.tokens, 5, task);
+  const CorruptedText text = corrupt_spans(golden.tokens, 5, task.spans, 0);
+  CHECK(predictions.targets.equal(text.answers.flatten()));
+  CHECK(predictions.hidden.equal(
+      model.hidden_states(text.source, text.target).flatten(0, 1).unsqueeze(0)));
+  CHECK(predictions.targets.numel() == 2 * predictions_in(task, 13));
 }
 
 }  // namespace regroup

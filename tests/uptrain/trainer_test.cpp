@@ -11,6 +11,8 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/adamw.h"
+#include "uptrain/training_loss.h"
 
 namespace regroup {
 namespace {
@@ -22,14 +24,16 @@ struct Bench {
         parameters(
             load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU)),
         model(golden.source.spec, parameters),
-        optimizer(parameters.tensors(), {}),
+        frozen(golden.source.spec, TrainedWeights::kAll, parameters),
+        optimizer(parameters, {}),
         data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),
-        trainer(model, parameters, parameters, optimizer, data,
+        trainer(TrainingLoss(model, {}), parameters, parameters, frozen, optimizer, data,
                 {20, batch, accumulation, 1.0, 3, {1e-3, 0.1, 1, 20}}) {}
 
   GoldenCase golden;
   Parameters parameters;
   Transformer model;
+  FrozenQueries frozen;
   AdamW optimizer;
   TokenBatches data;
   Trainer trainer;

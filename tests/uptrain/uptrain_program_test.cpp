@@ -169,9 +169,8 @@ TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[u
   }
 }
 
-TEST_CASE("eval says what it asks of models with an encoder, uptrain that it knows none",
-          "[uptrain]") {
-  constexpr int kWrongUsage = 2, kBadInput = 3;
+TEST_CASE("eval says what it asks of models with an encoder", "[uptrain]") {
+  constexpr int kWrongUsage = 2;
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(200, 40)));
@@ -182,19 +181,86 @@ TEST_CASE("eval says what it asks of models with an encoder, uptrain that it kno
   };
   CHECK(eval("t5", {"--context", "21"}).json()["objective"] == "continuation");
   CHECK(eval("t5", {"--context", "21"}).json()["tokens"] == 9 * 11);
+  const Json spans =
+      eval("t5", {"--context", "21", "--objective", "span-corruption", "--first-sentinel", "39"})
+          .json();
+  CHECK(spans["objective"] == "span_corruption");
+  CHECK(spans["tokens"] == 9 * (3 + 1 + 1));  // a span of three, its sentinel, the end
   CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
   CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
         eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
   CHECK(eval("bert", {}).exit_code == kWrongUsage);
   CHECK(eval("t5", {"--mask-token", "3"}).exit_code == kWrongUsage);
-  for (const char* name : {"t5", "bert"}) {
-    const ProgramResult result =
-        run_program({"uptrain", golden(name).string(), "--data", data, "--steps", "1", "--output",
-                     (directory / "out").string()});
-    CHECK(result.exit_code == kBadInput);
-    CHECK(result.one_line_of_error());
-  }
+  CHECK(eval("t5", {"--objective", "span-corruption"}).exit_code == kWrongUsage);
   CHECK(tree_of(directory.path()).size() == 1);
+}
+
+TEST_CASE("eval at several contexts gives a row for each, those not possible too", "[uptrain]") {
+  constexpr int kWrongUsage = 2, kBadInput = 3;
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(200, 40)));
+  const auto eval = [&](const char* name, const std::string& contexts,
+                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"eval", golden(name).string(), "--data",
+                                       data,   "--context",           contexts};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  const Json rows = eval("gpt2", "4,16,17", {"--json"}).json()["contexts"];  // 16 positions
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["context"] == 4);
+  CHECK(rows[0]["loss"] == eval("gpt2", "4", {"--json"}).json()["loss"]);
+  CHECK(rows[1]["loss"] == eval("gpt2", "16", {"--json"}).json()["loss"]);
+  CHECK(rows[2]["context"] == 17);
+  CHECK_FALSE(rows[2].contains("loss"));
+  CHECK(rows[2]["not_possible"].get<std::string>().find("16") != std::string::npos);
+  const std::string table = eval("gpt2", "4,16,17").out;
+  CHECK(table.find("perplexity") != std::string::npos);
+  CHECK(table.find("17: not possible: learned positions for 16 only") != std::string::npos);
+  // Rotary and ALiBi positions have no end.
+  CHECK(eval("bloom", "8,64", {"--json"}).json()["contexts"][1].contains("loss"));
+  CHECK(eval("llama", "8,100", {"--json"}).json()["contexts"][1].contains("loss"));
+  CHECK(eval("gpt2", "17,18").exit_code == kWrongUsage);
+  CHECK(eval("gpt2", "17").exit_code == kWrongUsage);
+  CHECK(eval("llama", "8,200").exit_code == kBadInput);
+  CHECK(eval("llama", "8,16", {"--logits", (directory / "logits").string()}).exit_code ==
+        kWrongUsage);
+}
+
+TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(400, 36)));
+  put_file(directory / "run.toml",
+           "[uptrain]\n"
+           "steps = 2\nsequence = 21\nbatch = 2\n"
+           "train = \"kv\"\noptimizer = \"adafactor\"\nscale-by-parameter = false\n"
+           "schedule = \"inverse-sqrt\"\nlr = 0.5\nstart-step = 40000\n"
+           "first-sentinel = 39\nend-token = 2\n"
+           "teacher-weight = 0.25\ntemperature = 2\nteacher-dtype = \"bf16\"\n"
+           "teacher = \"" +
+               golden("t5").string() + "\"\n");
+  const ProgramResult result = run_program(
+      {"--config", (directory / "run.toml").string(), "uptrain", golden("t5").string(), "--data",
+       data, "--output", (directory / "out").string(), "--dry-run", "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json recipe = result.json()["recipe"];
+  CHECK(recipe["trained"] == "kv");
+  CHECK(recipe["optimizer"] == "adafactor");
+  CHECK(recipe["scale_by_parameter"] == false);
+  CHECK(recipe["schedule"] == "inverse-sqrt");
+  CHECK(recipe["learning_rate"] == 0.5);
+  CHECK(recipe["start_step"] == 40000);
+  CHECK(recipe["warmup_steps"] == 0);
+  CHECK(recipe["objective"] == "span_corruption");
+  CHECK(recipe["first_sentinel"] == 39);
+  CHECK(recipe["end_token"] == 2);
+  CHECK(recipe["teacher_weight"] == 0.25);
+  CHECK(recipe["teacher_temperature"] == 2.0);
+  CHECK(recipe["teacher_precision"] == "bf16");
+  CHECK(recipe["teacher"].is_string());
 }
 
 }  // namespace regroup

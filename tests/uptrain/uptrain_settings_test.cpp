@@ -108,4 +108,76 @@ TEST_CASE("sequences longer than a model's learned positions are refused", "[upt
   CHECK(plan_of(settings).sequence_length == 16);
 }
 
+TEST_CASE("a schedule is filled in from the run it is for", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama_mha", 200);
+  CHECK(plan_of(settings).schedule.warmup_steps == 4);
+  settings.schedule = ScheduleKind::kWarmupStableDecay;
+  CHECK(plan_of(settings).schedule.decay_steps == 20);
+  settings.decay_steps = 197;
+  CHECK_THAT(refusal_of([&] { plan_of(settings); }), is_wrong_usage("197", "allowed are 196"));
+  settings.decay_steps.reset();
+  settings.schedule = ScheduleKind::kInverseSqrt;
+  settings.learning_rate.reset();
+  settings.steps.reset();
+  settings.alpha = 0.05;
+  settings.pretrain_steps = 1'000'000;
+  const Schedule schedule = plan_of(settings).schedule;
+  CHECK(schedule.start_step == 1'000'000);
+  CHECK(schedule.warmup_steps == 0);
+  CHECK(schedule.at(0) == 1e-3);
+  settings.start_step = 0;
+  CHECK(plan_of(settings).schedule.at(0) == 1e-2);
+}
+
+TEST_CASE("settings of one schedule are refused with another", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama_mha", 20);
+  settings.decay_steps = 4;
+  settings.start_step = 9;
+  settings.teacher.distillation = {1.5, 0.0};
+  CHECK_THAT(refusal_of([&] { settings.validate(); }),
+             is_wrong_usage("for the schedule wsd", "for the schedule inverse-sqrt",
+                            "teacher's weight is 1.5", "temperature is 0"));
+}
+
+TEST_CASE("a plan counts both stacks of an encoder-decoder, each with its tokens", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "t5", 10);
+  put_file(settings.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
+  settings.sequence_length = 20;
+  settings.task.sentinels = Sentinels{39, 3};
+  const UptrainPlan plan = plan_of(settings);
+  // 3 tokens in 1 span: 20 - 3 + 1 + 1 for the encoder, 3 + 1 + 1 for the decoder.
+  const double source = 19, target = 5;
+  // H·d = 36, D = 20, MLP of 24, 8 buckets of 12 heads; norms of 20.
+  const double attention = 4 * 36 * 20, mlp = 2 * 20 * 24;
+  const double encoder = 2 * (attention + mlp + 2 * 20) + 8 * 12;
+  const double decoder = 3 * (2 * attention + mlp + 3 * 20) + 8 * 12 + 2 * 20;  // two last norms
+  const double scores =
+      12 * 36 * (2 * source * source + 3 * target * target / 2 + 3 * source * target);
+  const double per_window = 6 * encoder * source + 6 * (decoder + 40 * 20) * target + scores;
+  CHECK(plan.parameters == static_cast<std::int64_t>(encoder + decoder) + 40 * 20);
+  CHECK(plan.flops == per_window / 20 * static_cast<double>(plan.tokens));
+}
+
+TEST_CASE("training less, or with Adafactor, takes less memory; a teacher takes more",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 10);
+  const double all = plan_of(settings).memory_bytes;
+  settings.trained = TrainedWeights::kAttention;
+  const double attention = plan_of(settings).memory_bytes;
+  settings.trained = TrainedWeights::kKeysAndValues;
+  const double kv = plan_of(settings).memory_bytes;
+  CHECK(attention < all);
+  CHECK(kv < attention);
+  settings.trained = TrainedWeights::kAll;
+  settings.optimizer.kind = OptimizerKind::kAdafactor;
+  const double adafactor = plan_of(settings).memory_bytes;
+  CHECK(adafactor < all);
+  settings.teacher.model = settings.model;
+  CHECK(plan_of(settings).memory_bytes > adafactor);
+}
+
 }  // namespace regroup

@@ -12,6 +12,7 @@
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 
@@ -33,6 +34,16 @@ std::vector<Json> timeless_metrics(const fs::path& run) {
     lines.push_back(std::move(parsed));
   }
   return lines;
+}
+
+// A short run on a fixture of 40 tokens, which may have an encoder.
+UptrainSettings encoder_run(const fs::path& directory, const std::string& name,
+                            std::int64_t steps) {
+  UptrainSettings settings = short_run(directory, name, steps);
+  put_file(settings.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
+  settings.task.mask_token = 37;
+  settings.task.sentinels = Sentinels{39, 3};
+  return settings;
 }
 
 }  // namespace
@@ -99,6 +110,94 @@ TEST_CASE("a run stopped after any step and resumed ends bit by bit as if it had
     CHECK(timeless_metrics(settings.output.string() + ".run") ==
           timeless_metrics(directory / "out.run"));
   }
+}
+
+TEST_CASE("models with an encoder learn, whether grouped or not", "[uptrain]") {
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  UptrainSettings settings = encoder_run(directory.path(), name, 40);
+  settings.learning_rate = 1e-2;
+  settings.eval_data = settings.data.front();
+  const UptrainResult result = run_to_end(settings);
+  CHECK(result.after.value().loss < result.before.value().loss - 0.3);
+  const Model saved = open_computable_model(settings.output);
+  const Json& record = saved.config["regroup"]["uptrain"];
+  CHECK(record["objective"] == name_of(training_objective_of(saved.spec)));
+}
+
+TEST_CASE("T5's own recipe recovers a T5 whose heads were pooled", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = encoder_run(directory.path(), "t5", 60);
+  TinyModel grouped = golden_model("t5");
+  replace_tensors(grouped, golden("t5") / "grouped_g3.safetensors");
+  grouped.set("num_key_value_heads", "3")
+      .set("cross_num_key_value_heads", "3")
+      .set("encoder_num_key_value_heads", "3");
+  settings.model = put_model(directory / "grouped", grouped);
+  settings.optimizer.kind = OptimizerKind::kAdafactor;
+  settings.schedule = ScheduleKind::kInverseSqrt;
+  settings.learning_rate = 5.0;  // a model of this size needs larger steps: 5 / √10⁴
+  settings.eval_data = settings.data.front();
+  const UptrainResult result = run_to_end(settings);
+  CHECK(result.after.value().loss < result.before.value().loss - 0.3);
+}
+
+TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto* name = GENERATE("llama", "t5", "bert");
+  UptrainSettings settings = encoder_run(directory.path(), name, 4);
+  SECTION("Adafactor, scaled, with decay") {
+    settings.optimizer.kind = OptimizerKind::kAdafactor;
+    settings.optimizer.weight_decay = 0.1;
+    settings.schedule = ScheduleKind::kInverseSqrt;
+    settings.start_step = 100'000;
+    settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  }
+  SECTION("keys and values only, warm-up, stable, decay") {
+    settings.trained = TrainedWeights::kKeysAndValues;
+    settings.schedule = ScheduleKind::kWarmupStableDecay;
+    settings.decay_steps = 2;
+  }
+  SECTION("with a teacher") {
+    settings.teacher.model = golden(name);
+    settings.teacher.distillation = {0.7, 2.0};
+    settings.teacher.precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  }
+  run_to_end(settings);
+  for (std::int64_t stop_after = 0; stop_after <= 3; ++stop_after) {
+    CAPTURE(name, stop_after);
+    settings.output = directory / ("stopped-" + std::to_string(stop_after));
+    run_until(settings, stop_after);
+    run_to_end(settings, /*resume=*/true);
+    CHECK(tree_of(settings.output) == tree_of(directory / "out"));
+    CHECK(timeless_metrics(settings.output.string() + ".run") ==
+          timeless_metrics(directory / "out.run"));
+  }
+}
+
+TEST_CASE("a teacher's word is the loss: none of it where teacher and model are one", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 1);
+  settings.teacher.model = settings.model;
+  settings.teacher.distillation.weight = 1.0;
+  CHECK(run_to_end(settings).last_loss == 0.0);
+  settings.teacher.model = golden("t5");
+  settings.output = directory / "other";
+  CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
+             is_bad_input("t5", "vocabulary has 40 tokens", "64"));
+}
+
+TEST_CASE("resuming with another teacher is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  fs::copy(golden("llama"), directory / "teacher");
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.teacher.model = directory / "teacher";
+  run_until(settings, 2);
+  std::string bytes = weights_in(directory / "teacher");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put_file(directory / "teacher" / "model.safetensors", bytes);
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_wrong_usage("teacher was"));
 }
 
 TEST_CASE("a run stopped again and again ends the same", "[uptrain]") {

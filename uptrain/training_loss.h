@@ -1,0 +1,37 @@
+// What one micro-batch teaches: the loss a step minimises.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/loss.h"
+#include "uptrain/objective.h"
+#include "uptrain/transformer.h"
+
+namespace regroup {
+
+/// The loss of the model's answers to a task, or with a teacher of distillation from it.
+class TrainingLoss {
+ public:
+  TrainingLoss(const Transformer& model, const Task& task) : model_(model), task_(task) {}
+
+  /// From now on `teacher`, which must outlive this and have the model's vocabulary, is asked the
+  /// same and has its say.
+  void set_teacher(const Transformer& teacher, const DistillationSettings& settings);
+
+  /// A scalar with gradients. windows: int64 [B, T+1] in host memory, samples number `first` and
+  /// following; the last token of each is used where the next token is asked for.
+  at::Tensor operator()(const at::Tensor& windows, std::int64_t first) const;
+
+ private:
+  HeadInputs ask_teacher(const at::Tensor& ids, std::int64_t first) const;
+
+  const Transformer& model_;
+  Task task_;
+  const Transformer* teacher_ = nullptr;
+  DistillationSettings distillation_;
+};
+
+}  // namespace regroup
