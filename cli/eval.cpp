@@ -282,7 +282,10 @@ void add_eval_command(CLI::App& program, Console& console) {
   CLI::App* command =
       program.add_subcommand("eval", "Loss and perplexity of a model on a file of tokens");
   command->add_option("model", options->model, "model directory")->required();
-  command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
+  command
+      ->add_option("--data", options->data,
+                   "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
+      ->required();
   command
       ->add_option(
           "--context", options->contexts,

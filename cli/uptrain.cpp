@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -22,6 +24,7 @@ namespace {
 
 struct UptrainOptions {
   UptrainSettings settings;
+  std::vector<std::string> data;
   std::string device = "cpu";
   std::string precision = "fp32";
   std::string trained = "all";
@@ -76,26 +79,71 @@ std::string recipe_text(const UptrainPlan& plan) {
   return text;
 }
 
+// A line per file where there are several.
+std::string sources_text(const UptrainPlan& plan) {
+  std::string text;
+  for (const UptrainPlan::Source& source : plan.sources) {
+    text += fmt::format("          {:.3g} % from {}, {} tokens, seen {:.2f} times\n",
+                        100 * source.share, printable(source.path.string(), 0),
+                        count_text(source.tokens), source.epochs);
+  }
+  return plan.sources.size() > 1 ? text : "";
+}
+
+std::string memory_text(const UptrainPlan& plan) {
+  std::string text = fmt::format("about {} of memory", text_of_memory(plan.memory_bytes));
+  if (plan.memory_available) {
+    text += fmt::format(", {} available", text_of_memory(*plan.memory_available));
+  }
+  return text;
+}
+
+// When the state is saved, and what that takes.
+std::string saving_text(const UptrainPlan& plan) {
+  const std::int64_t every = plan.settings.save_every;
+  const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
+  return fmt::format("{}, {} each, the last two kept", when, text_of_bytes(plan.state_bytes));
+}
+
 std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   return fmt::format(
       "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
       "data      {} tokens, seen {:.2f} times\n"
-      "{}"
+      "{}{}"
       "model     {} parameters, {} on {}\n"
-      "compute   {:.3g} FLOPs, about {} of memory",
+      "compute   {:.3g} FLOPs, {}\n"
+      "states    {}",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      count_text(plan.data_tokens), plan.epochs, recipe_text(plan), count_text(plan.parameters),
-      name_of(settings.precision), settings.device.str(), plan.flops,
-      text_of_memory(plan.memory_bytes));
+      count_text(plan.data_tokens), plan.epochs, sources_text(plan), recipe_text(plan),
+      count_text(plan.parameters), name_of(settings.precision), settings.device.str(), plan.flops,
+      memory_text(plan), saving_text(plan));
+}
+
+Json sources_json(const UptrainPlan& plan) {
+  Json sources = Json::array();
+  for (const UptrainPlan::Source& source : plan.sources) {
+    sources.push_back({{"path", source.path.string()},
+                       {"tokens", source.tokens},
+                       {"share", source.share},
+                       {"epochs", source.epochs}});
+  }
+  return sources;
 }
 
 Json plan_json(const UptrainPlan& plan) {
-  return {{"steps", plan.steps},   {"tokens_per_step", plan.tokens_per_step},
-          {"tokens", plan.tokens}, {"data_tokens", plan.data_tokens},
-          {"epochs", plan.epochs}, {"parameters", plan.parameters},
-          {"flops", plan.flops},   {"memory_bytes", plan.memory_bytes},
+  return {{"steps", plan.steps},
+          {"tokens_per_step", plan.tokens_per_step},
+          {"tokens", plan.tokens},
+          {"data_tokens", plan.data_tokens},
+          {"epochs", plan.epochs},
+          {"data", sources_json(plan)},
+          {"parameters", plan.parameters},
+          {"flops", plan.flops},
+          {"memory_bytes", plan.memory_bytes},
+          {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
+          {"state_bytes", plan.state_bytes},
           {"recipe", plan.recipe}};
 }
 
@@ -191,6 +239,7 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   UptrainSettings& settings = options.settings;
   let_threads_sleep();
   set_compute_threads(options.threads);
+  set_data(settings, options.data);
   settings.device = parse_device(options.device);
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
@@ -328,7 +377,11 @@ void add_uptrain_command(CLI::App& program, Console& console) {
       "uptrain", "Train a converted model for a fraction of its pretraining, to recover quality");
   UptrainSettings& settings = options->settings;
   command->add_option("model", settings.model, "model directory")->required();
-  command->add_option("--data", settings.data, "token files: raw u16, llm.c, or numpy")
+  command
+      ->add_option(
+          "--data", options->data,
+          "token files: raw u16, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
+          "for its share of the samples (default: as large as it is)")
       ->required()
       ->default_str("");
   command->add_option("--output", settings.output, "directory to make; must not exist yet")

@@ -1,6 +1,8 @@
 #include "uptrain/device.h"
 
+#include <fstream>
 #include <regex>
+#include <sstream>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -36,6 +38,22 @@ c10::Device parse_device(const std::string& text) {
     throw_environment("device {}: this machine has {} CUDA devices, counted from 0", text, count);
   }
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+std::optional<double> available_memory(c10::Device device) {
+  if (!device.is_cpu()) {
+    return std::nullopt;
+  }
+  std::ifstream file("/proc/meminfo");  // "MemAvailable:   12345678 kB"
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    double kibibytes = 0.0;
+    if (words >> key >> kibibytes && key == "MemAvailable:") {
+      return kibibytes * 1024;
+    }
+  }
+  return std::nullopt;
 }
 
 Precision parse_precision(std::string_view text) {

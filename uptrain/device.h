@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,10 @@ namespace regroup {
 /// Reads "cpu", "cuda" or "cuda:N". Throws kUsage for anything else and kEnvironment where this
 /// machine, or this build of LibTorch, has no such device.
 c10::Device parse_device(const std::string& text);
+
+/// Bytes of memory that are free, on the CPU as Linux estimates it (MemAvailable); none where that
+/// is not known.
+std::optional<double> available_memory(c10::Device device);
 
 enum class Precision { kFp32, kBf16 };
 

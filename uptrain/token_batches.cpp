@@ -1,5 +1,10 @@
 #include "uptrain/token_batches.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
 #include <ATen/ops/empty.h>
 
 #include "formats/error.h"
@@ -10,7 +15,7 @@ namespace regroup {
 
 TokenBatches::TokenBatches(const std::vector<std::filesystem::path>& paths,
                            std::int64_t sequence_length, std::int64_t vocab_size,
-                           std::uint64_t seed)
+                           std::uint64_t seed, const std::vector<double>& weights)
     : sequence_length_(sequence_length), seed_(seed) {
   for (const std::filesystem::path& path : paths) {
     files_.push_back(TokenFile::open(path));
@@ -22,6 +27,49 @@ TokenBatches::TokenBatches(const std::vector<std::filesystem::path>& paths,
     file.check_vocabulary(vocab_size);
     windows_ += windows_of(file);
   }
+  if (!weights.empty()) {
+    set_weights(weights);
+  }
+}
+
+// Whole numbers that add up to kMixedSamples: the quotients rounded down, and one more for those
+// with the largest remainders.
+void TokenBatches::set_weights(const std::vector<double>& weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const bool positive =
+      std::all_of(weights.begin(), weights.end(), [](double weight) { return weight > 0.0; });
+  if (weights.size() != files_.size() || !positive || !std::isfinite(total)) {
+    throw_usage("weights of data must be numbers above 0, one for each of {} files", files_.size());
+  }
+  std::vector<std::pair<double, std::size_t>> remainders;
+  std::int64_t left = kMixedSamples;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double exact = weights[i] / total * static_cast<double>(kMixedSamples);
+    mixed_.push_back(static_cast<std::int64_t>(exact));
+    left -= mixed_.back();
+    remainders.emplace_back(static_cast<double>(mixed_.back()) - exact, i);  // largest first
+  }
+  std::sort(remainders.begin(), remainders.end());
+  for (std::int64_t i = 0; i < left; ++i) {
+    ++mixed_[remainders[static_cast<std::size_t>(i)].second];
+  }
+  for (std::size_t i = 0; i < mixed_.size(); ++i) {
+    if (mixed_[i] == 0) {
+      throw_usage("{}: its weight is less than a {}th of all",
+                  printable(files_[i].path().string(), 0), kMixedSamples);
+    }
+  }
+}
+
+double TokenBatches::share_of(std::size_t file) const {
+  return mixed_.empty()
+             ? static_cast<double>(windows_of(files_[file])) / static_cast<double>(windows_)
+             : static_cast<double>(mixed_[file]) / static_cast<double>(kMixedSamples);
+}
+
+double TokenBatches::passes_through(std::size_t file, std::int64_t samples) const {
+  return share_of(file) * static_cast<double>(samples) /
+         static_cast<double>(windows_of(files_[file]));
 }
 
 std::int64_t TokenBatches::tokens() const {
@@ -41,7 +89,12 @@ at::Tensor TokenBatches::batch(std::int64_t first, std::int64_t count) const {
   at::Tensor ids = at::empty({count, width}, at::kLong);
   const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
   for (std::int64_t i = 0; i < count; ++i) {
-    read_window(first + i, all.subspan(i * width, width));
+    const auto window = all.subspan(i * width, width);
+    if (mixed_.empty()) {
+      read_window(first + i, window);
+    } else {
+      read_mixed_window(first + i, window);
+    }
   }
   return ids;
 }
@@ -54,9 +107,32 @@ void TokenBatches::read_window(std::int64_t sample, std::span<std::int64_t> ids)
   while (window >= windows_of(*file)) {
     window -= windows_of(*file++);
   }
-  const std::int64_t spare = file->size() - 1 - windows_of(*file) * sequence_length_;
+  read_phased(*file, window, epoch, ids);
+}
+
+void TokenBatches::read_mixed_window(std::int64_t sample, std::span<std::int64_t> ids) const {
+  const auto round = static_cast<std::uint64_t>(sample / kMixedSamples);
+  const auto place = static_cast<std::uint64_t>(sample % kMixedSamples);
+  auto slot = static_cast<std::int64_t>(
+      Permutation(kMixedSamples, mix(seed_, files_.size()), round)(place));
+  std::size_t file = 0;
+  while (slot >= mixed_[file]) {
+    slot -= mixed_[file++];
+  }
+  const std::int64_t drawn = static_cast<std::int64_t>(round) * mixed_[file] + slot;
+  const std::int64_t windows = windows_of(files_[file]);
+  const auto epoch = static_cast<std::uint64_t>(drawn / windows);
+  const Permutation order(static_cast<std::uint64_t>(windows), mix(seed_, file), epoch);
+  read_phased(files_[file],
+              static_cast<std::int64_t>(order(static_cast<std::uint64_t>(drawn % windows))), epoch,
+              ids);
+}
+
+void TokenBatches::read_phased(const TokenFile& file, std::int64_t window, std::uint64_t epoch,
+                               std::span<std::int64_t> ids) const {
+  const std::int64_t spare = file.size() - 1 - windows_of(file) * sequence_length_;
   const auto phase = static_cast<std::int64_t>(mix(~seed_, epoch) % (spare + 1));
-  file->read(phase + window * sequence_length_, ids);
+  file.read(phase + window * sequence_length_, ids);
 }
 
 }  // namespace regroup

@@ -15,12 +15,20 @@ namespace regroup {
 /// Token files as one supply of training windows of T+1 tokens (T inputs, each with the token that
 /// follows it). In each epoch every window comes once, in an order of its own; windows begin at
 /// another phase each epoch where a file's length leaves room.
+///
+/// With weights each file has its own epochs and as large a share of the samples as its weight has
+/// of all weights: of every kMixedSamples samples exactly so many, to the nearest one, in an order
+/// of their own.
 class TokenBatches {
  public:
-  /// Throws kBadInput naming a file that is shorter than one window or holds a token that is not
-  /// below `vocab_size`.
+  static constexpr std::int64_t kMixedSamples = 1 << 16;
+
+  /// `weights`: one per file, or none. Throws kBadInput naming a file that is shorter than one
+  /// window or holds a token that is not below `vocab_size`, kUsage for weights that are not
+  /// positive, too small beside the others, or not as many as files.
   TokenBatches(const std::vector<std::filesystem::path>& paths, std::int64_t sequence_length,
-               std::int64_t vocab_size, std::uint64_t seed);
+               std::int64_t vocab_size, std::uint64_t seed,
+               const std::vector<double>& weights = {});
 
   /// Samples first … first+count-1: int64 [count, T+1] in host memory.
   at::Tensor batch(std::int64_t first, std::int64_t count) const;
@@ -31,17 +39,28 @@ class TokenBatches {
   /// Tokens in all files.
   std::int64_t tokens() const;
 
+  /// The part of all samples that is drawn from file number `file`, 0 to 1.
+  double share_of(std::size_t file) const;
+
+  /// How often so many samples go through file number `file`.
+  double passes_through(std::size_t file, std::int64_t samples) const;
+
   std::int64_t sequence_length() const { return sequence_length_; }
   std::span<const TokenFile> files() const { return files_; }
 
  private:
   void read_window(std::int64_t sample, std::span<std::int64_t> ids) const;
+  void read_mixed_window(std::int64_t sample, std::span<std::int64_t> ids) const;
+  void read_phased(const TokenFile& file, std::int64_t window, std::uint64_t epoch,
+                   std::span<std::int64_t> ids) const;
+  void set_weights(const std::vector<double>& weights);
   std::int64_t windows_of(const TokenFile& file) const;
 
   std::vector<TokenFile> files_;
   std::int64_t sequence_length_;
   std::uint64_t seed_;
   std::int64_t windows_ = 0;
+  std::vector<std::int64_t> mixed_;  // samples of each file among kMixedSamples; empty: no weights
 };
 
 }  // namespace regroup

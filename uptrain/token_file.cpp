@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <regex>
 #include <string>
 #include <utility>
@@ -38,6 +39,70 @@ void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> id
   std::copy(stored.begin(), stored.end(), ids.begin());
 }
 
+constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
+constexpr std::uint64_t kMegatronHeader = 9 + 8 + 1 + 8 + 8;
+
+bool begins_with(const File& file, std::string_view magic) {
+  std::string start(magic.size(), '\0');
+  if (file.size() < start.size()) {
+    return false;
+  }
+  file.read_at(0, std::as_writable_bytes(std::span(start)));
+  return start == magic;
+}
+
+// Megatron's index of the tokens in `path`, or that `path` itself is; none elsewhere.
+std::optional<File> megatron_index_of(const std::filesystem::path& path) {
+  std::filesystem::path index = path;
+  index.replace_extension(".idx");
+  if ((path.extension() != ".bin" && path.extension() != ".idx") || !path_exists(index)) {
+    return std::nullopt;
+  }
+  File file = File::open(index);
+  return begins_with(file, kMegatronMagic) ? std::optional(std::move(file)) : std::nullopt;
+}
+
+struct MegatronType {
+  std::int64_t bytes;
+  std::string_view format;
+};
+
+MegatronType megatron_type(const File& index, std::uint8_t code) {
+  switch (code) {
+    case 1: return {1, "Megatron u8"};
+    case 4: return {4, "Megatron i32"};
+    case 8: return {2, "Megatron u16"};
+    default:
+      throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
+                      shown(index), code);
+  }
+}
+
+// Tokens of all sequences, which must lie in a row: sequence i at byte pointers[i], right behind
+// the one before. Read a piece at a time.
+std::int64_t megatron_tokens(const File& index, std::uint64_t sequences, std::int64_t bytes) {
+  constexpr std::uint64_t kPiece = 1 << 16;
+  std::vector<std::int32_t> lengths(std::min(kPiece, sequences));
+  std::vector<std::int64_t> pointers(lengths.size());
+  std::int64_t tokens = 0;
+  for (std::uint64_t first = 0; first < sequences; first += kPiece) {
+    const std::uint64_t count = std::min(kPiece, sequences - first);
+    index.read_at(kMegatronHeader + 4 * first,
+                  std::as_writable_bytes(std::span(lengths).first(count)));
+    index.read_at(kMegatronHeader + 4 * sequences + 8 * first,
+                  std::as_writable_bytes(std::span(pointers).first(count)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (lengths[i] < 0 || pointers[i] != tokens * bytes) {
+        throw_bad_input(
+            "{}: sequence {} has {} tokens at byte {}, allowed is byte {}: all in a row",
+            shown(index), first + i, lengths[i], pointers[i], tokens * bytes);
+      }
+      tokens += lengths[i];
+    }
+  }
+  return tokens;
+}
+
 // The value of a key in numpy's header, a Python dict: {'descr': '<u2', 'shape': (10,), …}.
 std::string numpy_field(const std::string& header, const char* key, const char* value) {
   std::smatch match;
@@ -48,24 +113,60 @@ std::string numpy_field(const std::string& header, const char* key, const char* 
 }  // namespace
 
 TokenFile TokenFile::open(const std::filesystem::path& path) {
-  TokenFile tokens(File::open(path));
+  const std::optional<File> index = megatron_index_of(path);
+  std::filesystem::path data = path;
+  TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
   const File& file = tokens.file_;
+  if (index) {
+    tokens.read_megatron_index(*index);
+  } else {
+    tokens.read_header();
+  }
+  if (tokens.size_ == 0) {
+    throw_bad_input("{}: holds no tokens", shown(file));
+  }
+  return tokens;
+}
+
+void TokenFile::read_header() {
+  const File& file = file_;
   std::array<char, 6> start{};
   file.read_at(0, std::as_writable_bytes(std::span(start))
                       .first(std::min<std::uint64_t>(file.size(), start.size())));
   std::int32_t magic = 0;
   std::memcpy(&magic, start.data(), sizeof magic);
   if (std::string_view(start.data(), start.size()) == kNumpyMagic) {
-    tokens.read_numpy_header();
+    read_numpy_header();
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
-    tokens.read_llmc_header(magic == kLlmcMagicWide);
+    read_llmc_header(magic == kLlmcMagicWide);
   } else {
-    tokens.set_data(0, 2, "raw u16");
+    set_data(0, 2, "raw u16");
   }
-  if (tokens.size_ == 0) {
-    throw_bad_input("{}: holds no tokens", shown(file));
+}
+
+void TokenFile::read_megatron_index(const File& index) {
+  if (index.size() < kMegatronHeader) {
+    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown(index), index.size(),
+                    kMegatronHeader);
   }
-  return tokens;
+  const auto version = read_value<std::uint64_t>(index, 9);
+  if (version != 1) {
+    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown(index), version);
+  }
+  const auto [bytes, format] = megatron_type(index, read_value<std::uint8_t>(index, 17));
+  const auto sequences = read_value<std::uint64_t>(index, 18);
+  const auto documents = read_value<std::uint64_t>(index, 26);
+  const std::uint64_t body = index.size() - kMegatronHeader;
+  // Divided, so that no count can overflow.
+  if (sequences > body / 12 || documents > (body - 12 * sequences) / 8) {
+    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(index),
+                    sequences, documents, index.size());
+  }
+  set_data(0, bytes, format);
+  const std::int64_t tokens = megatron_tokens(index, sequences, bytes);
+  if (tokens != size_) {
+    throw_bad_input("{}: {} tokens, the index beside it says {}", shown(file_), size_, tokens);
+  }
 }
 
 void TokenFile::set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format) {
@@ -121,7 +222,9 @@ void TokenFile::read_numpy_header() {
 
 void TokenFile::read(std::int64_t begin, std::span<std::int64_t> ids) const {
   const std::uint64_t offset = offset_ + static_cast<std::uint64_t>(begin * token_bytes_);
-  if (token_bytes_ == 2) {
+  if (token_bytes_ == 1) {
+    read_ids<std::uint8_t>(file_, offset, ids);
+  } else if (token_bytes_ == 2) {
     read_ids<std::uint16_t>(file_, offset, ids);
   } else {
     read_ids<std::uint32_t>(file_, offset, ids);

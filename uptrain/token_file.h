@@ -1,4 +1,4 @@
-// Token data on disk: ids of one long text, in the formats of nanoGPT, llm.c and numpy.
+// Token data on disk: ids of one long text, in the formats of nanoGPT, llm.c, numpy and Megatron.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,27 @@
 
 namespace regroup {
 
-/// A file of token ids, read with pread. Recognised by its first bytes:
+/// A file of token ids, read with pread. Recognised by its first bytes, or those of the .idx beside
+/// it:
+///   Megatron     X.bin with X.idx (either may be named): u8, u16 or i32, its sequences in a row
 ///   numpy .npy   one dimension of little-endian u16 or u32
 ///   llm.c        256 i32 of header: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
 ///   raw          anything else: little-endian u16 from the first byte on
 class TokenFile {
  public:
-  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers
-  /// that do not fit the file.
+  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers or
+  /// an index that do not fit the file.
   static TokenFile open(const std::filesystem::path& path);
 
   /// Tokens in the file.
   std::int64_t size() const { return size_; }
 
-  /// Bytes of one stored id, 2 or 4.
+  /// Bytes of one stored id: 1, 2 or 4.
   std::int64_t token_bytes() const { return token_bytes_; }
 
   const std::filesystem::path& path() const { return file_.path(); }
 
-  /// "raw u16", "llm.c u32", ….
+  /// "raw u16", "llm.c u32", "Megatron i32", ….
   std::string_view format() const { return format_; }
 
   /// Fills `ids` with the tokens from `begin` on. Throws kBadInput if the file ends before.
@@ -40,8 +42,10 @@ class TokenFile {
 
  private:
   explicit TokenFile(File file) : file_(std::move(file)) {}
+  void read_header();
   void read_numpy_header();
   void read_llmc_header(bool wide);
+  void read_megatron_index(const File& index);
   void set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format);
 
   File file_;

@@ -171,6 +171,20 @@ double memory_of(const UptrainSettings& settings, const ModelSpec& spec, const T
   return memory_of_weights(settings, spec) + activations + logits;
 }
 
+// Masters and the optimizer's memory, in fp32.
+double bytes_of_state(const UptrainSettings& settings, const ModelSpec& spec) {
+  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
+  const std::set<std::string> trained(names.begin(), names.end());
+  double bytes = 0.0;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (trained.contains(tensor.name)) {
+      bytes += 4 * elements_of(tensor.shape) +
+               optimizer_state_bytes(settings.optimizer.kind, tensor.shape);
+    }
+  }
+  return bytes;
+}
+
 double bytes_of_teacher(const UptrainSettings& settings, const ModelSpec& teacher) {
   const Precision precision = settings.teacher.precision.value_or(settings.precision);
   return static_cast<double>(count_parameters(teacher)) * (precision == Precision::kBf16 ? 2 : 4);
@@ -197,6 +211,16 @@ std::int64_t encoder_parameters(const ModelSpec& spec) {
   return static_cast<std::int64_t>(elements);
 }
 
+std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
+  const std::int64_t samples = plan.tokens / plan.sequence_length;
+  std::vector<UptrainPlan::Source> sources;
+  for (std::size_t i = 0; i < data.files().size(); ++i) {
+    sources.push_back({data.files()[i].path(), data.files()[i].size(), data.share_of(i),
+                       data.passes_through(i, samples)});
+  }
+  return sources;
+}
+
 // A forward pass, a third of what training takes, and the weights.
 void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.recipe["teacher"] = fingerprint_of(teacher);
@@ -217,7 +241,8 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 }
 
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
-  return {settings.data, sequence_length_of(settings, spec), spec.vocab_size, settings.seed};
+  return {settings.data, sequence_length_of(settings, spec), spec.vocab_size, settings.seed,
+          settings.data_weights};
 }
 
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
@@ -298,10 +323,13 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.data_tokens = data.tokens();
   plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());
+  plan.sources = sources_of(plan, data);
   plan.parameters = count_parameters(spec);
   plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
                static_cast<double>(plan.tokens);
   plan.memory_bytes = memory_of(settings, spec, plan.task, plan.sequence_length);
+  plan.memory_available = available_memory(settings.device);
+  plan.state_bytes = bytes_of_state(settings, spec);
   if (settings.teacher.present()) {
     add_teacher(plan, open_teacher(settings, source));
   }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "uptrain/language_model.h"
 #include "uptrain/schedule.h"
@@ -21,10 +24,19 @@ struct UptrainPlan {
   std::int64_t tokens_per_step = 0;
   std::int64_t tokens = 0;       ///< seen in the whole run
   std::int64_t data_tokens = 0;  ///< in the training files
-  double epochs = 0.0;           ///< passes over them
+  double epochs = 0.0;           ///< passes over them, on average where they have weights
+  struct Source {
+    std::filesystem::path path;
+    std::int64_t tokens = 0;
+    double share = 0.0;   ///< of all samples
+    double epochs = 0.0;  ///< passes over it
+  };
+  std::vector<Source> sources;  ///< one per training file
   std::int64_t parameters = 0;
   double flops = 0.0;         ///< of the whole run, see training_flops_per_token()
   double memory_bytes = 0.0;  ///< an estimate: weights, gradients, optimizer, activations
+  std::optional<double> memory_available;  ///< bytes the device has free, where that is known
+  double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
 };
 
 /// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,

@@ -1,12 +1,15 @@
 #include "uptrain/uptrain_settings.h"
 
+#include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "formats/error.h"
+#include "formats/file.h"
 
 namespace regroup {
 namespace {
@@ -95,6 +98,21 @@ Json recipe_of_optimizer(const OptimizerSettings& settings) {
   return recipe;
 }
 
+// "a.bin:0.7" -> a.bin and 0.7; a file that bears such a name is meant as it is.
+std::pair<std::string, std::optional<double>> split_weight(const std::string& name) {
+  const std::size_t colon = name.rfind(':');
+  if (colon == name.npos || path_exists(name)) {
+    return {name, std::nullopt};
+  }
+  double weight = 0.0;
+  const char* end = name.data() + name.size();
+  const auto [stopped, fault] = std::from_chars(name.data() + colon + 1, end, weight);
+  if (fault != std::errc() || stopped != end) {
+    return {name, std::nullopt};
+  }
+  return {name.substr(0, colon), weight};
+}
+
 Json number(const auto& value) { return value ? Json(*value) : Json(); }
 
 Json recipe_of_schedule(const UptrainSettings& settings) {
@@ -133,6 +151,22 @@ void UptrainSettings::validate() const {
   faults.report();
 }
 
+void set_data(UptrainSettings& settings, const std::vector<std::string>& names) {
+  settings.data.clear();
+  settings.data_weights.clear();
+  for (const std::string& name : names) {
+    const auto [path, weight] = split_weight(name);
+    settings.data.push_back(path);
+    if (weight) {
+      settings.data_weights.push_back(*weight);
+    }
+  }
+  if (!settings.data_weights.empty() && settings.data_weights.size() != settings.data.size()) {
+    throw_usage("{} of {} data files have a weight: give one to all, or to none",
+                settings.data_weights.size(), settings.data.size());
+  }
+}
+
 Json recipe_of(const UptrainSettings& settings) {
   Json sizes = Json::array();
   for (const std::filesystem::path& path : settings.data) {
@@ -154,6 +188,9 @@ Json recipe_of(const UptrainSettings& settings) {
         {{"teacher_weight", settings.teacher.distillation.weight},
          {"teacher_temperature", settings.teacher.distillation.temperature},
          {"teacher_precision", name_of(settings.teacher.precision.value_or(settings.precision))}});
+  }
+  if (!settings.data_weights.empty()) {
+    recipe["data_weights"] = settings.data_weights;
   }
   recipe.update({{"max_gradient_norm", settings.max_gradient_norm},
                  {"seed", settings.seed},

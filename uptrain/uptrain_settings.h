@@ -33,6 +33,7 @@ struct UptrainSettings {
   std::filesystem::path model;
   std::filesystem::path output;
   std::vector<std::filesystem::path> data;
+  std::vector<double> data_weights;  ///< one per file, or none: as large as they are
 
   // How long: `steps`, or the fraction `alpha` of one of the two pretraining lengths.
   std::optional<double> alpha;
@@ -77,6 +78,10 @@ struct UptrainSettings {
   /// Throws kUsage listing every fault in one line.
   void validate() const;
 };
+
+/// Reads training files named as FILE or FILE:WEIGHT into `settings`. Throws kUsage where some have
+/// a weight and some have none.
+void set_data(UptrainSettings& settings, const std::vector<std::string>& names);
 
 /// The settings on which the result depends, as they are recorded; a run that resumes must have the
 /// same. Paths are not part of it, but the sizes of the data files are.

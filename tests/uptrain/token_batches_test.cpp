@@ -1,5 +1,7 @@
 #include "uptrain/token_batches.h"
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -106,6 +108,56 @@ TEST_CASE("a file shorter than one sequence and its target is refused", "[uptrai
              is_bad_input("short", "10 tokens", "needs 11"));
   CHECK_THAT(refusal_of([&] { TokenBatches({path}, 5, 9, 0); }),
              is_bad_input("short", "token 9 is 9"));
+}
+
+TEST_CASE("files with weights have exactly their shares, in epochs of their own", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::vector<std::filesystem::path> files{
+      put_counting(directory / "a", 41, 0), put_counting(directory / "b", 201, 1000),
+      put_counting(directory / "c", 11, 2000)};  // 4, 20 and 1 windows of 10
+  const TokenBatches data(files, 10, 3000, 7, {0.5, 0.25, 0.25});
+  const std::int64_t all = TokenBatches::kMixedSamples;
+  CHECK(data.share_of(0) == 0.5);
+  CHECK(data.passes_through(1, 80) == 1.0);
+  const at::Tensor firsts = data.batch(0, all).select(1, 0);
+  const auto* first = firsts.const_data_ptr<std::int64_t>();
+  std::int64_t counts[3] = {};
+  std::vector<std::int64_t> windows_of_a(4);
+  for (std::int64_t i = 0; i < all; ++i) {
+    ++counts[first[firsts.stride(0) * i] / 1000];
+    if (first[firsts.stride(0) * i] < 1000) {
+      ++windows_of_a[static_cast<std::size_t>(first[firsts.stride(0) * i] / 10)];
+    }
+  }
+  CHECK(counts[0] == all / 2);
+  CHECK(counts[1] == all / 4);
+  CHECK(counts[2] == all / 4);
+  CHECK(windows_of_a == std::vector<std::int64_t>(4, all / 8));  // whole epochs: each as often
+  // A part of a block holds about as much of each; any sample can be had alone.
+  CHECK(data.batch(77, 1).equal(data.batch(0, 100).narrow(0, 77, 1)));
+  std::int64_t early = 0;
+  for (std::int64_t i = 0; i < 400; ++i) {
+    early += first[firsts.stride(0) * i] < 1000 ? 1 : 0;
+  }
+  CHECK(early > 150);
+  CHECK(early < 250);
+  CHECK_FALSE(
+      TokenBatches(files, 10, 3000, 8, {0.5, 0.25, 0.25}).batch(0, 50).equal(data.batch(0, 50)));
+}
+
+TEST_CASE("weights that make no mixture are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::vector<std::filesystem::path> files{put_counting(directory / "a", 41, 0),
+                                                 put_counting(directory / "b", 41, 0)};
+  const auto refusal = [&](const std::vector<double>& weights) {
+    return refusal_of([&] { TokenBatches(files, 10, 3000, 7, weights); });
+  };
+  CHECK_THAT(refusal({1.0}), is_wrong_usage("one for each of 2 files"));
+  CHECK_THAT(refusal({1.0, 0.0}), is_wrong_usage("above 0"));
+  CHECK_THAT(refusal({1.0, -1.0}), is_wrong_usage("above 0"));
+  CHECK_THAT(refusal({1.0, std::numeric_limits<double>::infinity()}), is_wrong_usage("above 0"));
+  CHECK_THAT(refusal({1.0, std::nan("")}), is_wrong_usage("above 0"));
+  CHECK_THAT(refusal({1.0, 1e-9}), is_wrong_usage("/b", "weight is less"));
 }
 
 }  // namespace regroup

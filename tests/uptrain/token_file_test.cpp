@@ -35,6 +35,31 @@ std::string numpy_header(const std::string& dict) {
   return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(padded.size()) + '\0' + padded;
 }
 
+// An .idx as Megatron writes it: sequences of such lengths, one document each.
+struct MegatronIndex {
+  std::uint8_t type = 8;
+  std::int64_t token_bytes = 2;
+  std::vector<std::int32_t> lengths{1, 3};
+  std::uint64_t version = 1;
+  std::uint64_t sequences = 2, documents = 3;
+  std::int64_t shift = 0;  // of the second sequence
+
+  std::string bytes() const {
+    std::vector<std::int64_t> pointers, starts;
+    std::int64_t at = 0;
+    for (const std::int32_t length : lengths) {
+      pointers.push_back(at + (pointers.empty() ? 0 : shift));
+      at += length * token_bytes;
+    }
+    for (std::uint64_t i = 0; i <= lengths.size(); ++i) {
+      starts.push_back(static_cast<std::int64_t>(i));
+    }
+    return std::string("MMIDIDX\0\0", 9) + bytes_of_numbers(std::vector{version}) +
+           static_cast<char>(type) + bytes_of_numbers(std::vector{sequences, documents}) +
+           bytes_of_numbers(lengths) + bytes_of_numbers(pointers) + bytes_of_numbers(starts);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("token files are read in each of their formats", "[uptrain]") {
@@ -106,6 +131,52 @@ TEST_CASE("a token file that has shrunk since is an error, not a crash", "[uptra
   const TokenFile file = TokenFile::open(directory / "tokens");
   std::filesystem::resize_file(directory / "tokens", 4);
   CHECK_THAT(refusal_of([&] { ids_in(file); }), is_bad_input("tokens", "truncated"));
+}
+
+TEST_CASE("Megatron's token files are read by way of their index", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto open = [&](const MegatronIndex& index, const std::string& data, const char* name) {
+    put_file(directory / "text.idx", index.bytes());
+    put_file(directory / "text.bin", data);
+    return TokenFile::open(directory / name);
+  };
+  const std::vector<std::int64_t> narrow{5, 0, 65535, 7};
+  for (const char* name : {"text.bin", "text.idx"}) {
+    const TokenFile file = open({}, bytes_of_numbers(kNarrow), name);
+    CHECK(ids_in(file) == narrow);
+    CHECK(file.format() == "Megatron u16");
+    CHECK(file.path() == directory / "text.bin");
+  }
+  CHECK(ids_in(open({.type = 4, .token_bytes = 4}, bytes_of_numbers(kWide), "text.bin")) ==
+        std::vector<std::int64_t>{5, 0, 100000, 7});
+  CHECK(ids_in(open({.type = 1, .token_bytes = 1}, "\x01\x02\x03\xff", "text.bin")) ==
+        std::vector<std::int64_t>{1, 2, 3, 255});
+  put_file(directory / "text.idx", "no index");
+  CHECK(TokenFile::open(directory / "text.bin").format() == "raw u16");
+}
+
+TEST_CASE("a Megatron index that does not fit its tokens is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "text.bin", bytes_of_numbers(kNarrow));
+  const auto refusal = [&](const std::string& index) {
+    put_file(directory / "text.idx", index);
+    return refusal_of([&] { TokenFile::open(directory / "text.bin"); });
+  };
+  CHECK_THAT(refusal(MegatronIndex{}.bytes().substr(0, 20)),
+             is_bad_input("text.idx", "20 bytes", "34"));
+  CHECK_THAT(refusal(MegatronIndex{}.bytes().substr(0, 60)),
+             is_bad_input("text.idx", "2 sequences", "do not fit"));
+  CHECK_THAT(refusal(MegatronIndex{.version = 2}.bytes()), is_bad_input("version 2"));
+  CHECK_THAT(refusal(MegatronIndex{.type = 6}.bytes()), is_bad_input("type 6", "u16"));
+  CHECK_THAT(refusal(MegatronIndex{.sequences = ~std::uint64_t{0}}.bytes()),
+             is_bad_input("do not fit"));
+  CHECK_THAT(refusal(MegatronIndex{.documents = std::uint64_t{1} << 61}.bytes()),
+             is_bad_input("do not fit"));
+  CHECK_THAT(refusal(MegatronIndex{.shift = 2}.bytes()),
+             is_bad_input("sequence 1", "byte 4", "byte 2"));
+  CHECK_THAT(refusal(MegatronIndex{.lengths = {-1, 5}}.bytes()), is_bad_input("sequence 0", "-1"));
+  CHECK_THAT(refusal(MegatronIndex{.lengths = {1, 2}}.bytes()),
+             is_bad_input("text.bin", "4 tokens", "says 3"));
 }
 
 }  // namespace regroup

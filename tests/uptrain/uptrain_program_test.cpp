@@ -263,4 +263,29 @@ TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
   CHECK(recipe["teacher"].is_string());
 }
 
+TEST_CASE("data files may have weights, all or none of them", "[uptrain]") {
+  const TemporaryDirectory directory;
+  for (const char* name : {"a", "b", "odd:0.5"}) {
+    put_file(directory / name, bytes_of_numbers(learnable_text(400, 64)));
+  }
+  const auto plan = [&](const std::string& one, const std::string& other) {
+    return run_program({"uptrain", golden("llama").string(), "--data", (directory / one).string(),
+                        (directory / other).string(), "--steps", "10", "--sequence", "12",
+                        "--output", (directory / "out").string(), "--dry-run", "--json"});
+  };
+  const Json mixed = plan("a:3", "b:1").json();
+  CHECK(mixed["data"][0]["share"] == 0.75);
+  CHECK(mixed["data"][1]["share"] == 0.25);
+  CHECK(mixed["data"][1]["epochs"].get<double>() == 20.0 / 33);
+  CHECK(mixed["recipe"]["data_weights"] == Json::array({3.0, 1.0}));
+  CHECK(mixed["state_bytes"].get<double>() == 3 * 4 * mixed["parameters"].get<double>());
+  CHECK(mixed["memory_available"].get<double>() > 0);
+  const Json plain = plan("a", "odd:0.5").json();  // a file's own name
+  CHECK(plain["data"][0]["share"] == 0.5);
+  CHECK_FALSE(plain["recipe"].contains("data_weights"));
+  constexpr int kWrongUsage = 2;
+  CHECK(plan("a:3", "b").exit_code == kWrongUsage);
+  CHECK(plan("a:3", "b:0").exit_code == kWrongUsage);
+}
+
 }  // namespace regroup
