@@ -75,7 +75,8 @@ Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std:
 /// Those of one norm.
 Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
                                 at::ScalarType type, at::Device device);
-/// The same for those of the given names only.
+
+/// Those of the given names.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device, std::span<const std::string> names);
 
