@@ -68,7 +68,7 @@ TEST_CASE("layers that lack attention or MLP count for what they have", "[uptrai
   const std::int64_t mlps = 2 * 24 + 3 * 24 * (256 + 512);
   const std::int64_t parameters = attention + mlps + 2 * 48 * 24 + 24;
   CHECK(count_parameters(spec) == parameters);
-  CHECK(training_flops_per_token(spec, 12) ==
+  CHECK(training_flops_per_token(spec, Task{}, 12) ==
         static_cast<double>(6 * (parameters - 48 * 24) + 6 * 3 * 24 * 12));
 }
 
