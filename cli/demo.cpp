@@ -37,6 +37,7 @@ struct DemoOptions {
   std::string text;
   std::int64_t pretrain_steps = 1200;
   double alpha = 0.05;
+  std::string pool = "mean";
   bool json = false;
 };
 
@@ -157,6 +158,7 @@ class Demo {
     const Model source = open_model(mha);
     ConversionRequest request;
     request.kv_heads = {kv_heads};
+    request.pooling.method = parse_pool_method(options_.pool);
     const ConversionPlan plan = plan_conversion(source, request);
     execute_conversion(plan, source, destination, [](auto, auto) {}, interrupt_requested());
     row.kv_bytes_per_token = plan.kv_bytes_per_token->after;
@@ -206,11 +208,10 @@ class Demo {
     }
     console_.print(table_of(rows));
     console_.print(fmt::format(
-        "\nHeld-out loss in nats per byte. Conversion by mean pooling; uptraining for alpha = {} "
-        "of "
-        "{} steps.\nThe mha row is not converted: it shows what the same extra steps do to the "
+        "\nHeld-out loss in nats per byte. Heads pooled by {}; uptraining for alpha = {} of {} "
+        "steps.\nThe mha row is not converted: it shows what the same extra steps do to the "
         "source.",
-        options_.alpha, options_.pretrain_steps));
+        options_.pool, options_.alpha, options_.pretrain_steps));
     console_.note(
         fmt::format("\ndone in {}. Look at the checkpoints, for example:\n"
                     "  regroup inspect {}/gqa-2-uptrained",
@@ -256,6 +257,10 @@ void add_demo_command(CLI::App& program, Console& console) {
       ->check(CLI::PositiveNumber);
   command->add_option("--alpha", options->alpha, "fraction of those steps to uptrain for")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--pool", options->pool,
+                   "how heads are pooled, as for convert (docs/pooling.md)")
+      ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, &console] {
     let_threads_sleep();
