@@ -11,10 +11,9 @@
 
 #include "cli/commands.h"
 #include "cli/compare_result.h"
+#include "cli/conversion_report.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "cli/table.h"
-#include "cli/text.h"
 #include "converter/conversion_plan.h"
 #include "converter/execute_plan.h"
 #include "converter/kv_head_request.h"
@@ -91,181 +90,6 @@ ConversionRequest request_of(const ConvertOptions& options) {
   return request;
 }
 
-std::size_t changed_tensors(const ConversionPlan& plan) {
-  return static_cast<std::size_t>(
-      std::count_if(plan.steps.begin(), plan.steps.end(),
-                    [](const TensorStep& step) { return !step.unchanged(); }));
-}
-
-// The mean of one number over the groups of a layer.
-double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
-  double sum = 0.0;
-  for (const GroupReport& group : layer.groups) {
-    sum += group.*number;
-  }
-  return sum / static_cast<double>(layer.groups.size());
-}
-
-Json layers_json(const std::vector<LayerReport>& layers) {
-  Json list = Json::array();
-  for (const LayerReport& layer : layers) {
-    Json groups = Json::array();
-    for (const GroupReport& group : layer.groups) {
-      groups.push_back({{"key_energy_kept", group.key_energy},
-                        {"value_energy_kept", group.value_energy},
-                        {"key_norm_ratio", group.key_norm},
-                        {"value_norm_ratio", group.value_norm}});
-    }
-    list.push_back(
-        {{"attention", name_of(layer.role)}, {"layer", layer.layer}, {"groups", groups}});
-  }
-  return list;
-}
-
-// What every layer keeps of its heads, over all of its groups.
-std::string layers_table(const std::vector<LayerReport>& layers) {
-  Table table;
-  table.add_column("attention", Table::Align::kLeft);
-  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
-    table.add_column(title, Table::Align::kRight);
-  }
-  for (const LayerReport& layer : layers) {
-    if (layer.groups.empty()) {
-      continue;  // not measured
-    }
-    const auto percent = [&](double GroupReport::* number) {
-      return fmt::format("{:.1f} %", 100 * mean_over_groups(layer, number));
-    };
-    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                   percent(&GroupReport::key_energy), percent(&GroupReport::value_energy),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
-  }
-  return table.text();
-}
-
-Json before_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->before) : Json(nullptr);
-}
-
-Json after_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->after) : Json(nullptr);
-}
-
-Json report_json(const ConversionPlan& plan, const ConvertOptions& options,
-                 const std::vector<LayerReport>& layers,
-                 const std::optional<OutputComparison>& comparison, double seconds) {
-  Json report = {{"source", options.source},
-                 {"destination", options.destination},
-                 {"dry_run", options.dry_run},
-                 {"architecture", plan.target.architecture},
-                 {"source_architecture", plan.spec.architecture},
-                 {"query_heads", plan.spec.query_heads},
-                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", name_of(plan.pooling.method)},
-                 {"tensors", plan.steps.size()},
-                 {"changed_tensors", changed_tensors(plan)},
-                 {"dropped_tensors", plan.dropped},
-                 {"source_bytes", plan.source_bytes},
-                 {"output_bytes", plan.output_bytes},
-                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-                 {"notes", plan.notes},
-                 {"seconds", seconds}};
-  if (!layers.empty()) {
-    report["layers"] = layers_json(layers);
-  }
-  if (plan.cross_kv_bytes_per_token) {
-    report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
-    report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
-  }
-  if (comparison) {
-    report["largest_logit_difference"] = comparison->largest_difference;
-    report["largest_logit"] = comparison->largest_output;
-  }
-  return report;
-}
-
-// Nothing for models that keep no keys and values from token to token.
-std::string cache_text(const ConversionPlan& plan) {
-  const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_memory(static_cast<double>(change.before)),
-                       text_of_memory(static_cast<double>(change.after)));
-  };
-  std::string line;
-  if (plan.kv_bytes_per_token) {
-    line = "\nKV cache  " + text(*plan.kv_bytes_per_token);
-  }
-  if (plan.cross_kv_bytes_per_token) {
-    line += "; cross " + text(*plan.cross_kv_bytes_per_token) + " of the source";
-  }
-  return line;
-}
-
-std::string summary_text(const ConversionPlan& plan) {
-  const std::string architecture = plan.target.architecture != plan.spec.architecture
-                                       ? plan.spec.architecture + " -> " + plan.target.architecture
-                                       : plan.spec.architecture;
-  return fmt::format(
-      "{}: {} layers, {} query heads, kv heads {} -> {} ({})\n"
-      "weights   {} -> {} ({} of {} tensors change){}",
-      architecture, plan.spec.layer_count(), plan.spec.query_heads, kv_heads_json(plan.spec),
-      kv_heads_json(plan.grouped), name_of(plan.pooling.method),
-      text_of_bytes(static_cast<double>(plan.source_bytes)),
-      text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
-      plan.steps.size(), cache_text(plan));
-}
-
-// Every tensor that changes, with its shape before and after.
-std::string steps_table(const ConversionPlan& plan, const Checkpoint& source) {
-  Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("becomes", Table::Align::kRight);
-  for (const TensorStep& step : plan.steps) {
-    if (!step.unchanged()) {
-      const TensorInfo* before =
-          step.moves.empty() ? nullptr : source.find(step.moves.front().source);
-      table.add_row({printable(step.output.name), std::string(name_of(step.output.dtype)),
-                     before == nullptr ? "none" : text_of(before->shape),
-                     text_of(step.output.shape)});
-    }
-  }
-  return table.text();
-}
-
-void report(const ConversionPlan& plan, const Model& source, const ConvertOptions& options,
-            const std::vector<LayerReport>& layers,
-            const std::optional<OutputComparison>& comparison, double seconds,
-            const Console& console) {
-  if (options.json) {
-    console.print(text_of_json(report_json(plan, options, layers, comparison, seconds)));
-  } else {
-    if (options.dry_run && changed_tensors(plan) > 0) {
-      console.print(steps_table(plan, source.checkpoint) + "\n");
-    }
-    if (!layers.empty() && (options.measure || console.verbosity() == Verbosity::kVerbose)) {
-      console.print(layers_table(layers) + "\n");
-    }
-    console.print(summary_text(plan));
-    if (comparison) {
-      console.print(fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g})",
-                                comparison->largest_difference, comparison->largest_output));
-    }
-  }
-  for (const std::string& note : plan.notes) {
-    console.note("note: " + note);
-  }
-  for (const std::string& name : plan.dropped) {
-    console.note("dropped: " + printable(name));
-  }
-  console.note(options.dry_run ? "dry run: nothing was written"
-                               : fmt::format("wrote {}", printable(options.destination, 0)));
-}
-
 // Statistics that were taken of this very source.
 std::shared_ptr<const Calibration> open_calibration(const Model& source,
                                                     const ConvertOptions& options) {
@@ -283,32 +107,33 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   const Model source = open_model(options.source, {.layout = options.layout});
   request.calibration = open_calibration(source, options);
   const ConversionPlan plan = plan_conversion(source, request);
-  std::vector<LayerReport> layers;
-  std::optional<OutputComparison> comparison;
+  ConversionReport done{
+      plan, source, options.source, options.destination, options.dry_run, options.measure};
   const bool compared = !plan.in_place && !options.skip_comparison;
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
     const auto check = [&](const std::filesystem::path& result) {
       if (compared) {
         progress.finish();
-        comparison = compare_with_source(source, request, plan, result, console);
+        done.comparison = compare_with_source(source, request, plan, result, console);
       }
     };
-    layers = execute_conversion(
+    done.layers = execute_conversion(
         plan, source, options.destination,
-        [&](std::uint64_t done, std::string_view tensor) {
-          progress.update(done, printable(tensor, 60));
+        [&](std::uint64_t bytes, std::string_view tensor) {
+          progress.update(bytes, printable(tensor, 60));
         },
         interrupt_requested(), check);
     if (!compared) {
       progress.finish();
     }
   }
-  if (options.measure && layers.empty()) {
-    layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
+  if (options.measure && done.layers.empty()) {
+    done.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  report(plan, source, options, layers, comparison, elapsed.count(), console);
+  done.seconds = elapsed.count();
+  print_report(done, options.json, console);
 }
 
 // Options that both commands have.

@@ -1,0 +1,31 @@
+// What a conversion did, as text or JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/compare_result.h"
+#include "cli/console.h"
+#include "converter/conversion_plan.h"
+#include "converter/execute_plan.h"
+#include "formats/model.h"
+
+namespace regroup {
+
+struct ConversionReport {
+  const ConversionPlan& plan;
+  const Model& source;
+  std::string source_name;  ///< as it was given
+  std::string destination;
+  bool dry_run = false;
+  bool measured = false;  ///< whether the table of layers was asked for
+  std::vector<LayerReport> layers = {};
+  std::optional<OutputComparison> comparison = std::nullopt;
+  double seconds = 0.0;
+};
+
+/// Prints the report, as JSON where asked for; notes go to stderr.
+void print_report(const ConversionReport& done, bool json, const Console& console);
+
+}  // namespace regroup
