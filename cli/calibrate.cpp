@@ -26,7 +26,7 @@ struct CalibrateOptions {
   std::string data;
   std::string output;
   std::int64_t context = 0;
-  CalibrationSettings settings;
+  WindowSettings settings;
   int threads = 0;
   bool json = false;
 };
@@ -37,12 +37,12 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
   const TokenFile data = TokenFile::open(options.data);
-  CalibrationSettings settings = options.settings;
+  WindowSettings settings = options.settings;
   settings.context =
       options.context > 0
           ? options.context
           : std::min(settings.context, source.spec.max_positions.value_or(settings.context));
-  const std::int64_t tokens = calibration_windows(data, settings) * settings.context;
+  const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
   calibrate(

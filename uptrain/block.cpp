@@ -4,46 +4,12 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include "uptrain/relative_bias.h"
 
 namespace regroup {
 namespace {
-
-std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const ModelSpec& spec,
-                                 const Parameters& parameters) {
-  if (names.empty()) {
-    return std::nullopt;
-  }
-  Norm norm = make_norm(names.front(), spec, parameters);
-  norm.weight_offset = 0.0;
-  if (spec.qk_norm == QkNorm::kEachHead) {
-    std::vector<at::Tensor> weights;
-    for (const NormTensors& head : names) {
-      weights.push_back(parameters.at(head.weight));
-    }
-    norm.weight = at::stack(weights).unsqueeze(1);  // [heads, 1, d]
-  }
-  return norm;
-}
-
-AttentionLayer make_attention(const AttentionLayout& names, const ModelSpec& spec,
-                              std::int64_t kv_heads, const Parameters& parameters) {
-  AttentionLayer attention;
-  attention.packing = names.packing;
-  attention.q = make_linear(names.q, parameters);
-  if (names.packing == Packing::kSeparate) {
-    attention.k = make_linear(names.k, parameters);
-    attention.v = make_linear(names.v, parameters);
-  }
-  attention.o = make_linear(names.o, parameters);
-  attention.q_norm = make_qk_norm(names.q_norms, spec, parameters);
-  attention.k_norm = make_qk_norm(names.k_norms, spec, parameters);
-  attention.kv_heads = kv_heads;
-  return attention;
-}
 
 // Slopes of one layer, as they stand beside the scores.
 std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
@@ -66,56 +32,6 @@ void add_alibi(Block& block, const ModelSpec& spec, AttentionRole role, std::siz
     block.symmetric_slopes =
         at::tensor(slopes, at::kDouble).view({1, -1, 1, 1}).to(options.device());
   }
-}
-
-// Queries of x, keys and values of `source`, which is x itself but in cross-attention.
-Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
-                    const at::Tensor& source) {
-  const auto project = [&](const Linear& linear, const at::Tensor& input) {
-    const at::Tensor features = linear(input);
-    return spec.clip_qkv ? features.clamp(-*spec.clip_qkv, *spec.clip_qkv) : features;
-  };
-  if (layer.packing != Packing::kSeparate) {
-    return split_fused_heads(project(layer.q, x), layer.packing, spec.query_heads, layer.kv_heads,
-                             spec.head_dim);
-  }
-  const bool whole = spec.qk_norm == QkNorm::kProjection;
-  const auto normalised = [&](const Linear& linear, const std::optional<Norm>& norm,
-                              const at::Tensor& input) {
-    const at::Tensor features = project(linear, input);
-    const at::Tensor heads =
-        split_heads(norm && whole ? (*norm)(features) : features, spec.head_dim);
-    return norm && !whole ? (*norm)(heads) : heads;
-  };
-  return {normalised(layer.q, layer.q_norm, x), normalised(layer.k, layer.k_norm, source),
-          split_heads(project(layer.v, source), spec.head_dim)};
-}
-
-void show_input(const Pass& pass, AttentionRole role, const at::Tensor& x) {
-  if (pass.on_attention_input) {
-    pass.on_attention_input(role, x);
-  }
-}
-
-at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
-                          const Pass& pass) {
-  show_input(pass, AttentionRole::kSelf, x);
-  Heads heads = project_heads(layer, spec, x, x);
-  if (pass.rope) {
-    heads.q = rotate(heads.q, *pass.rope);
-    heads.k = rotate(heads.k, *pass.rope);
-  }
-  const at::Tensor mixed = layer.alibi
-                               ? layer.alibi->attend(heads, pass.mask, pass.alibi_form)
-                               : attend(heads, pass.mask, spec.attention_scale, pass.causal);
-  return layer.o(merge_heads(mixed));  // [B, H, T, d] -> [B, T, D]
-}
-
-at::Tensor cross_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
-                           const Pass& pass) {
-  show_input(pass, AttentionRole::kCross, x);
-  const Heads heads = project_heads(layer, spec, x, pass.encoded);
-  return layer.o(merge_heads(attend(heads, {}, spec.attention_scale, /*causal=*/false)));
 }
 
 at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
@@ -184,7 +100,7 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   if (names.attention.present()) {
     block.attention_norm = make_norm(names.attention_norm, spec, parameters);
     block.attention =
-        make_attention(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
+        make_attention_layer(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
     if (spec.positions == PositionKind::kAlibi) {
       add_alibi(block, spec, role, layer);
     }
@@ -193,7 +109,7 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   if (names.cross_attention.present()) {
     block.cross_norm = make_norm(names.cross_norm, spec, parameters);
     block.cross =
-        make_attention(names.cross_attention, spec, spec.cross_kv_heads[layer], parameters);
+        make_attention_layer(names.cross_attention, spec, spec.cross_kv_heads[layer], parameters);
   }
   if (names.mlp_norm.present() || spec.norm_without_parameters) {
     block.mlp_norm = make_norm(names.mlp_norm, spec, parameters);

@@ -4,30 +4,18 @@
 // Shapes: B sequences, T positions, S positions of the encoder's output, D hidden size.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
 
 #include "formats/model_spec.h"
-#include "uptrain/attention.h"
+#include "uptrain/attention_layer.h"
 #include "uptrain/layers.h"
 #include "uptrain/parameters.h"
-#include "uptrain/rope.h"
 
 namespace regroup {
-
-/// The parameters of one attention.
-struct AttentionLayer {
-  Packing packing = Packing::kSeparate;
-  Linear q, k, v, o;  ///< in fused packings q is the whole projection
-  std::optional<Norm> q_norm, k_norm;
-  std::int64_t kv_heads = 0;
-  std::optional<Alibi> alibi;
-
-  bool present() const { return o.present(); }
-};
 
 /// The parameters of one block.
 struct Block {
@@ -42,17 +30,6 @@ struct Block {
   Linear gate, up, down;         ///< all absent where the block has no MLP
 
   bool has_mlp() const { return up.present(); }
-};
-
-/// What one pass through a stack tells its blocks, apart from the hidden states.
-struct Pass {
-  std::optional<RopeTable> rope;
-  at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T]; or undefined
-  bool causal = true;  ///< where there is no mask
-  AlibiForm alibi_form = AlibiForm::kBias;
-  at::Tensor encoded;  ///< [B, S, D], what cross-attention looks at; or undefined
-  /// Sees what attention's queries are made of, [B, T, D]; kSelf is a stack's look at itself.
-  std::function<void(AttentionRole, const at::Tensor&)> on_attention_input = {};
 };
 
 /// The block of a layer in the stack that looks at itself in `role`, kSelf or kEncoder.

@@ -105,7 +105,7 @@ TEST_CASE("a text shorter than a window is refused, and so is an existing result
   const GoldenCase golden = load_golden_case("llama_mha");
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
   put_file(directory / "taken", "");
-  const auto run = [&](const CalibrationSettings& settings, const char* output) {
+  const auto run = [&](const WindowSettings& settings, const char* output) {
     return refusal_of(
         [&] { calibrate(golden.source, data, settings, directory / output, no_progress, kGoOn); });
   };
