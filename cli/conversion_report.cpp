@@ -40,6 +40,10 @@ Json layers_json(const std::vector<LayerReport>& layers) {
     }
     list.push_back(
         {{"attention", name_of(layer.role)}, {"layer", layer.layer}, {"groups", groups}});
+    if (layer.refinement) {
+      list.back()["output_error_before_refit"] = layer.refinement->error_before;
+      list.back()["output_error_after_refit"] = layer.refinement->error_after;
+    }
   }
   return list;
 }
@@ -95,6 +99,11 @@ Json report_json(const ConversionReport& done) {
                  {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
                  {"notes", plan.notes},
                  {"seconds", done.seconds}};
+  if (plan.refiner) {
+    report["refit"] = Json::parse(plan.refiner->recipe());
+    report["refit"]["train_token_equivalents"] =
+        plan.refiner->training_token_equivalents(plan.grouped);
+  }
   if (!done.layers.empty()) {
     report["layers"] = layers_json(done.layers);
   }

@@ -14,6 +14,7 @@
 #include "cli/conversion_report.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/refit.h"
 #include "converter/conversion_plan.h"
 #include "converter/execute_plan.h"
 #include "converter/kv_head_request.h"
@@ -38,6 +39,7 @@ struct ConvertOptions {
   std::string pool = "mean";
   std::uint64_t pool_seed = 0;
   std::string calibration;
+  RefitOptions refit;
   bool measure = false;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
@@ -106,10 +108,13 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
   request.calibration = open_calibration(source, options);
+  if (!options.dry_run) {
+    request.refiner = make_refiner(source, options.refit, interrupt_requested());
+  }
   const ConversionPlan plan = plan_conversion(source, request);
   ConversionReport done{
       plan, source, options.source, options.destination, options.dry_run, options.measure};
-  const bool compared = !plan.in_place && !options.skip_comparison;
+  const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
     const auto check = [&](const std::filesystem::path& result) {
@@ -157,6 +162,30 @@ void add_common_options(CLI::App& command, ConvertOptions& options) {
       ->default_str("5GB");
   command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
   command.add_flag("--json", options.json, "report as JSON");
+}
+
+// Of what follows pooling.
+void add_refit_options(CLI::App& command, RefitOptions& options) {
+  command.add_option("--refit", options.data,
+                     "token file: after pooling, let each attention by itself learn to give what "
+                     "the source's gives on this text");
+  const auto number = [&](const char* name, std::int64_t& value, const char* text) {
+    command.add_option(name, value, text)->check(CLI::PositiveNumber);
+  };
+  number("--refit-steps", options.steps, "steps for each attention");
+  number("--refit-batch", options.batch, "windows in a step");
+  number("--refit-tokens", options.max_tokens, "read about so many tokens");
+  number("--refit-context", options.context,
+         "tokens in a window (default: 512, or the model's positions if fewer)");
+  command.get_option("--refit-context")->default_str("");
+  command
+      .add_option("--refit-lr", options.learning_rate,
+                  "learning rate, relative to the size of the weights")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--device", options.device, "where refitting computes: cpu, cuda, cuda:N");
+  command.add_option("--threads", options.threads, "CPU threads (default: one per core)")
+      ->check(CLI::PositiveNumber)
+      ->default_str("");
 }
 
 void run_expand(const ConvertOptions& options, const Console& console) {
@@ -213,6 +242,7 @@ void add_convert_command(CLI::App& program, Console& console) {
   command->add_option("--calibration", options->calibration,
                       "statistics of the source made by regroup calibrate: lowrank, aligned and "
                       "select then weigh errors as they occur in text");
+  add_refit_options(*command, options->refit);
   command->add_flag("--measure", options->measure,
                     "also measure what the other methods keep of each layer, and in a dry run");
   command->add_option("--layout", options->layout,

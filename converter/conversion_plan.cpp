@@ -174,6 +174,9 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.pool_facts.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }
+  if (plan.refiner) {
+    facts.pool_facts.emplace_back("refit", plan.refiner->recipe());
+  }
   if (plan.calibration && looks_at_weights(plan.pooling.method)) {
     facts.pool_facts.emplace_back("calibration_tokens", plan.calibration->tokens());
   }
@@ -252,6 +255,8 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.allow_nonfinite = request.allow_nonfinite;
   plan.pooling = request.pooling;
   plan.calibration = request.calibration;
+  plan.refiner = request.refiner;
+  plan.pooling.refined = plan.refiner != nullptr;
   check_can_pool(plan.spec, plan.pooling.method);
   Target target = choose_target(source, plan.grouped, request, plan.container);
   plan.target = std::move(target.spec);

@@ -37,7 +37,8 @@ struct ConversionRequest {
   Pooling pooling = {};
   /// Statistics of the source's inputs for methods that look at them; none: its norms stand in.
   std::shared_ptr<const Calibration> calibration = nullptr;
-  std::optional<Container> container = std::nullopt;  ///< none: the source's own
+  std::shared_ptr<AttentionRefiner> refiner = nullptr;  ///< what improves pooled layers, or none
+  std::optional<Container> container = std::nullopt;    ///< none: the source's own
   /// Of all floating tensors (Q8_0: of matrices, in GGUF); none: as they are.
   std::optional<DType> dtype = std::nullopt;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
@@ -67,6 +68,7 @@ struct ConversionPlan {
   bool allow_nonfinite = false;
   Pooling pooling;
   std::shared_ptr<const Calibration> calibration;  ///< or none
+  std::shared_ptr<AttentionRefiner> refiner;       ///< or none
 
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;

@@ -1,8 +1,10 @@
 #include "converter/execute_plan.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "converter/norm_fold.h"
@@ -127,12 +129,12 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
 }
 
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint) {
-  return {plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint};
+  return {plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint, plan.refiner};
 }
 
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop) {
-  AttentionPooler pooler = pooler_of(plan, checkpoint);
+  AttentionPooler pooler{plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint};
   for (const AttentionRole role : plan.spec.roles()) {
     for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
       if (stop) {
@@ -170,11 +172,35 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan, const 
   return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
 }
 
+// Where a computed tensor stands in the order in which a model computes; others come first.
+std::tuple<int, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
+  for (const HeadMove& move : step.moves) {
+    if (move.pooled) {
+      const PooledTensor& tensor = *move.pooled;
+      return {tensor.role == AttentionRole::kEncoder ? 1 : 2, tensor.layer, tensor.role};
+    }
+  }
+  return {};
+}
+
+// A layer is pooled once, for all of its tensors, and a refiner goes through a model in order.
+std::vector<const TensorStep*> in_turn(const std::vector<TensorStep>& steps) {
+  std::vector<const TensorStep*> order;
+  for (const TensorStep& step : steps) {
+    order.push_back(&step);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const TensorStep* one, const TensorStep* other) {
+    return turn_of(*one) < turn_of(*other);
+  });
+  return order;
+}
+
 void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
                    AttentionPooler& pooler, CheckpointWriter& writer,
                    const ConversionProgress& progress, const std::atomic<bool>& stop) {
   std::uint64_t done = 0;
-  for (const TensorStep& step : plan.steps) {
+  for (const TensorStep* each : in_turn(plan.steps)) {
+    const TensorStep& step = *each;
     if (stop) {
       throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
     }

@@ -28,7 +28,8 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
 /// What computes the plan's pooled layers. Keeps references to both.
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint);
 
-/// What pooling does to every layer that gets fewer kv heads: computed, but nothing written.
+/// What pooling does to every layer that gets fewer kv heads, before any refiner: computed, but
+/// nothing written.
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop);
 

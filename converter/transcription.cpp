@@ -234,8 +234,8 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
         "no mean that a loader could compute with",
         printable(source_.architecture), printable(from.k_norms.front().weight));
   }
-  const bool computed = looks_at_weights(pooling_.method) && before != groups;
-  const Pooling named = looks_at_weights(pooling_.method) ? Pooling{} : pooling_;
+  const bool computed = pooling_.looks_at_weights() && before != groups;
+  const Pooling named = pooling_.looks_at_weights() ? Pooling{} : pooling_;
   const auto kv = heads_to_average(named, before, groups, after, stream_of(role, layer));
   Features q{old_heads.q, new_heads.q, head_dim, new_heads.q_total, {}, rope_order_};
   Features k{old_heads.k, new_heads.k, head_dim, new_heads.k_total, kv, rope_order_};
@@ -248,7 +248,7 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
     k = k.out_of({role, layer, AttentionPart::kKey}, static_cast<std::size_t>(groups));
     v = v.out_of({role, layer, AttentionPart::kValue}, static_cast<std::size_t>(groups));
   }
-  if (computed && changes_readers(pooling_.method)) {
+  if (computed && pooling_.changes_readers()) {
     q = q.out_of({role, layer, AttentionPart::kQuery}, q.from.size());
     o = o.out_of({role, layer, AttentionPart::kOutput}, 1);
   }

@@ -274,8 +274,7 @@ std::int64_t count_parameters(const ModelSpec& spec) {
   return total;
 }
 
-double training_flops_per_token(const ModelSpec& spec, const Task& task,
-                                std::int64_t sequence_length) {
+std::int64_t multiplied_weights(const ModelSpec& spec) {
   std::int64_t multiplied = count_parameters(spec);
   if (!spec.position_embedding.empty()) {
     multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
@@ -283,6 +282,12 @@ double training_flops_per_token(const ModelSpec& spec, const Task& task,
   if (!spec.lm_head.empty()) {
     multiplied -= spec.vocab_size * spec.embedding_width();
   }
+  return multiplied;
+}
+
+double training_flops_per_token(const ModelSpec& spec, const Task& task,
+                                std::int64_t sequence_length) {
+  const std::int64_t multiplied = multiplied_weights(spec);
   const auto attention = [&](AttentionRole role, double queries, double keys, double share) {
     return 12.0 * share * static_cast<double>(attending_layers(spec, role)) *
            static_cast<double>(spec.query_heads * spec.head_dim) * queries * keys;

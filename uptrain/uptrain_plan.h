@@ -54,6 +54,9 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 /// Elements of all tensors the model computes with.
 std::int64_t count_parameters(const ModelSpec& spec);
 
+/// Those that a token is multiplied with: all but the tables that it is looked up in.
+std::int64_t multiplied_weights(const ModelSpec& spec);
+
 /// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
 /// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer with attention for
 /// its causal half, twice that where all of it counts. Chowdhery et al., PaLM, appendix B,

@@ -63,7 +63,10 @@ const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t lay
     heads_ = {};  // not two layers at a time
     PooledAttention pooled = pool(role, layer);
     heads_ = std::move(pooled.heads);
-    reports_[place] = std::move(pooled.groups);
+    LayerReport& report = reports_[place] = {role, layer, std::move(pooled.groups), {}};
+    if (refiner_) {
+      report.refinement = refiner_->refine(role, layer, heads_);
+    }
     last_ = place;
   }
   return heads_;
@@ -71,8 +74,8 @@ const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t lay
 
 std::vector<LayerReport> AttentionPooler::reports() const {
   std::vector<LayerReport> all;
-  for (const auto& [place, groups] : reports_) {
-    all.push_back({place.first, place.second, groups});
+  for (const auto& [place, report] : reports_) {
+    all.push_back(report);
   }
   return all;
 }

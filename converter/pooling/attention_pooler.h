@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "converter/pooling/attention_refiner.h"
 #include "converter/pooling/calibration.h"
 #include "converter/pooling/pool_attention.h"
 #include "formats/checkpoint.h"
@@ -20,6 +21,7 @@ struct LayerReport {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
   std::vector<GroupReport> groups;
+  std::optional<RefinementReport> refinement;
 };
 
 /// A number of its own for each attention of a model, see heads_to_average().
@@ -33,14 +35,17 @@ void check_can_pool(const ModelSpec& source, PoolMethod method);
 class AttentionPooler {
  public:
   /// Reads heads of `source` and leaves as many as `grouped` has. Without a calibration the norms
-  /// ahead of the attention stand for it. All references are kept.
+  /// ahead of the attention stand for it. A refiner then has its say; it wants layers in the order
+  /// in which the model computes. All references are kept.
   AttentionPooler(const ModelSpec& source, const ModelSpec& grouped, const Pooling& pooling,
-                  std::shared_ptr<const Calibration> calibration, const Checkpoint& checkpoint)
+                  std::shared_ptr<const Calibration> calibration, const Checkpoint& checkpoint,
+                  std::shared_ptr<AttentionRefiner> refiner = nullptr)
       : source_(source),
         grouped_(grouped),
         pooling_(pooling),
         calibration_(std::move(calibration)),
-        checkpoint_(checkpoint) {}
+        checkpoint_(checkpoint),
+        refiner_(std::move(refiner)) {}
 
   /// Heads of one layer with fewer keys and values, valid until the next call. Throws kBadInput for
   /// NaN and infinities among them.
@@ -61,9 +66,10 @@ class AttentionPooler {
   Pooling pooling_;
   std::shared_ptr<const Calibration> calibration_;
   const Checkpoint& checkpoint_;
+  std::shared_ptr<AttentionRefiner> refiner_;
   std::optional<Place> last_;
   AttentionHeads heads_;
-  std::map<Place, std::vector<GroupReport>> reports_;
+  std::map<Place, LayerReport> reports_;
 };
 
 }  // namespace regroup

@@ -33,6 +33,13 @@ bool changes_readers(PoolMethod method);
 struct Pooling {
   PoolMethod method = PoolMethod::kMean;
   std::uint64_t seed = 0;  ///< of PoolMethod::kRandom
+  bool refined = false;    ///< whether an AttentionRefiner has its say afterwards
+
+  /// Whether more has to be known of an attention than which heads to average.
+  bool looks_at_weights() const { return refined || regroup::looks_at_weights(method); }
+
+  /// Whether queries and output projections change, too.
+  bool changes_readers() const { return refined || regroup::changes_readers(method); }
 };
 
 /// For each of `after` stored heads the heads it is the mean of, as heads_of_groups() gives them,

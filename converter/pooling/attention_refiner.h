@@ -1,0 +1,35 @@
+// What may improve a pooled attention further, knowing what it is there to compute.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "converter/pooling/attention_heads.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+/// How far an attention's output is from the source's before refining and after it: expected
+/// squared error / expected square, over text that was not used to improve it.
+struct RefinementReport {
+  double error_before = 0.0, error_after = 0.0;
+};
+
+class AttentionRefiner {
+ public:
+  virtual ~AttentionRefiner() = default;
+
+  /// Changes the heads of one pooled attention. Called once for each, in the order in which a model
+  /// computes: an encoder before the decoder, layer by layer, self-attention before
+  /// cross-attention.
+  virtual RefinementReport refine(AttentionRole role, std::size_t layer, AttentionHeads& heads) = 0;
+
+  /// How it refines, as a JSON object: for the record in the result.
+  virtual std::string recipe() const = 0;
+
+  /// What refining into `grouped` costs, in tokens that uptraining could learn from for as many
+  /// multiplications with weights.
+  virtual double training_token_equivalents(const ModelSpec& grouped) const = 0;
+};
+
+}  // namespace regroup

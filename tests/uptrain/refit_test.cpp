@@ -1,0 +1,173 @@
+// Refitted models against their source, on text they were not refitted on.
+#include "uptrain/refit.h"
+
+#include <cmath>
+#include <memory>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "formats/json.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/objective.h"
+#include "uptrain/permutation.h"
+
+namespace regroup {
+namespace {
+
+const std::atomic<bool> kGoOn{false};
+
+TokenFile put_random_tokens(const std::filesystem::path& path, std::int64_t vocab_size,
+                            std::uint64_t count) {
+  std::vector<std::uint16_t> ids;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<std::uint16_t>(mix(i, 7) % static_cast<std::uint64_t>(vocab_size)));
+  }
+  put_file(path, bytes_of_numbers(ids));
+  return TokenFile::open(path);
+}
+
+RefitSettings short_settings() {
+  RefitSettings settings;
+  settings.windows = {.context = 16, .batch = 8, .max_tokens = 4096};
+  settings.steps = 40;
+  return settings;
+}
+
+// A golden model with half of its kv heads, with and without refitting.
+struct Halved {
+  TemporaryDirectory directory;
+  GoldenCase golden;
+  TokenFile data;
+
+  explicit Halved(const char* name)
+      : golden(load_golden_case(name)),
+        data(put_random_tokens(directory / "tokens", golden.source.spec.vocab_size, 4096)) {}
+
+  ConversionRequest request(PoolMethod method) const {
+    ConversionRequest half;
+    half.kv_heads = {golden.source.spec.kv_heads.front() / 2};
+    half.pooling = {method, 0};
+    half.dtype = DType::kF32;
+    return half;
+  }
+
+  std::vector<LayerReport> convert_to(const char* name, ConversionRequest request,
+                                      std::shared_ptr<AttentionRefiner> refiner) const {
+    request.refiner = std::move(refiner);
+    return execute_conversion(
+        plan_conversion(golden.source, request), golden.source, directory / name, [](auto, auto) {},
+        kGoOn);
+  }
+
+  std::shared_ptr<Refit> refit() const {
+    return std::make_shared<Refit>(golden.source, data, short_settings(), kGoOn);
+  }
+
+  // The mean square of what the logits are off.
+  double error_of(const char* name) const {
+    const at::NoGradGuard no_gradients;
+    const auto logits = [&](const Model& model) {
+      return window_logits(load_transformer(model, at::kFloat, at::kCPU), golden.tokens);
+    };
+    return (logits(open_model(directory / name)) - logits(golden.source))
+        .square()
+        .mean()
+        .item<double>();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("refitted attentions are closer to the source's, and so are the logits", "[uptrain]") {
+  for (const char* name :
+       {"llama_mha", "bloom", "gpt2", "gpt_neox", "mpt", "bert", "qwen3", "t5"}) {
+    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
+      CAPTURE(name, name_of(method));
+      const Halved half(name);
+      const ConversionRequest request = half.request(method);
+      half.convert_to("pooled", request, nullptr);
+      const auto layers = half.convert_to("refitted", request, half.refit());
+      REQUIRE(!layers.empty());
+      for (const LayerReport& layer : layers) {
+        CAPTURE(layer.layer, name_of(layer.role));
+        REQUIRE(layer.refinement.has_value());
+        CHECK(layer.refinement->error_after < layer.refinement->error_before);
+      }
+      CHECK(half.error_of("refitted") < half.error_of("pooled"));
+    }
+  }
+}
+
+TEST_CASE("refitting twice gives the same bytes", "[uptrain]") {
+  const Halved half("llama_mha");
+  const ConversionRequest request = half.request(PoolMethod::kLowrank);
+  half.convert_to("one", request, half.refit());
+  half.convert_to("other", request, half.refit());
+  CHECK(bytes_of_file(half.directory / "one" / "model.safetensors") ==
+        bytes_of_file(half.directory / "other" / "model.safetensors"));
+}
+
+TEST_CASE("a refitted model records how, and only its attention differs from the source",
+          "[uptrain]") {
+  const Halved half("llama_mha");
+  half.convert_to("refitted", half.request(PoolMethod::kMean), half.refit());
+  const Model model = open_model(half.directory / "refitted");
+  const Json recipe = parse_json_object(model.config_text, "config.json")["regroup"]["refit"];
+  CHECK(recipe["steps"] == 40);
+  CHECK(recipe["tokens"] == 4096);
+  CHECK(recipe["tokens_per_step"] == 128);
+  const Checkpoint& source = half.golden.source.checkpoint;
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (tensor.name.find("self_attn.") == std::string::npos) {
+      CAPTURE(tensor.name);
+      CHECK(largest_difference(
+                read_tensor(half.golden.source.path / "model.safetensors", tensor.name),
+                read_tensor(half.directory / "refitted" / "model.safetensors", tensor.name)) ==
+            0.0);
+    }
+  }
+}
+
+TEST_CASE("heads that already give what the source gives stay as they are", "[uptrain]") {
+  const Halved half("llama_mha");
+  AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
+                                              half.golden.source.checkpoint);
+  const std::vector<double> before = heads.k.weight;
+  const RefinementReport report = half.refit()->refine(AttentionRole::kSelf, 0, heads);
+  CHECK(report.error_before < 1e-10);
+  CHECK(report.error_after <= report.error_before);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    REQUIRE(std::abs(heads.k.weight[i] - before[i]) < 1e-3);
+  }
+}
+
+TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
+  const Halved half("llama_mha");
+  const auto run = [&](const Model& source, RefitSettings settings) {
+    return refusal_of([&] { Refit(source, half.data, settings, kGoOn); });
+  };
+  RefitSettings settings = short_settings();
+  settings.windows.batch = 256;
+  CHECK_THAT(run(half.golden.source, settings), is_bad_input("tokens", "two"));
+  settings = short_settings();
+  settings.steps = 0;
+  CHECK_THAT(run(half.golden.source, settings), is_wrong_usage("step"));
+  CHECK_THAT(run(load_golden_case("olmo2").source, short_settings()),
+             is_wrong_usage("normalises keys"));
+  SECTION("and stops where it is told to") {
+    const std::atomic<bool> stop{true};
+    Refit refit(half.golden.source, half.data, short_settings(), stop);
+    AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
+                                                half.golden.source.checkpoint);
+    CHECK_THROWS_AS(refit.refine(AttentionRole::kSelf, 0, heads), Error);
+  }
+}
+
+}  // namespace regroup
