@@ -1,0 +1,121 @@
+// bench_pool_layer: seconds and memory that pooling one attention layer takes, made of random
+// numbers. Reading and writing tensors do not count.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "converter/pooling/pool_attention.h"
+
+namespace {
+
+using namespace regroup;
+
+struct Options {
+  std::int64_t hidden = 4096, heads = 32, kv_heads = 16, head_dim = 128;
+  std::string method = "lowrank";
+  bool rope = true;
+  bool diagonal = false;
+  int threads = 0;
+};
+
+at::Tensor view_of(std::vector<double>& values, std::vector<std::int64_t> shape) {
+  return at::from_blob(values.data(), shape, at::kDouble);
+}
+
+DenseLinear random_linear(std::int64_t outputs, std::int64_t inputs, at::Generator& generator) {
+  DenseLinear linear{outputs, inputs, {}, {}};
+  linear.weight.resize(static_cast<std::size_t>(outputs * inputs));
+  view_of(linear.weight, {outputs, inputs})
+      .normal_(0.0, 1.0 / std::sqrt(static_cast<double>(inputs)), generator);
+  return linear;
+}
+
+// Inputs that vary together: a random symmetric matrix that is positive definite.
+InputMoments random_moments(const Options& options, at::Generator& generator) {
+  const auto width = static_cast<std::size_t>(options.hidden);
+  InputMoments moments{std::vector<double>(width, 0.1), std::vector<double>(width, 1.0), {}};
+  if (!options.diagonal) {
+    moments.variance.clear();
+    moments.covariance.resize(width * width);
+    at::Tensor covariance = view_of(moments.covariance, {options.hidden, options.hidden});
+    const at::Tensor root = at::randn({options.hidden, options.hidden / 8}, generator, at::kDouble);
+    at::mm_out(covariance, root, root.t());
+    covariance.diagonal().add_(1.0);
+  }
+  return moments;
+}
+
+HeadBasis rotating_basis(std::int64_t head_dim) {
+  HeadBasis basis;
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    basis.planes.emplace_back(i, i + head_dim / 2);
+  }
+  return basis;
+}
+
+double peak_gib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024 / 1024;
+}
+
+void run(const Options& options) {
+  if (options.threads > 0) {
+    at::set_num_threads(options.threads);
+  }
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  AttentionHeads heads;
+  heads.query_heads = heads.kv_heads = options.heads;
+  heads.head_dim = options.head_dim;
+  const std::int64_t features = options.heads * options.head_dim;
+  for (DenseLinear* linear : {&heads.q, &heads.k, &heads.v}) {
+    *linear = random_linear(features, options.hidden, generator);
+  }
+  heads.o = random_linear(options.hidden, features, generator);
+  const InputMoments moments = random_moments(options, generator);
+  const PoolingTask task{parse_pool_method(options.method), options.kv_heads,
+                         options.rope ? rotating_basis(options.head_dim)
+                                      : free_basis(options.head_dim),
+                         moments, moments};
+  const double before = peak_gib();
+  const auto begin = std::chrono::steady_clock::now();
+  const PooledAttention pooled = pool_attention(heads, task);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  fmt::print("{} {} -> {} heads, {}, {}: {:.2f} s, peak {:.2f} GiB ({:.2f} GiB before)\n",
+             options.method, options.heads, options.kv_heads, options.rope ? "RoPE" : "no RoPE",
+             options.diagonal ? "diagonal metric" : "full covariance", elapsed.count(), peak_gib(),
+             before);
+  fmt::print("energy kept in the first group: keys {:.6f}, values {:.6f}\n",
+             pooled.groups.at(0).key_energy, pooled.groups.at(0).value_energy);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  Options options;
+  CLI::App program("Times the pooling of one layer");
+  program.option_defaults()->always_capture_default();
+  program.add_option("--hidden", options.hidden, "inputs D");
+  program.add_option("--heads", options.heads, "query and kv heads H");
+  program.add_option("--kv-heads", options.kv_heads, "kv heads that are left");
+  program.add_option("--head-dim", options.head_dim, "features per head");
+  program.add_option("--method", options.method, "as regroup convert --pool");
+  program.add_flag("--rope,!--no-rope", options.rope, "keys rotate");
+  program.add_flag("--diagonal", options.diagonal, "inputs that do not vary together");
+  program.add_option("--threads", options.threads, "CPU threads (default: one per core)");
+  CLI11_PARSE(program, count, arguments);
+  run(options);
+  return 0;
+}
