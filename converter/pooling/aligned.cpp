@@ -5,9 +5,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/abs.h>
 #include <ATen/ops/angle.h>
-#include <ATen/ops/einsum.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_svd.h>
@@ -18,64 +16,61 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "converter/pooling/planes.h"
-
 namespace regroup {
 namespace {
 
 constexpr int kMostSweeps = 60;
-constexpr double kSmallestGain = 1e-9;  // of the power of the mean, per sweep
+constexpr double kSmallestGain = 1e-6;  // of the power of the mean, per sweep
 
-// The rotation R that maximises tr(P Rᵀ).
-at::Tensor nearest_rotation(const at::Tensor& matrix) {
-  const auto [u, s, vh] = at::linalg_svd(matrix, /*full_matrices=*/false);
-  return at::matmul(u, vh);
+// Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [f, f].
+at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
+                   const at::Tensor& rotations) {
+  at::Tensor pull = at::zeros_like(rotations.select(0, j));
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i != j) {
+      pull.addmm_(rotations.select(0, i), gram.select(0, i).select(1, j));
+    }
+  }
+  return pull;
+}
+
+// Turns head j by the rotation R that maximises tr(R pullᵀ) (Schönemann 1966). Returns what E|Σ R_i
+// x_i|² gains.
+double turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
+  const at::Tensor rotation = rotations.select(0, j);
+  const auto [u, s, vh] = at::linalg_svd(pull, /*full_matrices=*/false);
+  const double before = (rotation * pull).sum().item<double>();
+  rotation.copy_(at::matmul(u, vh));
+  return 2 * (s.sum().item<double>() - before);
 }
 
 // E|Σ R_j x_j|².
 double power_of_sum(const at::Tensor& gram, const at::Tensor& rotations) {
-  return at::einsum("ica,iajb,jcb->", {rotations, gram, rotations}).item<double>();
+  const std::int64_t n = gram.size(0), f = gram.size(1);
+  const at::Tensor wide = rotations.transpose(0, 1).reshape({f, n * f});
+  return (at::matmul(wide, gram.view({n * f, n * f})) * wide).sum().item<double>();
 }
 
-// Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [d, d].
-at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
-                   const at::Tensor& rotations) {
-  const at::Tensor column = gram.select(2, j);  // [n, d, d]
-  const at::Tensor all =
-      at::matmul(rotations.narrow(0, 0, count), column.narrow(0, 0, count)).sum(0);
-  return j < count ? all - at::matmul(rotations.select(0, j), column.select(0, j)) : all;
-}
-
-// Turns one head after the other to the sum of the rest until that gains nothing.
-at::Tensor improve_rotations(const at::Tensor& gram, at::Tensor rotations) {
+// Rotations [n, f, f]: each head turned to those before it, then one after the other to the sum of
+// the rest until that gains nothing.
+at::Tensor align(const at::Tensor& gram) {
   const std::int64_t n = gram.size(0);
+  at::Tensor rotations = at::eye(gram.size(1), gram.options()).unsqueeze(0).repeat({n, 1, 1});
+  for (std::int64_t j = 1; j < n; ++j) {
+    turn(j, pull_on(j, j, gram, rotations), rotations);
+  }
   double power = power_of_sum(gram, rotations);
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+    double gain = 0.0;
     for (std::int64_t j = 0; j < n; ++j) {
-      rotations.select(0, j).copy_(nearest_rotation(pull_on(j, n, gram, rotations)));
+      gain += turn(j, pull_on(j, n, gram, rotations), rotations);
     }
-    const double now = power_of_sum(gram, rotations);
-    if (now <= power * (1.0 + kSmallestGain)) {
+    if (gain <= power * kSmallestGain) {
       break;
     }
-    power = now;
+    power += gain;
   }
   return rotations;
-}
-
-// The better of two starts: heads as they are, and each turned to those before it.
-at::Tensor align_free(const GroupProblem& problem) {
-  const std::int64_t n = problem.heads();
-  const at::Tensor one =
-      at::eye(problem.head_dim(), problem.gram.options()).unsqueeze(0).repeat({n, 1, 1});
-  at::Tensor in_turn = one.clone();
-  for (std::int64_t j = 1; j < n; ++j) {
-    in_turn.select(0, j).copy_(nearest_rotation(pull_on(j, j, problem.gram, in_turn)));
-  }
-  const at::Tensor from_turns = improve_rotations(problem.gram, in_turn);
-  const at::Tensor from_one = improve_rotations(problem.gram, one.clone());
-  return power_of_sum(problem.gram, from_turns) >= power_of_sum(problem.gram, from_one) ? from_turns
-                                                                                        : from_one;
 }
 
 // z/|z|, or 1 for 0.
@@ -85,7 +80,7 @@ at::Tensor phase_of(const at::Tensor& z) {
 
 // E|Σ z_j x_j|² in every plane: [P].
 at::Tensor plane_power(const at::Tensor& gram, const at::Tensor& phases) {
-  return at::real(at::einsum("pi,pij,pj->p", {phases.conj(), gram, phases}));
+  return at::real((phases.conj() * at::matmul(gram, phases.unsqueeze(2)).squeeze(2)).sum(1));
 }
 
 at::Tensor improve_phases(const at::Tensor& gram, at::Tensor phases) {
@@ -117,27 +112,26 @@ at::Tensor align_planes(const at::Tensor& gram) {
 }
 
 // The mean's scale that gives it the mean power of the heads.
-double power_scale(const GroupProblem& problem, const at::Tensor& mix) {
-  const double shared = power_of_sum(problem.gram, mix);
-  const double usual = at::einsum("iaia->i", {problem.gram}).mean().item<double>();
+double power_scale(double shared, double usual) {
   return shared > 0.0 && usual > 0.0 ? std::sqrt(usual / shared) : 1.0;
 }
 
 }  // namespace
 
-Combination solve_aligned(const GroupProblem& problem) {
-  if (problem.basis.fixed()) {
-    return mean_combination(problem);
-  }
-  const at::Tensor rotations = at::zeros_like(problem.weight);  // [n, d, d]
-  if (!problem.basis.free.empty()) {
-    put_free_part(align_free(free_part(problem)), problem.basis, rotations);
-  }
-  if (!problem.basis.planes.empty()) {
-    put_planes(align_planes(planes_of(problem).gram), problem.basis, rotations);
-  }
-  const double scale = power_scale(problem, rotations);
-  return {rotations * scale, rotations.transpose(1, 2).contiguous()};
+FreeSolution solve_aligned(const FreeProblem& problem) {
+  const at::Tensor rotations = align(problem.gram);
+  const std::int64_t size = problem.heads() * problem.features();
+  const double usual =
+      problem.gram.view({size, size}).trace().item<double>() / static_cast<double>(problem.heads());
+  return {rotations * power_scale(power_of_sum(problem.gram, rotations), usual),
+          rotations.transpose(1, 2).contiguous()};
+}
+
+PlaneSolution solve_aligned(const PlaneProblem& problem) {
+  const at::Tensor phases = align_planes(problem.gram);
+  const double usual = at::real(problem.gram.diagonal(0, 1, 2)).mean(1).sum().item<double>();
+  const double shared = plane_power(problem.gram, phases).sum().item<double>();
+  return {phases * power_scale(shared, usual), phases.conj().resolve_conj()};
 }
 
 }  // namespace regroup

@@ -1,31 +1,26 @@
-// Heads that RoPE rotates, as complex numbers: one per plane, feature a + i·feature b.
+// Where free features and planes stand among the features of a head.
 //
-// Shapes: P planes, n heads, d features.
+// Shapes: P planes, f free features, n heads, d features.
 #pragma once
 
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "converter/pooling/combination.h"
+#include "converter/pooling/head_basis.h"
 
 namespace regroup {
 
-/// One group's problem in each plane by itself.
-struct PlaneProblem {
-  at::Tensor gram;    ///< E[conj(x_i) x_j], complex [P, n, n], Hermitian
-  at::Tensor weight;  ///< [P, n]
+/// The first and the second feature of each plane, int64 [P].
+struct PlaneSides {
+  at::Tensor a, b;
 };
-
-PlaneProblem planes_of(const GroupProblem& problem);
+PlaneSides sides_of(const HeadBasis& basis);
 
 /// Writes complex factors [P, n] into the planes of real matrices [n, d, d].
 void put_planes(const at::Tensor& factors, const HeadBasis& basis, const at::Tensor& matrices);
 
-/// The features of a problem that are in no plane, as a problem of its own.
-GroupProblem free_part(const GroupProblem& problem);
-
-/// The inverse: matrices [n, f, f] of the free features to where they stand in [n, d, d].
-void put_free_part(const at::Tensor& part, const HeadBasis& basis, const at::Tensor& matrices);
+/// Writes matrices [n, f, f] of the free features to where they stand in [n, d, d].
+void put_free(const at::Tensor& part, const HeadBasis& basis, const at::Tensor& matrices);
 
 }  // namespace regroup

@@ -2,6 +2,7 @@
 // output projection that fit them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct PoolingTask {
   InputMoments kv_inputs;
   /// Of kFirst and kRandom: the head each group keeps; empty: its first.
   std::vector<std::int64_t> chosen = {};
+  const std::atomic<bool>* stop = nullptr;  ///< asked for in the course of the work, if given
 };
 
 /// What one group keeps of its heads, for keys (as queries see them) and values (as they reach the
@@ -29,6 +31,8 @@ struct PoolingTask {
 struct GroupReport {
   double key_energy = 1.0, value_energy = 1.0;
   double key_norm = 1.0, value_norm = 1.0;
+  /// The group's part in the expected square of the layer.
+  double key_share = 0.0, value_share = 0.0;
 };
 
 struct PooledAttention {
@@ -41,7 +45,7 @@ struct PooledAttention {
 /// Every method but the mean and the choice of one head changes q and o as well. What a key adds to
 /// all scores of a query alike cancels in the softmax, so keys that do not rotate are compared by
 /// their covariance; and where o has a bias, it takes up the mean error of the values exactly.
-/// Throws kUsage for kAligned and kLowrank in a build without LibTorch.
+/// Throws kInterrupted soon after `task.stop` turns true, kUsage in a build without LibTorch.
 PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task);
 
 }  // namespace regroup

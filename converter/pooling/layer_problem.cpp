@@ -1,0 +1,134 @@
+#include "converter/pooling/layer_problem.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/pooling/aligned.h"
+#include "converter/pooling/lowrank.h"
+#include "converter/pooling/planes.h"
+
+namespace regroup {
+namespace {
+
+// Which features' means count, [d]. A mean key adds the same to all scores of a query, unless it
+// rotates.
+at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
+  at::Tensor counts = at::zeros({head_dim}, at::kDouble);
+  for (const auto& [a, b] : basis.planes) {
+    counts[a] = 1.0;
+    counts[b] = 1.0;
+  }
+  return basis.fixed() ? counts + 1.0 : counts;
+}
+
+// A mean value goes into the output's bias, if there is one.
+at::Tensor counted_values(const AttentionHeads& heads) {
+  return at::ones({heads.head_dim}, at::kDouble) * (heads.o.bias.empty() ? 1.0 : 0.0);
+}
+
+// Readers of kv heads: query heads' matrices [H, d, d] summed over those of each kv head.
+at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
+  const std::int64_t d = of_query_heads.size(1);
+  return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
+}
+
+at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task) {
+  const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
+                            at::ones({heads.head_dim}, at::kDouble), task.stop);
+  return per_kv_head(queries.powers(), heads.kv_heads);
+}
+
+at::Tensor value_weights(const AttentionHeads& heads) {
+  const at::Tensor outputs =
+      view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
+          .permute({1, 2, 0});  // [H, d, E]
+  return per_kv_head(at::bmm(outputs, outputs.transpose(1, 2)), heads.kv_heads);
+}
+
+GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
+                        const HeadBasis& basis, std::int64_t first, std::int64_t count) {
+  const at::Tensor readers = weight.narrow(0, first, count);
+  GroupProblem problem;
+  if (!basis.free.empty()) {
+    const at::Tensor features = at::tensor(basis.free);
+    problem.free = {moments.free_gram(basis, first, count),
+                    readers.index_select(1, features).index_select(2, features)};
+  }
+  if (!basis.planes.empty()) {
+    const auto [a, b] = sides_of(basis);
+    const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
+    problem.planes = {moments.plane_gram(basis, first, count),
+                      (diagonal.index_select(1, a) + diagonal.index_select(1, b)).t() / 2};
+  }
+  return problem;
+}
+
+template <typename Problem>
+auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) {
+  switch (method) {
+    case PoolMethod::kAligned: return solve_aligned(problem);
+    case PoolMethod::kLowrank: return solve_lowrank(problem);
+    case PoolMethod::kMean: return mean_of(problem);
+    default: return head_of(problem, chosen);
+  }
+}
+
+GroupSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
+  GroupSolution solution;
+  if (problem.free) {
+    solution.free = solve_part(method, *problem.free, chosen);
+  }
+  if (problem.planes) {
+    solution.planes = solve_part(method, *problem.planes, chosen);
+  }
+  return solution;
+}
+
+double energy_of(const GroupProblem& problem) {
+  double energy = 0.0;
+  if (problem.free) {
+    const at::Tensor own = problem.free->gram.diagonal(0, 0, 2).permute({2, 0, 1});
+    energy += (problem.free->weight * own).sum().item<double>();
+  }
+  if (problem.planes) {
+    const at::Tensor own = at::real(problem.planes->gram.diagonal(0, 1, 2));
+    energy += (problem.planes->weight * own).sum().item<double>();
+  }
+  return energy;
+}
+
+}  // namespace
+
+HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
+  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
+}
+
+LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
+    : key_basis_(pooled_key_basis(task, heads.head_dim)),
+      value_basis_(free_basis(heads.head_dim)),
+      key_weight_(key_weights(heads, task)),
+      value_weight_(value_weights(heads)),
+      keys_(heads.k, heads.head_dim, task.kv_inputs,
+            rotating_features(task.key_basis, heads.head_dim), task.stop),
+      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads), task.stop) {}
+
+HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
+  return {problem_of(keys_, key_weight_, key_basis_, first, count),
+          problem_of(values_, value_weight_, value_basis_, first, count)};
+}
+
+HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
+  const bool fixed = task.key_basis.fixed() && changes_readers(task.method);
+  return {solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
+          solve_group(task.method, problems.values, chosen)};
+}
+
+HeadEnergies energies_of(const HeadProblems& problems) {
+  return {energy_of(problems.keys), energy_of(problems.values)};
+}
+
+}  // namespace regroup

@@ -1,0 +1,53 @@
+// What decides how the kv heads of one layer are best shared: their moments, and who reads them.
+//
+// Shapes: N kv heads of d features.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "converter/pooling/combination.h"
+#include "converter/pooling/head_moments.h"
+#include "converter/pooling/pool_attention.h"
+
+namespace regroup {
+
+/// Keys and values of the same heads.
+struct HeadProblems {
+  GroupProblem keys, values;
+};
+
+class LayerProblem {
+ public:
+  /// Keeps references to both. Multiplies queries, keys and values by the covariance: most of the
+  /// work there is. Throws kInterrupted soon after `task.stop`, if given, turns true.
+  LayerProblem(const AttentionHeads& heads, const PoolingTask& task);
+
+  /// Of `count` kv heads from `first` on.
+  HeadProblems problems(std::int64_t first, std::int64_t count) const;
+
+ private:
+  HeadBasis key_basis_, value_basis_;
+  at::Tensor key_weight_, value_weight_;  ///< [N, d, d]
+  HeadMoments keys_, values_;
+};
+
+/// The features of keys that a method may mix: all, for methods that leave the basis alone, where
+/// keys are normalised.
+HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim);
+
+/// The shared key head and the shared value head of a group. `chosen`: of kFirst, kRandom and
+/// kSelect, counted within the group.
+struct HeadSolutions {
+  GroupSolution keys, values;
+};
+HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen);
+
+/// Σ_j E|R_j x_j|² of keys and of values: what losses are measured by.
+struct HeadEnergies {
+  double keys = 0.0, values = 0.0;
+};
+HeadEnergies energies_of(const HeadProblems& problems);
+
+}  // namespace regroup
