@@ -16,7 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "converter/pooling/pool_attention.h"
+#include "converter/pooling/similar_heads.h"
 
 namespace {
 
@@ -27,6 +27,7 @@ struct Options {
   std::string method = "lowrank";
   bool rope = true;
   bool diagonal = false;
+  bool similar = false;
   int threads = 0;
 };
 
@@ -65,10 +66,28 @@ HeadBasis rotating_basis(std::int64_t head_dim) {
   return basis;
 }
 
-double peak_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024 / 1024;
+struct Usage {
+  double cpu_seconds = 0.0, peak_gib = 0.0;
+};
+
+Usage usage() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return {seconds(used.ru_utime) + seconds(used.ru_stime),
+          static_cast<double>(used.ru_maxrss) / 1024 / 1024};
+}
+
+template <typename Work>
+void timed(const char* name, const Work& work) {
+  const double cpu = usage().cpu_seconds;
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  fmt::print("{}: {:.2f} s, {:.2f} s of CPU, peak {:.2f} GiB\n", name, elapsed.count(),
+             usage().cpu_seconds - cpu, usage().peak_gib);
 }
 
 void run(const Options& options) {
@@ -85,20 +104,25 @@ void run(const Options& options) {
   }
   heads.o = random_linear(options.hidden, features, generator);
   const InputMoments moments = random_moments(options, generator);
-  const PoolingTask task{parse_pool_method(options.method), options.kv_heads,
-                         options.rope ? rotating_basis(options.head_dim)
-                                      : free_basis(options.head_dim),
-                         moments, moments};
-  const double before = peak_gib();
-  const auto begin = std::chrono::steady_clock::now();
-  const PooledAttention pooled = pool_attention(heads, task);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  fmt::print("{} {} -> {} heads, {}, {}: {:.2f} s, peak {:.2f} GiB ({:.2f} GiB before)\n",
-             options.method, options.heads, options.kv_heads, options.rope ? "RoPE" : "no RoPE",
-             options.diagonal ? "diagonal metric" : "full covariance", elapsed.count(), peak_gib(),
-             before);
-  fmt::print("energy kept in the first group: keys {:.6f}, values {:.6f}\n",
-             pooled.groups.at(0).key_energy, pooled.groups.at(0).value_energy);
+  const PoolingTask task{
+      parse_pool_method(options.method), options.kv_heads,
+      options.rope ? rotating_basis(options.head_dim) : free_basis(options.head_dim), moments,
+      moments};
+  fmt::print("{} {} -> {} heads, {}, {}, {:.2f} GiB before\n", options.method, options.heads,
+             options.kv_heads, options.rope ? "RoPE" : "no RoPE",
+             options.diagonal ? "diagonal metric" : "full covariance", usage().peak_gib);
+  if (options.similar) {
+    timed("grouping", [&] {
+      const SimilarHeads found = find_similar_heads(heads, task);
+      fmt::print("energy lost: similar {:.6f}, neighbours {:.6f}\n", found.loss,
+                 found.contiguous_loss);
+    });
+  }
+  timed("pooling", [&] {
+    const GroupReport kept = pool_attention(heads, task).groups.at(0);
+    fmt::print("energy kept in the first group: keys {:.6f}, values {:.6f}\n", kept.key_energy,
+               kept.value_energy);
+  });
 }
 
 }  // namespace
@@ -114,6 +138,7 @@ int main(int count, char** arguments) {
   program.add_option("--method", options.method, "as regroup convert --pool");
   program.add_flag("--rope,!--no-rope", options.rope, "keys rotate");
   program.add_flag("--diagonal", options.diagonal, "inputs that do not vary together");
+  program.add_flag("--similar", options.similar, "also find the heads that lose least together");
   program.add_option("--threads", options.threads, "CPU threads (default: one per core)");
   CLI11_PARSE(program, count, arguments);
   run(options);

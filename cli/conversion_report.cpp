@@ -19,7 +19,24 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
-// The mean of one number over the groups of a layer.
+// What a layer keeps of its keys or values: its groups' parts by their shares in its energy.
+double energy_kept(const LayerReport& layer, double GroupReport::* kept,
+                   double GroupReport::* share) {
+  double lost = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    lost += group.*share * (1.0 - group.*kept);
+  }
+  return 1.0 - lost;
+}
+
+double keys_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::key_energy, &GroupReport::key_share);
+}
+
+double values_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::value_energy, &GroupReport::value_share);
+}
+
 double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
   double sum = 0.0;
   for (const GroupReport& group : layer.groups) {
@@ -27,6 +44,8 @@ double mean_over_groups(const LayerReport& layer, double GroupReport::* number) 
   }
   return sum / static_cast<double>(layer.groups.size());
 }
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 Json layers_json(const std::vector<LayerReport>& layers) {
   Json list = Json::array();
@@ -38,12 +57,16 @@ Json layers_json(const std::vector<LayerReport>& layers) {
                         {"key_norm_ratio", group.key_norm},
                         {"value_norm_ratio", group.value_norm}});
     }
-    list.push_back(
-        {{"attention", name_of(layer.role)}, {"layer", layer.layer}, {"groups", groups}});
+    list.push_back({{"attention", name_of(layer.role)}, {"layer", layer.layer}});
+    if (!layer.groups.empty()) {
+      list.back()["key_energy_kept"] = keys_kept(layer);
+      list.back()["value_energy_kept"] = values_kept(layer);
+    }
     if (layer.refinement) {
       list.back()["output_error_before_refit"] = layer.refinement->error_before;
       list.back()["output_error_after_refit"] = layer.refinement->error_after;
     }
+    list.back()["groups"] = std::move(groups);
   }
   return list;
 }
@@ -59,15 +82,63 @@ std::string layers_table(const std::vector<LayerReport>& layers) {
     if (layer.groups.empty()) {
       continue;  // not measured
     }
-    const auto percent = [&](double GroupReport::* number) {
-      return fmt::format("{:.1f} %", 100 * mean_over_groups(layer, number));
-    };
     table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                   percent(&GroupReport::key_energy), percent(&GroupReport::value_energy),
+                   percent(keys_kept(layer)), percent(values_kept(layer)),
                    fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
                    fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
   }
   return table.text();
+}
+
+// The layer that keeps least, keys and values counted alike, and how much of the energy all layers
+// keep on average. Empty where nothing was measured.
+std::string kept_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double keys = 0.0, values = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty()) {
+      continue;
+    }
+    keys += keys_kept(layer);
+    values += values_kept(layer);
+    count += 1.0;
+    if (worst == nullptr ||
+        keys_kept(layer) + values_kept(layer) < keys_kept(*worst) + values_kept(*worst)) {
+      worst = &layer;
+    }
+  }
+  if (worst == nullptr) {
+    return "";
+  }
+  return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
+                     percent(keys / count), percent(values / count), name_of(worst->role),
+                     worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
+}
+
+// Of keys and values together, on average over layers, beside what neighbours would keep.
+std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
+  if (groupings.empty()) {
+    return "";
+  }
+  double similar = 0.0, contiguous = 0.0;
+  for (const LayerGrouping& layer : groupings) {
+    similar += 1.0 - layer.loss / 2;
+    contiguous += 1.0 - layer.contiguous_loss / 2;
+  }
+  const auto count = static_cast<double>(groupings.size());
+  return fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
+                     percent(similar / count), percent(contiguous / count));
+}
+
+Json groupings_json(const std::vector<LayerGrouping>& groupings) {
+  Json list = Json::array();
+  for (const LayerGrouping& layer : groupings) {
+    list.push_back({{"attention", name_of(layer.role)},
+                    {"layer", layer.layer},
+                    {"energy_kept", 1.0 - layer.loss / 2},
+                    {"energy_kept_contiguous", 1.0 - layer.contiguous_loss / 2}});
+  }
+  return list;
 }
 
 Json before_or_null(const std::optional<CacheChange>& change) {
@@ -90,6 +161,7 @@ Json report_json(const ConversionReport& done) {
                  {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
                  {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
                  {"pool", name_of(plan.pooling.method)},
+                 {"grouping", plan.grouping},
                  {"tensors", plan.steps.size()},
                  {"changed_tensors", changed_tensors(plan)},
                  {"dropped_tensors", plan.dropped},
@@ -106,6 +178,9 @@ Json report_json(const ConversionReport& done) {
   }
   if (!done.layers.empty()) {
     report["layers"] = layers_json(done.layers);
+  }
+  if (!done.groupings.empty()) {
+    report["groupings"] = groupings_json(done.groupings);
   }
   if (plan.cross_kv_bytes_per_token) {
     report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
@@ -180,7 +255,7 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
       console.print(layers_table(done.layers) + "\n");
     }
-    console.print(summary_text(plan));
+    console.print(summary_text(plan) + grouping_text(done.groupings) + kept_text(done.layers));
     if (done.comparison) {
       console.print(fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g})",
                                 done.comparison->largest_difference,

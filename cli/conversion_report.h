@@ -9,6 +9,7 @@
 #include "cli/console.h"
 #include "converter/conversion_plan.h"
 #include "converter/execute_plan.h"
+#include "converter/similar_grouping.h"
 #include "formats/model.h"
 
 namespace regroup {
@@ -21,6 +22,7 @@ struct ConversionReport {
   bool dry_run = false;
   bool measured = false;  ///< whether the table of layers was asked for
   std::vector<LayerReport> layers = {};
+  std::vector<LayerGrouping> groupings = {};  ///< where heads were grouped by similarity
   std::optional<OutputComparison> comparison = std::nullopt;
   double seconds = 0.0;
 };

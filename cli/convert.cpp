@@ -15,10 +15,12 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/refit.h"
+#include "cli/sleeping_threads.h"
 #include "converter/conversion_plan.h"
 #include "converter/execute_plan.h"
 #include "converter/kv_head_request.h"
 #include "converter/provenance.h"
+#include "converter/similar_grouping.h"
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
@@ -38,6 +40,7 @@ struct ConvertOptions {
   std::string dtype;
   std::string pool = "mean";
   std::uint64_t pool_seed = 0;
+  std::string grouping = "contiguous";
   std::string calibration;
   RefitOptions refit;
   bool measure = false;
@@ -103,17 +106,43 @@ std::shared_ptr<const Calibration> open_calibration(const Model& source,
   return calibration;
 }
 
+// The conversion's plan; with --grouping similar its heads are looked at first.
+ConversionPlan make_plan(const Model& source, ConversionRequest& request,
+                         const ConvertOptions& options, const Console& console,
+                         std::vector<LayerGrouping>& groupings) {
+  ConversionPlan contiguous = plan_conversion(source, request);
+  if (options.grouping != "similar") {
+    return contiguous;
+  }
+  Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
+  SimilarGrouping found = find_similar_grouping(
+      contiguous, source.checkpoint,
+      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  groupings = std::move(found.layers);
+  request.grouping = options.grouping;
+  request.order = std::move(found.order);
+  return plan_conversion(source, request);
+}
+
 void run_conversion(ConversionRequest request, const ConvertOptions& options,
                     const Console& console) {
+  if (looks_at_weights(request.pooling.method) || options.measure ||
+      options.grouping == "similar") {
+    let_threads_sleep();
+  }
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
   request.calibration = open_calibration(source, options);
   if (!options.dry_run) {
     request.refiner = make_refiner(source, options.refit, interrupt_requested());
   }
-  const ConversionPlan plan = plan_conversion(source, request);
+  std::vector<LayerGrouping> groupings;
+  const ConversionPlan plan = make_plan(source, request, options, console, groupings);
   ConversionReport done{
       plan, source, options.source, options.destination, options.dry_run, options.measure};
+  done.groupings = std::move(groupings);
   const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
@@ -239,6 +268,11 @@ void add_convert_command(CLI::App& program, Console& console) {
                    "aligned (mean in a common basis); lowrank (solved for the least error)")
       ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
   command->add_option("--pool-seed", options->pool_seed, "of --pool random");
+  command
+      ->add_option("--grouping", options->grouping,
+                   "which heads share one: contiguous (neighbours), or similar (those that lose "
+                   "least together, moved next to each other with their queries)")
+      ->check(CLI::IsMember({"contiguous", "similar"}));
   command->add_option("--calibration", options->calibration,
                       "statistics of the source made by regroup calibrate: lowrank, aligned and "
                       "select then weigh errors as they occur in text");

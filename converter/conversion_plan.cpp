@@ -33,6 +33,7 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   if (request.positions == PositionChange::kAlibi) {
     use_alibi(grouped);
   }
+  move_slopes(request.order, source, grouped);
   return grouped;
 }
 
@@ -169,8 +170,8 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 }
 
 Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
-  Provenance facts{
-      plan.spec, plan.grouped, target, std::string(name_of(plan.pooling.method)), "contiguous", {}};
+  Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
+                   plan.grouping, plan.order,   {}};
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.pool_facts.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }
@@ -217,6 +218,42 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
   return metadata;
 }
 
+// Loaders that compute ALiBi's slopes from a head's number would give moved heads those of others.
+void check_loaders_know_slopes(const ConversionPlan& plan, const ConversionRequest& request) {
+  const bool slopes_move = !plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
+                           plan.grouped.positions == PositionKind::kAlibi;
+  if (slopes_move && (request.target == "expanded" || loaders_take_heads(plan.target))) {
+    throw_usage(
+        "--grouping similar: {}'s loaders compute ALiBi's slopes from the place of a head and "
+        "would "
+        "give moved heads those of others; allowed is contiguous",
+        printable(plan.target.architecture));
+  }
+}
+
+// What else a user should know of heads that moved, or did not.
+std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  if (!plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
+      plan.grouped.positions == PositionKind::kAlibi) {
+    notes.push_back(
+        "heads have moved with their ALiBi slopes, which only loaders that read the recorded ones "
+        "know: regroup does");
+  }
+  const auto roles = plan.spec.roles();
+  const bool stays = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role) &&
+           !heads_can_move(plan.spec, role, 0);
+  });
+  if (plan.grouping == "similar" && stays) {
+    notes.push_back(
+        "the layers of a stack share their relative bias: their heads stay contiguous, only those "
+        "of "
+        "cross-attention move");
+  }
+  return notes;
+}
+
 // What a pooling method cannot do to this model, though it goes ahead.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
   if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
@@ -246,6 +283,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   if (source.convention != Convention::kGguf) {  // where quantisation may choose for each tensor
     check_kv_dtypes(source.spec, checkpoint);
   }
+  check_order(request.order, source.spec);
   ConversionPlan plan;
   plan.spec = source.spec;
   plan.grouped = grouped_spec(plan.spec, request);
@@ -254,6 +292,8 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
   plan.pooling = request.pooling;
+  plan.grouping = request.grouping;
+  plan.order = request.order;
   plan.calibration = request.calibration;
   plan.refiner = request.refiner;
   plan.pooling.refined = plan.refiner != nullptr;
@@ -261,6 +301,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   Target target = choose_target(source, plan.grouped, request, plan.container);
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
+  check_loaders_know_slopes(plan, request);
   plan_steps(plan, source, request);
   count_bytes(plan, checkpoint);
   const Provenance facts = provenance_of(plan, plan.target);
@@ -271,8 +312,9 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
   }
   plan.notes = loading_notes(plan);
-  const std::vector<std::string> notes = pooling_notes(plan);
-  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  for (const std::vector<std::string>& notes : {pooling_notes(plan), grouping_notes(plan)}) {
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
   plan.notes.insert(plan.notes.begin(), target.notes.begin(), target.notes.end());
   return plan;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "converter/head_order.h"
 #include "converter/pooling/attention_pooler.h"
 #include "converter/target.h"
 #include "converter/tensor_step.h"
@@ -35,6 +36,8 @@ struct ConversionRequest {
   std::optional<std::int64_t> stored_kv_heads = std::nullopt;
   PositionChange positions = PositionChange::kKeep;
   Pooling pooling = {};
+  std::string grouping = "contiguous";  ///< the name of how `order` was chosen
+  HeadOrder order = {};                 ///< in which heads are grouped with their neighbours
   /// Statistics of the source's inputs for methods that look at them; none: its norms stand in.
   std::shared_ptr<const Calibration> calibration = nullptr;
   std::shared_ptr<AttentionRefiner> refiner = nullptr;  ///< what improves pooled layers, or none
@@ -67,6 +70,8 @@ struct ConversionPlan {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
   Pooling pooling;
+  std::string grouping;
+  HeadOrder order;
   std::shared_ptr<const Calibration> calibration;  ///< or none
   std::shared_ptr<AttentionRefiner> refiner;       ///< or none
 

@@ -128,23 +128,31 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   return result;
 }
 
-AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint) {
-  return {plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint, plan.refiner};
+AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                          const std::atomic<bool>* stop) {
+  return {plan.spec,  plan.grouped, plan.pooling,       plan.calibration,
+          checkpoint, plan.order,   plan.refiner.get(), stop};
+}
+
+std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan) {
+  std::vector<std::pair<AttentionRole, std::size_t>> layers;
+  for (const AttentionRole role : plan.spec.roles()) {
+    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
+      if (plan.spec.attention(role, i).present() &&
+          plan.spec.kv_heads_of(role)[i] != plan.grouped.kv_heads_of(role)[i]) {
+        layers.emplace_back(role, i);
+      }
+    }
+  }
+  return layers;
 }
 
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop) {
-  AttentionPooler pooler{plan.spec, plan.grouped, plan.pooling, plan.calibration, checkpoint};
-  for (const AttentionRole role : plan.spec.roles()) {
-    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
-      if (stop) {
-        throw Error(ErrorKind::kInterrupted, "interrupted");
-      }
-      if (plan.spec.attention(role, i).present() &&
-          plan.spec.kv_heads_of(role)[i] != plan.grouped.kv_heads_of(role)[i]) {
-        pooler.layer(role, i);
-      }
-    }
+  AttentionPooler pooler{plan.spec,  plan.grouped, plan.pooling, plan.calibration,
+                         checkpoint, plan.order,   nullptr,      &stop};
+  for (const auto& [role, layer] : pooled_layers(plan)) {
+    pooler.layer(role, layer);
   }
   return pooler.reports();
 }
@@ -228,7 +236,7 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
     refuse_output_inside(source, destination);
   }
   StagedDirectory staged(destination);
-  AttentionPooler pooler = pooler_of(plan, source.checkpoint);
+  AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
   write_tensors(plan, source.checkpoint, pooler, *make_writer(plan, staged.path()), progress, stop);
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "converter/conversion_plan.h"
@@ -25,8 +26,12 @@ using ConversionCheck = std::function<void(const std::filesystem::path& result)>
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
 
-/// What computes the plan's pooled layers. Keeps references to both.
-AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint);
+/// What computes the plan's pooled layers. Keeps references to all.
+AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                          const std::atomic<bool>* stop = nullptr);
+
+/// The attention that gets fewer kv heads.
+std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan);
 
 /// What pooling does to every layer that gets fewer kv heads, before any refiner: computed, but
 /// nothing written.

@@ -149,8 +149,8 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step :
-       transcribe_attention({plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling})) {
+  for (TensorStep& step : transcribe_attention(
+           {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
   }
@@ -220,8 +220,8 @@ void plan_transcription(ConversionPlan& plan, const Model& source,
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps =
-      transcribe_model({plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling});
+  plan.steps = transcribe_model(
+      {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
   }

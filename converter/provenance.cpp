@@ -25,6 +25,22 @@ std::string slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRol
   return all_equal(slopes) ? nlohmann::json(slopes.front()).dump() : nlohmann::json(slopes).dump();
 }
 
+// Per layer which of the source's query heads stands where; null where all keep their places.
+std::string query_order_json(const Provenance& facts) {
+  if (facts.order.empty()) {
+    return "null";
+  }
+  Json roles = Json::object();
+  for (const AttentionRole role : facts.source.roles()) {
+    Json layers = Json::array();
+    for (std::size_t i = 0; i < facts.source.stack(role).size(); ++i) {
+      layers.push_back(facts.order.heads(role, i, facts.source.query_heads));
+    }
+    roles[std::string(name_of(role))] = std::move(layers);
+  }
+  return facts.source.has_encoder() ? roles.dump() : roles.front().dump();
+}
+
 bool stored_repeatedly(const Provenance& facts) {
   const auto roles = facts.grouped.roles();
   return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
@@ -54,9 +70,9 @@ std::string regroup_block(const Provenance& facts) {
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   std::string block = fmt::format(
       "{{\n    \"version\": {},\n    \"source_kv_heads\": {},\n    \"kv_heads\": {},\n"
-      "    \"pool\": {},\n    \"grouping\": {},\n    \"query_order\": null",
+      "    \"pool\": {},\n    \"grouping\": {},\n    \"query_order\": {}",
       quoted(std::string(kVersion)), kv_heads_json(facts.source), kv_heads_json(facts.grouped),
-      quoted(facts.pool), quoted(facts.grouping));
+      quoted(facts.pool), quoted(facts.grouping), query_order_json(facts));
   for (const auto& [key, value] : occasional_facts(facts)) {
     block += fmt::format(",\n    {}: {}", quoted(key), value);
   }
@@ -122,6 +138,9 @@ std::map<std::string, std::string> metadata_with_provenance(
   metadata["regroup.kv_heads"] = kv_heads_json(facts.grouped);
   metadata["regroup.pool"] = facts.pool;
   metadata["regroup.grouping"] = facts.grouping;
+  if (!facts.order.empty()) {
+    metadata["regroup.query_order"] = query_order_json(facts);
+  }
   for (const auto& [key, value] : occasional_facts(facts)) {
     metadata["regroup." + key] = value;
   }

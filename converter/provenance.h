@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "converter/head_order.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
@@ -20,6 +21,7 @@ struct Provenance {
   const ModelSpec& target;
   std::string pool;
   std::string grouping;
+  HeadOrder order = {};  ///< in which the source's heads stand
   /// More about the pooling, as keys and JSON texts.
   std::vector<std::pair<std::string, std::string>> pool_facts = {};
 };

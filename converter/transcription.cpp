@@ -58,6 +58,16 @@ Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
   return order;
 }
 
+// Element order[i] of `all` in place i.
+template <typename T>
+std::vector<T> taken(const std::vector<T>& all, const Rows& order) {
+  std::vector<T> result;
+  for (const std::int64_t i : order) {
+    result.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  return result;
+}
+
 // Collects the steps of one model.
 class Transcriber {
  public:
@@ -67,6 +77,7 @@ class Transcriber {
         target_(models.target),
         checkpoint_(models.checkpoint),
         pooling_(models.pooling),
+        order_(models.order),
         rope_order_(rope_order(source_, target_)) {}
 
   void embeddings();
@@ -74,6 +85,7 @@ class Transcriber {
   void stack(AttentionRole self);
   void attention(AttentionRole role, std::size_t layer, const NormFold* fold = nullptr);
   void head();
+  void relative_bias(AttentionRole self, std::size_t layer);
 
   std::vector<TensorStep> take() { return std::move(steps_); }
 
@@ -88,6 +100,7 @@ class Transcriber {
   void norm(const NormTensors& from, const NormTensors& to);
   void identity_norm(const NormTensors& to, const NormTensors& like);
   void vector(const std::string& from, const std::string& to, const Features& features);
+  void outputs(const AttentionLayout& from, const AttentionLayout& to, const Rows& heads);
   void head_norms(const std::vector<NormTensors>& from, const std::vector<NormTensors>& to,
                   const Features& heads);
   void layer(AttentionRole self, std::size_t i);
@@ -98,6 +111,7 @@ class Transcriber {
   const ModelSpec& target_;
   const Checkpoint& checkpoint_;
   Pooling pooling_;
+  const HeadOrder& order_;
   Rows rope_order_;
   std::vector<TensorStep> steps_;
   std::unordered_map<std::string, std::size_t> by_name_;
@@ -216,6 +230,43 @@ void Transcriber::head_norms(const std::vector<NormTensors>& from,
   }
 }
 
+// One column per query head, in their new places.
+void Transcriber::relative_bias(AttentionRole self, std::size_t layer) {
+  const std::string& from = source_.stack(self)[layer].relative_bias;
+  const std::string& to = target_.stack(self)[layer].relative_bias;
+  if (from.empty() || to.empty()) {
+    return;
+  }
+  const Rows heads = order_.heads(self, layer, source_.query_heads);
+  const Rows places = HeadOrder().heads(self, layer, source_.query_heads);
+  place(from, true, to, true, {heads, places, 1, std::ssize(heads), {}, {}});
+}
+
+// The output projection with its columns where query heads `heads` come to stand.
+void Transcriber::outputs(const AttentionLayout& from, const AttentionLayout& to,
+                          const Rows& heads) {
+  const std::int64_t d = source_.head_dim;
+  const TensorInfo& tensor = checkpoint_.at(from.o.weight);
+  if (is_block_type(tensor.dtype)) {
+    throw_usage(
+        "tensor {} is {}: heads change places in it only where --pool aligned or lowrank "
+        "computes it anew",
+        printable(tensor.name), name_of(tensor.dtype));
+  }
+  Features columns{{}, {}, d, d * std::ssize(heads), {}, {}};
+  for (const std::int64_t head : heads) {
+    columns.to.push_back(d * std::ssize(columns.from));
+    columns.from.push_back(d * head);
+  }
+  place(from.o.weight, !from.o.input_major, to.o.weight, !to.o.input_major, columns);
+  const std::int64_t outputs = tensor.shape.at(from.o.input_major ? 1 : 0);
+  if (!to.o.bias.empty() && from.o.bias.empty()) {
+    step(to.o.bias, tensor.dtype, {outputs});  // zeros
+  } else {
+    vector(from.o.bias, to.o.bias, Features::all(outputs));
+  }
+}
+
 void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFold* fold) {
   const AttentionLayout& from = source_.attention(role, layer);
   const AttentionLayout& to = target_.attention(role, layer);
@@ -236,13 +287,20 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
   }
   const bool computed = pooling_.looks_at_weights() && before != groups;
   const Pooling named = pooling_.looks_at_weights() ? Pooling{} : pooling_;
-  const auto kv = heads_to_average(named, before, groups, after, stream_of(role, layer));
-  Features q{old_heads.q, new_heads.q, head_dim, new_heads.q_total, {}, rope_order_};
+  auto kv = heads_to_average(named, before, groups, after, stream_of(role, layer));
+  const Rows kv_order = order_.heads(role, layer, before);
+  const Rows q_order = order_.heads(role, layer, source_.query_heads);
+  for (std::vector<std::int64_t>& heads : kv) {
+    heads = taken(kv_order, heads);
+  }
+  Features q{taken(old_heads.q, q_order), new_heads.q, head_dim,
+             new_heads.q_total,           {},          rope_order_};
   Features k{old_heads.k, new_heads.k, head_dim, new_heads.k_total, kv, rope_order_};
   Features v{old_heads.v, new_heads.v, head_dim, new_heads.v_total, kv, {}};
   Features o = Features::all(checkpoint_.at(from.o.weight).shape.at(from.o.input_major ? 1 : 0));
-  head_norms(from.q_norms, to.q_norms, q);
-  head_norms(from.k_norms, to.k_norms, k);
+  const bool own_norms = source_.qk_norm == QkNorm::kEachHead;
+  head_norms(own_norms ? taken(from.q_norms, q_order) : from.q_norms, to.q_norms, q);
+  head_norms(own_norms ? taken(from.k_norms, kv_order) : from.k_norms, to.k_norms, k);
   if (computed) {
     k.mean_of = v.mean_of = heads_of_groups(groups, groups, after);
     k = k.out_of({role, layer, AttentionPart::kKey}, static_cast<std::size_t>(groups));
@@ -255,7 +313,11 @@ void Transcriber::attention(AttentionRole role, std::size_t layer, const NormFol
   linear(from.q, to.q, q, fold);
   linear(from.k, to.k, k, fold);
   linear(from.v, to.v, v, fold);
-  linear(from.o, to.o, o);
+  if (order_.moves(role, layer) && !o.pooled) {
+    outputs(from, to, q_order);
+  } else {
+    linear(from.o, to.o, o);
+  }
 }
 
 void Transcriber::layer(AttentionRole self, std::size_t i) {
@@ -278,9 +340,7 @@ void Transcriber::layer(AttentionRole self, std::size_t i) {
     norm(from.attention_norm, to.attention_norm);
   }
   attention(self, i, pointer(attention_fold));
-  if (!to.relative_bias.empty() && !from.relative_bias.empty()) {
-    linear({from.relative_bias, "", true}, {to.relative_bias, "", true});
-  }
+  relative_bias(self, i);
   norm(from.cross_norm, to.cross_norm);
   if (source_.has_encoder() && self == AttentionRole::kSelf) {
     attention(AttentionRole::kCross, i);
@@ -343,6 +403,9 @@ std::vector<TensorStep> transcribe_attention(const Transcription& models) {
   for (const AttentionRole role : models.source.roles()) {
     for (std::size_t i = 0; i < models.source.stack(role).size(); ++i) {
       transcriber.attention(role, i);
+      if (role != AttentionRole::kCross) {
+        transcriber.relative_bias(role, i);
+      }
     }
   }
   return transcriber.take();

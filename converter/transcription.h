@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "converter/head_order.h"
 #include "converter/pooling/pool_method.h"
 #include "converter/tensor_step.h"
 #include "formats/checkpoint.h"
@@ -18,6 +19,7 @@ struct Transcription {
   const ModelSpec& target;   ///< the result; may store a kv head several times
   const Checkpoint& checkpoint;
   Pooling pooling = {};
+  HeadOrder order = {};  ///< in which the heads of `source` become those of the others
 };
 
 /// Steps for the attention tensors of `target`, in its order. Throws kBadInput for tensors that

@@ -116,6 +116,13 @@ Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,
       at::stack({coarse * base, coarse, fine * base, fine, zero, zero, zero, zero}, -1).to(options);
 }
 
+Alibi Alibi::in_order(const at::Tensor& order) const {
+  Alibi other = *this;
+  other.slopes_ = slopes_.index_select(1, order);
+  other.query_dimensions_ = query_dimensions_.index_select(1, order);
+  return other;
+}
+
 AlibiForm Alibi::best_form(at::Device device) {
   return device.is_cpu() ? AlibiForm::kBias : AlibiForm::kExtraDimensions;
 }

@@ -62,6 +62,9 @@ class Alibi {
   Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options,
         std::optional<double> scale = std::nullopt);
 
+  /// The same of other heads: number order[i] in place i.
+  Alibi in_order(const at::Tensor& order) const;
+
   /// The form that is fast on `device`.
   static AlibiForm best_form(at::Device device);
 

@@ -23,6 +23,8 @@
 namespace regroup {
 namespace {
 
+constexpr double kFinalRate = 0.02;  // of the peak
+
 // A linear map learned in units of its own size, so that one learning rate suits all of them.
 class ScaledLinear {
  public:
@@ -76,12 +78,15 @@ class ScaledLinear {
 // One attention while it learns.
 class AttentionFit {
  public:
-  // What is not pooled is taken from `source`.
-  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source, c10::Device device)
+  // What is not pooled is taken from `source`, in the order of the queries.
+  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
+               const at::Tensor& query_order, c10::Device device)
       : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
     rest_.q_norm = source.q_norm;
     rest_.k_norm = source.k_norm;
-    rest_.alibi = source.alibi;
+    if (source.alibi) {
+      rest_.alibi = source.alibi->in_order(query_order);
+    }
     rest_.kv_heads = heads.kv_heads;
   }
 
@@ -115,10 +120,71 @@ class AttentionFit {
   AttentionLayer rest_;
 };
 
-at::Tensor run(const AttentionLayer& attention, const ModelSpec& spec, AttentionRole role,
-               const at::Tensor& x, const Pass& pass) {
-  return role == AttentionRole::kCross ? cross_attention(attention, spec, x, pass)
-                                       : self_attention(attention, spec, x, pass);
+// What the source's attention reads and gives, and what it is told, batch by batch.
+class Lesson {
+ public:
+  Lesson(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
+         const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
+      : spec_(spec),
+        role_(role),
+        walk_(walk),
+        query_order_(query_order),
+        inputs_(inputs),
+        outputs_(outputs) {}
+
+  at::Tensor squared_error(const AttentionLayer& attention, std::size_t batch) const {
+    Pass pass = walk_.pass(batch);
+    if (pass.mask.defined() && pass.mask.size(1) > 1) {
+      pass.mask = pass.mask.index_select(1, query_order_);
+    }
+    const at::Tensor output = role_ == AttentionRole::kCross
+                                  ? cross_attention(attention, spec_, inputs_[batch], pass)
+                                  : self_attention(attention, spec_, inputs_[batch], pass);
+    return (output - outputs_[batch]).square().sum();
+  }
+
+  at::Tensor power(std::size_t batch) const { return outputs_[batch].square().sum(); }
+
+  // Over some batches: squared error / power.
+  double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
+    const at::NoGradGuard no_gradients;
+    double error = 0.0, all = 0.0;
+    for (std::size_t i = first; i < last; ++i) {
+      error += squared_error(attention, i).item<double>();
+      all += power(i).item<double>();
+    }
+    return all > 0.0 ? error / all : 0.0;
+  }
+
+ private:
+  const ModelSpec& spec_;
+  AttentionRole role_;
+  const LayerWalk& walk_;
+  const at::Tensor& query_order_;
+  const Batches& inputs_;
+  const Batches& outputs_;
+};
+
+// Learns from the first `batches`.
+void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
+           const RefitSettings& settings, const std::atomic<bool>& stop) {
+  const Parameters parameters = fit.parameters();
+  AdamW optimizer(parameters, {.weight_decay = 0.0});
+  GradientSum gradients(parameters.tensors());
+  const Schedule schedule{settings.learning_rate, kFinalRate,
+                          std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
+  const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
+  for (std::int64_t step = 0; step < settings.steps; ++step) {
+    if (stop) {
+      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+    }
+    const std::size_t batch = static_cast<std::size_t>(step) % batches;
+    gradients.clear();
+    gradients.add(lesson.squared_error(fit.attention(), batch) /
+                  lesson.power(batch).clamp_min(1e-30));
+    optimizer.step(gradients.sums(), schedule.at(step),
+                   clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
+  }
 }
 
 void check_can_refit(const ModelSpec& spec) {
@@ -192,53 +258,27 @@ void Refit::walk_to(AttentionRole role, std::size_t layer) {
   }
 }
 
-double Refit::error_of(const AttentionLayer& attention, AttentionRole role, const Record& record,
-                       std::size_t first, std::size_t last) const {
-  const at::NoGradGuard no_gradients;
-  double error = 0.0, power = 0.0;
-  for (std::size_t i = first; i < last; ++i) {
-    const at::Tensor output = run(attention, spec_, role, record.inputs[i], walk_.pass(i));
-    error += (output - record.outputs[i]).square().sum().item<double>();
-    power += record.outputs[i].square().sum().item<double>();
-  }
-  return power > 0.0 ? error / power : 0.0;
-}
-
-RefinementReport Refit::refine(AttentionRole role, std::size_t layer, AttentionHeads& heads) {
+RefinementReport Refit::refine(AttentionRole role, std::size_t layer,
+                               std::span<const std::int64_t> query_order, AttentionHeads& heads) {
   walk_to(role, layer);
-  const Record& record = records_.at(role);
   const Block& block = walk_.block();
+  const at::Tensor order =
+      at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
+          .to(settings_.device);
   const AttentionFit fit(heads, role == AttentionRole::kCross ? block.cross : block.attention,
-                         settings_.device);
+                         order, settings_.device);
+  const Record& record = records_.at(role);
+  const Lesson lesson(spec_, role, walk_, order, record.inputs, record.outputs);
   const std::size_t learned = batches_ - measured_;
   RefinementReport report;
-  report.error_before = error_of(fit.attention(), role, record, learned, batches_);
-
-  const Parameters parameters = fit.parameters();
-  AdamW optimizer(parameters, {.weight_decay = 0.0});
-  GradientSum gradients(parameters.tensors());
-  const Schedule schedule{settings_.learning_rate, 0.02,
-                          std::max<std::int64_t>(1, settings_.steps / 20), settings_.steps};
-  const at::TensorOptions on_device = at::TensorOptions(at::kFloat).device(settings_.device);
-  const at::Tensor go_on = at::zeros({}, on_device);
-  for (std::int64_t step = 0; step < settings_.steps; ++step) {
-    if (stop_) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
-    const std::size_t i = static_cast<std::size_t>(step) % learned;
-    const at::Tensor output = run(fit.attention(), spec_, role, record.inputs[i], walk_.pass(i));
-    const at::Tensor& wanted = record.outputs[i];
-    gradients.clear();
-    gradients.add((output - wanted).square().sum() / wanted.square().sum().clamp_min(1e-30));
-    const at::Tensor divisor = clipping_divisor(global_norm(gradients.sums()), 1.0);
-    optimizer.step(gradients.sums(), schedule.at(step), divisor, go_on);
-  }
-  report.error_after = error_of(fit.attention(), role, record, learned, batches_);
-  if (!(report.error_after < report.error_before)) {
+  report.error_before = lesson.error_of(fit.attention(), learned, batches_);
+  learn(fit, lesson, learned, settings_, stop_);
+  report.error_after = lesson.error_of(fit.attention(), learned, batches_);
+  if (report.error_after < report.error_before) {
+    fit.write_to(heads);
+  } else {
     report.error_after = report.error_before;
-    return report;
   }
-  fit.write_to(heads);
   return report;
 }
 

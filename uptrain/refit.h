@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -42,7 +43,9 @@ class Refit : public AttentionRefiner {
   /// weights scaled to a root mean square of 1; leaves the heads as they are where that does not
   /// help. In memory are the inputs and outputs of one layer over the whole text, in fp32. Throws
   /// kInterrupted soon after `stop` turns true.
-  RefinementReport refine(AttentionRole role, std::size_t layer, AttentionHeads& heads) override;
+  RefinementReport refine(AttentionRole role, std::size_t layer,
+                          std::span<const std::int64_t> query_order,
+                          AttentionHeads& heads) override;
 
   std::string recipe() const override;
 
@@ -56,8 +59,6 @@ class Refit : public AttentionRefiner {
   };
 
   void walk_to(AttentionRole role, std::size_t layer);
-  double error_of(const AttentionLayer& attention, AttentionRole role, const Record& record,
-                  std::size_t first, std::size_t last) const;
 
   const ModelSpec& spec_;
   RefitSettings settings_;

@@ -92,6 +92,33 @@ AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, s
   return heads;
 }
 
+AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order) {
+  const std::int64_t d = heads.head_dim, readers = heads.query_heads / heads.kv_heads;
+  AttentionHeads result = heads;
+  const auto move = [](const std::vector<double>& from, std::int64_t from_row,
+                       std::vector<double>& to, std::int64_t to_row, std::int64_t rows,
+                       std::int64_t width) {
+    if (!from.empty()) {
+      std::copy_n(from.begin() + from_row * width, rows * width, to.begin() + to_row * width);
+    }
+  };
+  for (std::int64_t p = 0; p < heads.kv_heads; ++p) {
+    const std::int64_t head = order[static_cast<std::size_t>(p)];
+    move(heads.k.weight, head * d, result.k.weight, p * d, d, heads.k.inputs);
+    move(heads.k.bias, head * d, result.k.bias, p * d, d, 1);
+    move(heads.v.weight, head * d, result.v.weight, p * d, d, heads.v.inputs);
+    move(heads.v.bias, head * d, result.v.bias, p * d, d, 1);
+    const std::int64_t from = head * readers * d, to = p * readers * d, size = readers * d;
+    move(heads.q.weight, from, result.q.weight, to, size, heads.q.inputs);
+    move(heads.q.bias, from, result.q.bias, to, size, 1);
+    for (std::int64_t row = 0; row < heads.o.outputs; ++row) {
+      const std::int64_t begin = row * heads.o.inputs;
+      move(heads.o.weight, begin + from, result.o.weight, begin + to, size, 1);
+    }
+  }
+  return result;
+}
+
 bool all_finite(const AttentionHeads& heads) {
   return all_finite(heads.q) && all_finite(heads.k) && all_finite(heads.v) && all_finite(heads.o);
 }

@@ -50,6 +50,10 @@ struct AttentionHeads {
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint);
 
+/// The same attention with its kv heads, and their query heads with them, in another order: place p
+/// holds kv head order[p].
+AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order);
+
 /// Whether every number is finite.
 bool all_finite(const AttentionHeads& heads);
 

@@ -33,28 +33,46 @@ InputMoments AttentionPooler::moments(AttentionRole role, std::size_t layer, Inp
                       : moments_after_norm(source_, role, layer, side, width, checkpoint_);
 }
 
-PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {
-  const AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
+AttentionHeads AttentionPooler::read(AttentionRole role, std::size_t layer) const {
+  AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
   if (!all_finite(heads)) {
     throw_bad_input(
         "tensor {}: NaN or infinity in the heads of this layer, which method {} solves "
         "for",
         printable(source_.attention(role, layer).k.weight), name_of(pooling_.method));
   }
-  const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
-  PoolingTask task{pooling_.method,
-                   groups,
-                   key_basis(grouped_, role),
-                   moments(role, layer, InputSide::kQueries, heads.q.inputs),
-                   moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
-                   {}};
+  return heads;
+}
+
+PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
+                                  const AttentionHeads& heads) const {
+  return {pooling_.method,
+          grouped_.kv_heads_of(role)[layer],
+          key_basis(grouped_, role),
+          moments(role, layer, InputSide::kQueries, heads.q.inputs),
+          moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
+          {},
+          stop_};
+}
+
+PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {
+  AttentionHeads heads = read(role, layer);
+  if (order_.moves(role, layer)) {
+    heads = in_order(heads, order_.heads(role, layer, heads.kv_heads));
+  }
+  PoolingTask work = task(role, layer, heads);
   if (pooling_.method == PoolMethod::kFirst || pooling_.method == PoolMethod::kRandom) {
-    for (const auto& one :
-         heads_to_average(pooling_, heads.kv_heads, groups, groups, stream_of(role, layer))) {
-      task.chosen.push_back(one.front());
+    for (const auto& one : heads_to_average(pooling_, heads.kv_heads, work.groups, work.groups,
+                                            stream_of(role, layer))) {
+      work.chosen.push_back(one.front());
     }
   }
-  return pool_attention(heads, task);
+  return pool_attention(heads, work);
+}
+
+SimilarHeads AttentionPooler::similar_heads(AttentionRole role, std::size_t layer) const {
+  const AttentionHeads heads = read(role, layer);
+  return find_similar_heads(heads, task(role, layer, heads));
 }
 
 const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
@@ -65,7 +83,8 @@ const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t lay
     heads_ = std::move(pooled.heads);
     LayerReport& report = reports_[place] = {role, layer, std::move(pooled.groups), {}};
     if (refiner_) {
-      report.refinement = refiner_->refine(role, layer, heads_);
+      report.refinement =
+          refiner_->refine(role, layer, order_.heads(role, layer, heads_.query_heads), heads_);
     }
     last_ = place;
   }

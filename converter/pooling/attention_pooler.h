@@ -1,6 +1,7 @@
 // The layers of a model, pooled one at a time as they are asked for.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -8,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "converter/head_order.h"
 #include "converter/pooling/attention_refiner.h"
 #include "converter/pooling/calibration.h"
 #include "converter/pooling/pool_attention.h"
+#include "converter/pooling/similar_heads.h"
 #include "formats/checkpoint.h"
 #include "formats/model_spec.h"
 
@@ -35,21 +38,28 @@ void check_can_pool(const ModelSpec& source, PoolMethod method);
 class AttentionPooler {
  public:
   /// Reads heads of `source` and leaves as many as `grouped` has. Without a calibration the norms
-  /// ahead of the attention stand for it. A refiner then has its say; it wants layers in the order
-  /// in which the model computes. All references are kept.
+  /// ahead of the attention stand for it. Heads are first brought into `order`; `refiner`, if any,
+  /// has its say last and wants layers in the order in which the model computes. All references
+  /// are kept.
   AttentionPooler(const ModelSpec& source, const ModelSpec& grouped, const Pooling& pooling,
                   std::shared_ptr<const Calibration> calibration, const Checkpoint& checkpoint,
-                  std::shared_ptr<AttentionRefiner> refiner = nullptr)
+                  HeadOrder order = {}, AttentionRefiner* refiner = nullptr,
+                  const std::atomic<bool>* stop = nullptr)
       : source_(source),
         grouped_(grouped),
         pooling_(pooling),
         calibration_(std::move(calibration)),
         checkpoint_(checkpoint),
-        refiner_(std::move(refiner)) {}
+        order_(std::move(order)),
+        refiner_(refiner),
+        stop_(stop) {}
 
   /// Heads of one layer with fewer keys and values, valid until the next call. Throws kBadInput for
-  /// NaN and infinities among them.
+  /// NaN and infinities among them, kInterrupted soon after `stop`, if given, turns true.
   const AttentionHeads& layer(AttentionRole role, std::size_t layer);
+
+  /// Which of the source's heads should share one in that layer. Throws the same.
+  SimilarHeads similar_heads(AttentionRole role, std::size_t layer) const;
 
   /// Of all layers so far, in the order of roles and layers.
   std::vector<LayerReport> reports() const;
@@ -57,6 +67,8 @@ class AttentionPooler {
  private:
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
+  AttentionHeads read(AttentionRole role, std::size_t layer) const;
+  PoolingTask task(AttentionRole role, std::size_t layer, const AttentionHeads& heads) const;
   PooledAttention pool(AttentionRole role, std::size_t layer) const;
 
   using Place = std::pair<AttentionRole, std::size_t>;
@@ -66,7 +78,9 @@ class AttentionPooler {
   Pooling pooling_;
   std::shared_ptr<const Calibration> calibration_;
   const Checkpoint& checkpoint_;
-  std::shared_ptr<AttentionRefiner> refiner_;
+  HeadOrder order_;
+  AttentionRefiner* refiner_;
+  const std::atomic<bool>* stop_;
   std::optional<Place> last_;
   AttentionHeads heads_;
   std::map<Place, LayerReport> reports_;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "converter/pooling/attention_heads.h"
@@ -19,10 +21,12 @@ class AttentionRefiner {
  public:
   virtual ~AttentionRefiner() = default;
 
-  /// Changes the heads of one pooled attention. Called once for each, in the order in which a model
-  /// computes: an encoder before the decoder, layer by layer, self-attention before
-  /// cross-attention.
-  virtual RefinementReport refine(AttentionRole role, std::size_t layer, AttentionHeads& heads) = 0;
+  /// Changes the heads of one pooled attention, whose query heads are those of the source in
+  /// `query_order`. Called once for each, in the order in which a model computes: an encoder before
+  /// the decoder, layer by layer, self-attention before cross-attention.
+  virtual RefinementReport refine(AttentionRole role, std::size_t layer,
+                                  std::span<const std::int64_t> query_order,
+                                  AttentionHeads& heads) = 0;
 
   /// How it refines, as a JSON object: for the record in the result.
   virtual std::string recipe() const = 0;

@@ -1,5 +1,6 @@
-// Says that what pool_attention.h declares needs linear algebra.
+// Says that what pool_attention.h and similar_heads.h declare needs linear algebra.
 #include "converter/pooling/pool_attention.h"
+#include "converter/pooling/similar_heads.h"
 #include "formats/error.h"
 
 namespace regroup {
@@ -10,6 +11,10 @@ PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& t
   }
   throw_usage("pooling method {} needs LibTorch: this build of regroup is without it",
               name_of(task.method));
+}
+
+SimilarHeads find_similar_heads(const AttentionHeads&, const PoolingTask&) {
+  throw_usage("--grouping similar needs LibTorch: this build of regroup is without it");
 }
 
 }  // namespace regroup

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -83,6 +84,12 @@ struct Halved {
   }
 };
 
+std::vector<std::int64_t> as_they_are(const AttentionHeads& heads) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(heads.query_heads));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
 }  // namespace
 
 TEST_CASE("refitted attentions are closer to the source's, and so are the logits", "[uptrain]") {
@@ -101,6 +108,35 @@ TEST_CASE("refitted attentions are closer to the source's, and so are the logits
         CHECK(layer.refinement->error_after < layer.refinement->error_before);
       }
       CHECK(half.error_of("refitted") < half.error_of("pooled"));
+    }
+  }
+}
+
+TEST_CASE("heads that moved are refitted with the slopes and biases that moved with them",
+          "[uptrain]") {
+  for (const char* name : {"llama_mha", "bloom", "umt5"}) {
+    CAPTURE(name);
+    const Halved half(name);
+    const ModelSpec& spec = half.golden.source.spec;
+    HeadOrder order;
+    for (const AttentionRole role : spec.roles()) {
+      for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+        std::vector<std::int64_t> turned(static_cast<std::size_t>(spec.query_heads));
+        std::iota(turned.rbegin(), turned.rend(), 0);
+        order.set(role, layer, turned);
+      }
+    }
+    // All heads in their new places, none pooled, give what the source gives.
+    for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      AttentionHeads heads =
+          read_attention_heads(spec, AttentionRole::kSelf, layer, half.golden.source.checkpoint);
+      const std::vector<std::int64_t> queries =
+          order.heads(AttentionRole::kSelf, layer, spec.query_heads);
+      heads = in_order(heads, order.heads(AttentionRole::kSelf, layer, spec.query_heads));
+      CHECK(half.refit()->refine(AttentionRole::kSelf, layer, queries, heads).error_before < 1e-10);
+      CHECK(half.refit()
+                ->refine(AttentionRole::kSelf, layer, as_they_are(heads), heads)
+                .error_before > (name == std::string("llama_mha") ? -1.0 : 1e-6));
     }
   }
 }
@@ -140,7 +176,8 @@ TEST_CASE("heads that already give what the source gives stay as they are", "[up
   AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
                                               half.golden.source.checkpoint);
   const std::vector<double> before = heads.k.weight;
-  const RefinementReport report = half.refit()->refine(AttentionRole::kSelf, 0, heads);
+  const RefinementReport report =
+      half.refit()->refine(AttentionRole::kSelf, 0, as_they_are(heads), heads);
   CHECK(report.error_before < 1e-10);
   CHECK(report.error_after <= report.error_before);
   for (std::size_t i = 0; i < before.size(); ++i) {
@@ -166,7 +203,7 @@ TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
     Refit refit(half.golden.source, half.data, short_settings(), stop);
     AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
                                                 half.golden.source.checkpoint);
-    CHECK_THROWS_AS(refit.refine(AttentionRole::kSelf, 0, heads), Error);
+    CHECK_THROWS_AS(refit.refine(AttentionRole::kSelf, 0, as_they_are(heads), heads), Error);
   }
 }
 

@@ -1,0 +1,97 @@
+#include "converter/head_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const ModelSpec& source,
+                                              AttentionRole role) {
+  std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
+  for (std::size_t layer = 0; layer < slopes.size(); ++layer) {
+    const std::vector<double> before = slopes[layer];
+    const auto heads = order.heads(role, layer, source.query_heads);
+    std::transform(heads.begin(), heads.end(), slopes[layer].begin(),
+                   [&](std::int64_t head) { return before[static_cast<std::size_t>(head)]; });
+  }
+  return slopes;
+}
+
+}  // namespace
+
+void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
+  if (std::is_sorted(kv_heads.begin(), kv_heads.end())) {
+    orders_.erase({role, layer});  // all in their places
+  } else {
+    orders_[{role, layer}] = std::move(kv_heads);
+  }
+}
+
+bool HeadOrder::moves(AttentionRole role, std::size_t layer) const {
+  return orders_.contains({role, layer});
+}
+
+std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer,
+                                           std::int64_t count) const {
+  std::vector<std::int64_t> heads(static_cast<std::size_t>(count));
+  std::iota(heads.begin(), heads.end(), 0);
+  const auto found = orders_.find({role, layer});
+  if (found != orders_.end()) {
+    const std::int64_t readers = count / std::ssize(found->second);
+    for (std::int64_t h = 0; h < count; ++h) {
+      const std::int64_t kv_head = found->second[static_cast<std::size_t>(h / readers)];
+      heads[static_cast<std::size_t>(h)] = kv_head * readers + h % readers;
+    }
+  }
+  return heads;
+}
+
+void check_order(const HeadOrder& order, const ModelSpec& source) {
+  for (const AttentionRole role : source.roles()) {
+    for (std::size_t i = 0; i < source.stack(role).size(); ++i) {
+      if (!order.moves(role, i)) {
+        continue;
+      }
+      const std::int64_t count = source.kv_heads_of(role)[i];
+      std::vector<std::int64_t> heads = order.heads(role, i, count);
+      std::sort(heads.begin(), heads.end());
+      if (heads != HeadOrder().heads(role, i, count)) {
+        throw_usage(
+            "order of heads: {} layer {} has {} kv heads, each of which stands in one place",
+            name_of(role), i, count);
+      }
+      if (!heads_can_move(source, role, i)) {
+        throw_usage(
+            "order of heads: {} layer {} shares its relative bias with other layers, so "
+            "that its heads keep their places",
+            name_of(role), i);
+      }
+    }
+  }
+}
+
+bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer) {
+  if (source.positions != PositionKind::kRelativeBias || role == AttentionRole::kCross) {
+    return true;
+  }
+  const std::vector<LayerTensors>& layers = source.stack(role);
+  const bool used_on = layer + 1 < layers.size() && layers[layer + 1].relative_bias.empty();
+  return !layers[layer].relative_bias.empty() && !used_on;
+}
+
+void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped) {
+  if (order.empty() || source.positions != PositionKind::kAlibi ||
+      grouped.positions != PositionKind::kAlibi) {
+    return;
+  }
+  grouped.alibi.slopes = moved_slopes(order, source, AttentionRole::kSelf);
+  if (source.has_encoder()) {
+    grouped.alibi.encoder_slopes = moved_slopes(order, source, AttentionRole::kEncoder);
+  }
+}
+
+}  // namespace regroup

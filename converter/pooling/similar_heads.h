@@ -1,0 +1,22 @@
+// Which kv heads of a layer lose least where they share one.
+#pragma once
+
+#include "converter/partition.h"
+#include "converter/pooling/attention_heads.h"
+#include "converter/pooling/pool_attention.h"
+
+namespace regroup {
+
+/// A layer's partition, and what it loses beside that into neighbours: parts of the layer's energy
+/// (GroupReport), of keys and values added, so that 2 is all there is.
+struct SimilarHeads {
+  Partition partition;
+  double loss = 0.0;
+  double contiguous_loss = 0.0;
+};
+
+/// What similar_partition() finds where a group costs what `task.method` loses in it. Throws as
+/// pool_attention() does.
+SimilarHeads find_similar_heads(const AttentionHeads& heads, const PoolingTask& task);
+
+}  // namespace regroup
