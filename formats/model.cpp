@@ -1,8 +1,10 @@
 #include "formats/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/error.h"
+#include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/meta_llama.h"
 #include "formats/gguf.h"
@@ -11,6 +13,7 @@
 #include "formats/llama2c.h"
 #include "formats/meta_checkpoint.h"
 #include "formats/printable.h"
+#include "formats/weight_index.h"
 
 namespace regroup {
 namespace {
@@ -48,6 +51,38 @@ Model open_llama2c_model(const fs::path& path, const Llama2cHeader& header) {
           std::nullopt};
 }
 
+// Of transformers' names for its dtypes, those that weights are stored in; F32 where none is given.
+DType dtype_of_config(const Json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_string()) {
+      const auto& name = found->get_ref<const std::string&>();
+      return name == "float16" ? DType::kF16 : name == "bfloat16" ? DType::kBF16 : DType::kF32;
+    }
+  }
+  return DType::kF32;
+}
+
+Checkpoint checkpoint_called_for(const ModelSpec& spec, DType dtype) {
+  std::vector<TensorInfo> tensors;
+  for (ExpectedTensor& expected : expected_tensors(spec)) {
+    const std::uint64_t bytes = tensor_bytes(dtype, expected.shape);
+    tensors.push_back({std::move(expected.name), dtype, std::move(expected.shape), 0, 0, bytes});
+  }
+  return {{}, std::move(tensors)};
+}
+
+// Whether there is a config but no weights to go with it.
+bool is_config_alone(const fs::path& path) {
+  std::error_code fault;
+  if (!fs::is_directory(path, fault) || !path_exists(path / "config.json")) {
+    return false;
+  }
+  const auto weights = {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile};
+  return std::none_of(weights.begin(), weights.end(),
+                      [&](std::string_view name) { return path_exists(path / name); });
+}
+
 std::string_view name_of(Convention convention) {
   switch (convention) {
     case Convention::kHuggingFace: return "Hugging Face's";
@@ -76,6 +111,26 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
   ModelSpec spec =
       describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
   return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt};
+}
+
+Model open_model_outline(const fs::path& given, const OpenOptions& options) {
+  const fs::path path = resolve_model_path(given);
+  const bool names_config = path.filename() == "config.json";
+  const fs::path directory = names_config ? path.parent_path() : path;
+  if (is_meta_directory(directory) || !is_config_alone(directory)) {
+    return open_model(directory, options);
+  }
+  const fs::path file = directory / "config.json";
+  const std::string where = printable(file.string(), 0);
+  const Checkpoint none({});
+  std::string text = read_text(file, kMaxConfigBytes);
+  Json config = parse_json_object(text, where);
+  ModelSpec spec = describe_model_or_layout(config, none, where, options.layout);
+  Checkpoint checkpoint = checkpoint_called_for(spec, dtype_of_config(config));
+  return {{directory, std::move(text), std::move(config), std::move(checkpoint), {}},
+          Convention::kHuggingFace,
+          std::move(spec),
+          std::nullopt};
 }
 
 void check_writable(const Model& model) {

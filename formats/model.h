@@ -38,6 +38,10 @@ std::string fingerprint_of(const Model& source);
 /// (formats/hub_cache.h). Throws kBadInput for what cannot be understood.
 Model open_model(const std::filesystem::path& path, const OpenOptions& options = {});
 
+/// The same, and a config.json alone (or a directory with nothing but that): then the tensors are
+/// those that the config calls for, in its dtype, and lie in no file. To be looked at, not read.
+Model open_model_outline(const std::filesystem::path& path, const OpenOptions& options = {});
+
 /// Throws kUsage for a model whose convention is read but not written: all but kHuggingFace.
 void check_writable(const Model& model);
 

@@ -58,17 +58,21 @@ std::vector<Checkpoint::Part> open_single(const fs::path& file) {
   return parts;
 }
 
+bool is_index(const fs::path& path) { return path.filename().string().ends_with(".index.json"); }
+
+// The file or index that loaders take, where several are there.
+std::optional<fs::path> weights_in(const fs::path& directory) {
+  for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
+    if (path_exists(directory / name)) {
+      return directory / name;
+    }
+  }
+  return std::nullopt;
+}
+
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
-  // Where several are there loaders take the first of these.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kContainers{
-      {{kSingleFile, kIndexFile}, {kTorchSingleFile, kTorchIndexFile}}};
-  for (const auto& [single, index] : kContainers) {
-    if (path_exists(directory / single)) {
-      return open_single(directory / single);
-    }
-    if (path_exists(directory / index)) {
-      return open_indexed_shards(directory / index);
-    }
+  if (const auto weights = weights_in(directory)) {
+    return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
   throw_bad_input("{}: holds no {}, {} or index of either; not a model directory with weights",
                   printable(directory.string(), 0), kSingleFile, kTorchSingleFile);
@@ -91,10 +95,13 @@ Checkpoint open_checkpoint(const fs::path& given) {
   if (fs::is_directory(path)) {
     return Checkpoint(open_weights_in(path));
   }
-  if (path.filename().string().ends_with(".index.json")) {
-    return Checkpoint(open_indexed_shards(path));
-  }
-  return Checkpoint(open_single(path));
+  return Checkpoint(is_index(path) ? open_indexed_shards(path) : open_single(path));
+}
+
+std::optional<fs::path> index_of_checkpoint(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  const auto weights = fs::is_directory(path) ? weights_in(path) : std::optional(path);
+  return weights && is_index(*weights) ? weights : std::nullopt;
 }
 
 ModelDirectory open_model_directory(const fs::path& given) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ void refuse_output_inside(const ModelDirectory& source, const std::filesystem::p
 /// Opens the weights of a directory (in Meta's convention, too), an index, or a single file; no
 /// config.json is needed. `path` may be a name in the local hub cache (formats/hub_cache.h).
 Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+/// The index that open_checkpoint() goes by at `path`; nothing where there is none.
+std::optional<std::filesystem::path> index_of_checkpoint(const std::filesystem::path& path);
 
 /// The directory's config.json; `path` may also name a weight file or index inside it.
 std::filesystem::path directory_of_model(const std::filesystem::path& path);

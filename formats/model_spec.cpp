@@ -154,6 +154,14 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
   return kv_heads;
 }
 
+ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors) {
+  ModelSpec stored = spec;
+  for (const AttentionRole role : spec.roles()) {
+    stored.kv_heads_of(role) = kv_heads_from_shapes(spec, tensors, role);
+  }
+  return stored;
+}
+
 HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
                            std::int64_t head_dim) {
   HeadFeatures at;

@@ -252,6 +252,9 @@ std::vector<std::string> position_tensors(const ModelSpec& spec);
 std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
                                                AttentionRole role = AttentionRole::kSelf);
 
+/// `spec` with the kv heads that kv_heads_from_shapes() finds, in every role.
+ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors);
+
 /// First output feature of each head of one role in its tensor, in a layer of H query and G kv
 /// heads: H entries for queries, G for keys and values. Each head spans d features.
 struct HeadFeatures {

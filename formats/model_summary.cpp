@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "formats/disagreements.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/gguf.h"
@@ -13,6 +14,7 @@
 #include "formats/layout_file.h"
 #include "formats/model.h"
 #include "formats/model_directory.h"
+#include "formats/model_parts.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -64,59 +66,44 @@ std::uint64_t count_parameters(const ModelSpec& spec, const Checkpoint& checkpoi
   return count;
 }
 
-// Keys and values of one token in all layers; none where nothing is kept from token to token.
-std::optional<std::uint64_t> kv_bytes_per_token(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                                const AttentionSummary& attention) {
-  if (attention.role == AttentionRole::kEncoder || !spec.causal) {
-    return std::nullopt;
-  }
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < attention.kv_heads.size(); ++i) {
-    const AttentionLayout& layout = spec.attention(attention.role, i);
-    if (layout.present()) {
-      const DType dtype = checkpoint.at(layout.k.weight).dtype;
-      const auto elements = 2 * static_cast<std::uint64_t>(attention.kv_heads[i] * spec.head_dim);
-      const std::uint64_t blocks = (elements + block_elements(dtype) - 1) / block_elements(dtype);
-      bytes += blocks * block_bytes(dtype);
+void count_parts(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const auto& [name, part] : parts_of(spec)) {
+    if (const TensorInfo* tensor = checkpoint.find(name)) {
+      summary.parameters_by_part[std::string(name_of(part))] +=
+          static_cast<std::uint64_t>(tensor->elements());
     }
   }
-  return bytes;
 }
 
-AttentionSummary summarize_attention(const ModelSpec& spec, const Checkpoint& checkpoint,
+AttentionSummary summarize_attention(const ModelSpec& config, const ModelSpec& stored,
                                      AttentionRole role) {
   AttentionSummary summary;
   summary.role = role;
-  summary.config_kv_heads = spec.kv_heads_of(role);
-  summary.kv_heads = kv_heads_from_shapes(spec, checkpoint, role);
-  summary.attention = attention_kind(spec.query_heads, summary.kv_heads);
-  summary.kv_bytes_per_token = kv_bytes_per_token(spec, checkpoint, summary);
+  summary.config_kv_heads = config.kv_heads_of(role);
+  summary.kv_heads = stored.kv_heads_of(role);
+  summary.attention = attention_kind(config.query_heads, summary.kv_heads);
   return summary;
 }
 
-void add_disagreements(ModelSummary& summary, const AttentionSummary& attention) {
-  const std::string role =
-      summary.spec->has_encoder() ? fmt::format("{} ", name_of(attention.role)) : "";
-  for (std::size_t i = 0; i < attention.kv_heads.size(); ++i) {
-    if (attention.kv_heads[i] != attention.config_kv_heads[i]) {
-      summary.disagreements.push_back(
-          fmt::format("{}layer {}: the config says {} kv heads, the tensors hold {}", role, i,
-                      attention.config_kv_heads[i], attention.kv_heads[i]));
-    }
-  }
-}
-
 void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
-  for (const AttentionRole role : summary.spec->roles()) {
-    const AttentionSummary attention = summarize_attention(*summary.spec, checkpoint, role);
-    add_disagreements(summary, attention);
+  const ModelSpec& config = *summary.spec;
+  const ModelSpec stored = with_stored_heads(config, checkpoint);
+  summary.cache_dtype = cache_dtype_of(stored, checkpoint);
+  summary.kv_cache = kv_cache_cost(stored, summary.cache_dtype);
+  for (const AttentionRole role : config.roles()) {
+    AttentionSummary attention = summarize_attention(config, stored, role);
+    if (summary.kv_cache && role != AttentionRole::kEncoder) {
+      attention.kv_bytes_per_token = role == AttentionRole::kCross
+                                         ? summary.kv_cache->cross_per_token()
+                                         : summary.kv_cache->per_token();
+    }
     if (role == AttentionRole::kSelf) {
       summary.config_kv_heads = attention.config_kv_heads;
       summary.kv_heads = attention.kv_heads;
       summary.attention = attention.attention;
       summary.kv_bytes_per_token = attention.kv_bytes_per_token;
     }
-    if (summary.spec->has_encoder()) {
+    if (config.has_encoder()) {
       summary.roles.push_back(attention);
     }
   }
@@ -139,6 +126,8 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
     summary.positions = name_of(spec.positions);
   }
   describe_attention(summary, checkpoint);
+  count_parts(summary, spec, checkpoint);
+  summary.disagreements = disagreements_in(spec, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     summary.alibi_slopes = alibi_slopes_per_layer(spec);
   }
@@ -257,6 +246,9 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
     if (is_gguf_file(path)) {
       name_unknown_graph(summary, open_gguf(path).metadata);
     }
+  }
+  if (auto disagreement = disagreement_of_index(path, checkpoint)) {
+    summary.disagreements.push_back(std::move(*disagreement));
   }
   return summary;
 }

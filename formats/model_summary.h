@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/kv_cache.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
@@ -19,9 +20,9 @@ struct AttentionSummary {
   std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
   std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
   std::string attention;                      ///< "mha", "gqa", "mqa" or "mixed"
-  /// Bytes of keys and values that generating keeps, in the weights' dtype: of a decoder for each
-  /// token read or generated, of cross-attention for each token of the source. None where every
-  /// token sees those after it: nothing is kept there.
+  /// Bytes of keys and values that generating keeps, in the type of cache_dtype_of(): of a decoder
+  /// for each token read or generated, of cross-attention for each token of the source. None where
+  /// every token sees those after it: nothing is kept there.
   std::optional<std::uint64_t> kv_bytes_per_token;
 };
 
@@ -46,11 +47,14 @@ struct ModelSummary {
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
   std::optional<std::uint64_t> kv_bytes_per_token;
+  std::optional<KvCacheCost> kv_cache;  ///< none where nothing is kept, or heads are not known
+  DType cache_dtype = DType::kF16;
+  std::map<std::string, std::uint64_t> parameters_by_part;  ///< by name_of(ModelPart)
   /// Of an encoder-decoder: its encoder's, decoder's and cross-attention's. What stands above is
   /// the decoder's. Empty elsewhere.
   std::vector<AttentionSummary> roles;
   std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata, prefix cut off
-  std::vector<std::string> disagreements;         ///< config against shapes, and the like
+  std::vector<std::string> disagreements;         ///< see formats/disagreements.h
 };
 
 /// Reads headers and config only. `path` is a model directory, an index, or one weight file;

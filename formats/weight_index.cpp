@@ -79,6 +79,19 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
   return parts;
 }
 
+std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
+  const nlohmann::json json =
+      parse_sorted_json_object(read_text(index, kMaxIndexBytes), printable(index.string(), 0));
+  const auto metadata = json.find("metadata");
+  if (metadata == json.end() || !metadata->is_object()) {
+    return std::nullopt;
+  }
+  const auto size = metadata->find("total_size");
+  return size != metadata->end() && size->is_number_unsigned()
+             ? std::optional(size->get<std::uint64_t>())
+             : std::nullopt;
+}
+
 std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& names) {
   return count == 1
              ? fmt::format("{}{}", names.stem, names.extension)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,10 @@ inline constexpr std::string_view kTorchSingleFile = "pytorch_model.bin";
 /// Opens all shards an index names, whatever their container. Throws kBadInput when one is missing,
 /// lies outside the directory, or holds other tensors than the index says.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
+
+/// The bytes of all tensors that an index records as metadata.total_size; nothing where it does
+/// not.
+std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index);
 
 /// What a container calls its files.
 struct WeightNames {

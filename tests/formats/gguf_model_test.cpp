@@ -96,7 +96,7 @@ TEST_CASE("summary of a GGUF file", "[formats]") {
   CHECK(summary.attention == "gqa");
   CHECK(summary.kv_heads == Heads{2, 2});
   CHECK(summary.dtype == "Q8_0");
-  CHECK(summary.kv_bytes_per_token == 2 * 34);  // 2 · 2 · 8 elements a layer: a block of Q8_0
+  CHECK(summary.kv_bytes_per_token == 2 * 32 * 2);  // 2 · 2 · 8 elements a layer, in F16
   CHECK(summary.parameters == 16 * 32 + 2 * (64 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 256 * 32) + 32);
 }
 

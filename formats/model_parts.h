@@ -1,0 +1,42 @@
+// Which part of a model each of its tensors belongs to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "formats/checkpoint.h"
+#include "formats/model_spec.h"
+
+namespace regroup {
+
+enum class ModelPart {
+  kEmbedding,
+  kPositions,
+  kEncoder,
+  kAttention,
+  kCross,
+  kMlp,
+  kNorms,
+  kOutput
+};
+
+/// "embedding", "positions", "encoder" (the whole stack of an encoder-decoder), "attention",
+/// "cross-attention", "mlp", "norms" or "output".
+std::string_view name_of(ModelPart part);
+
+using ModelParts = std::unordered_map<std::string, ModelPart>;
+
+/// The part of every tensor the model computes with, by its name.
+ModelParts parts_of(const ModelSpec& spec);
+
+/// The same of one layer, whichever stack it stands in: kAttention, kCross, kMlp, kNorms, and
+/// kPositions for T5's relative biases.
+ModelParts parts_of_layer(const LayerTensors& layer);
+
+/// Bytes of weights that generating one token reads: all but embeddings that are only looked up,
+/// and the encoder, which has run before.
+std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+}  // namespace regroup
