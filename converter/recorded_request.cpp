@@ -1,0 +1,192 @@
+#include "converter/recorded_request.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+
+#include "converter/provenance.h"
+#include "formats/error.h"
+#include "formats/numbers.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+std::string where(const Model& model) { return printable(model.path.string(), 0); }
+
+std::string shown(const Json& value) { return printable(value.dump(), 100); }
+
+// Facts that a request follows from, or that follow from it. With any other key more was done than
+// is known here.
+void check_known(const Json& facts, const Model& result) {
+  constexpr std::array<std::string_view, 19> kKnown{"version",
+                                                    "source_kv_heads",
+                                                    "kv_heads",
+                                                    "pool",
+                                                    "grouping",
+                                                    "query_order",
+                                                    "pool_seed",
+                                                    "calibration_tokens",
+                                                    "stored_kv_heads",
+                                                    "positions",
+                                                    "source_architecture",
+                                                    "source_positions",
+                                                    "alibi",
+                                                    "architecture",
+                                                    "query_heads",
+                                                    "head_dim",
+                                                    "alibi_bias_max",
+                                                    "alibi_slopes",
+                                                    "alibi_encoder_slopes"};
+  for (const auto& [key, value] : facts.items()) {
+    if (key == "uptrain") {
+      throw_usage("{}: was trained after its conversion, which cannot be computed again",
+                  where(result));
+    }
+    if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
+      throw_usage("{}: records \"{}\", which cannot be computed again", where(result),
+                  printable(key));
+    }
+  }
+  if (facts.value("grouping", "contiguous") != "contiguous" ||
+      !facts.value("query_order", Json(nullptr)).is_null()) {
+    throw_usage("{}: its heads were reordered, which cannot be computed again", where(result));
+  }
+}
+
+// A number or a list of them, as --kv-heads takes.
+std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
+  const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
+  if (is_count(recorded)) {
+    return {recorded.get<std::int64_t>()};
+  }
+  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_count)) {
+    throw_bad_input("{}: recorded kv_heads are {}, a number or a list of them is needed",
+                    where(result), shown(recorded));
+  }
+  return recorded.get<std::vector<std::int64_t>>();
+}
+
+// In an encoder-decoder, of the roles whose heads became fewer; one request asked for them.
+void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
+                const Model& result) {
+  const Json heads = facts.value("kv_heads", Json(nullptr));
+  if (!source.spec.has_encoder()) {
+    request.kv_heads = heads_in(heads, result);
+    return;
+  }
+  request.roles.clear();
+  for (const AttentionRole role : source.spec.roles()) {
+    const Json before = Json::parse(per_layer_json(source.spec.kv_heads_of(role)));
+    const std::string key(name_of(role));
+    const Json after = heads.is_object() ? heads.value(key, Json(nullptr)) : Json(nullptr);
+    if (after == before) {
+      continue;
+    }
+    const auto asked = heads_in(after, result);
+    if (!request.roles.empty() && asked != request.kv_heads) {
+      throw_usage("{}: its attentions were grouped apart, which cannot be computed again at once",
+                  where(result));
+    }
+    request.kv_heads = asked;
+    request.roles.push_back(role);
+  }
+}
+
+void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
+                  std::shared_ptr<const Calibration> calibration) {
+  request.pooling.method = parse_pool_method(facts.value("pool", ""));
+  request.pooling.seed = facts.value("pool_seed", std::uint64_t{0});
+  const Json tokens = facts.value("calibration_tokens", Json(nullptr));
+  if (tokens.is_null()) {
+    return;
+  }
+  if (!calibration) {
+    throw_usage("{}: was pooled with statistics of {} tokens: --calibration FILE is needed",
+                where(result), shown(tokens));
+  }
+  if (Json::parse(calibration->tokens(), nullptr, false) != tokens) {
+    throw_usage("{}: was pooled with statistics of {} tokens, those given are of {}", where(result),
+                shown(tokens), printable(calibration->tokens()));
+  }
+  request.calibration = std::move(calibration);
+}
+
+void read_target(ConversionRequest& request, const Json& facts, const Model& source,
+                 const Model& result) {
+  request.container = container_of(result);
+  if (facts.contains("source_positions")) {
+    request.positions = PositionChange::kAlibi;
+  } else if (facts.contains("source_architecture") && !is_single_file(*request.container) &&
+             source.convention == Convention::kHuggingFace) {
+    request.target = result.spec.architecture;
+  }
+  if (facts.contains("stored_kv_heads")) {
+    const std::vector<std::int64_t>& stored = result.spec.kv_heads;
+    request.target = "expanded";
+    request.stored_kv_heads = *std::max_element(stored.begin(), stored.end());
+  }
+}
+
+// The type that most matrices have been stored in, though they would not have been without being
+// asked for.
+std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
+  std::map<DType, std::size_t> others;
+  std::size_t matrices = 0;
+  for (const TensorStep& step : plan.steps) {
+    const TensorInfo* tensor = result.find(step.output.name);
+    if (tensor == nullptr || step.output.shape.size() != 2 || !can_decode(step.output.dtype)) {
+      continue;
+    }
+    ++matrices;
+    if (tensor->dtype != step.output.dtype && can_encode(tensor->dtype)) {
+      ++others[tensor->dtype];
+    }
+  }
+  const auto most = std::max_element(others.begin(), others.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
+                                                             : std::nullopt;
+}
+
+}  // namespace
+
+Json recorded_conversion(const Model& result) {
+  if (result.config.contains("regroup")) {
+    return result.config.at("regroup");
+  }
+  constexpr std::string_view kPrefix = "regroup.";
+  Json facts = nullptr;
+  for (const auto& [key, value] : result.checkpoint.metadata()) {
+    const bool of_source = key == "regroup.config" || key == "regroup.dtypes";
+    if (key.starts_with(kPrefix) && !of_source && result.convention != Convention::kHuggingFace) {
+      const Json parsed = Json::parse(value, nullptr, false);
+      facts[key.substr(kPrefix.size())] = parsed.is_discarded() ? Json(value) : parsed;
+    }
+  }
+  return facts;
+}
+
+ConversionRequest recorded_request(const Model& source, const Model& result,
+                                   std::shared_ptr<const Calibration> calibration) {
+  const Json facts = recorded_conversion(result);
+  if (!facts.is_object()) {
+    throw_usage("{}: records no conversion by regroup", where(result));
+  }
+  check_known(facts, result);
+  const Json before = Json::parse(kv_heads_json(source.spec));
+  if (facts.value("source_kv_heads", Json(nullptr)) != before) {
+    throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
+                shown(facts.value("source_kv_heads", Json(nullptr))), where(source), shown(before));
+  }
+  ConversionRequest request;
+  request.allow_nonfinite = true;
+  read_heads(request, facts, source, result);
+  read_pooling(request, facts, result, std::move(calibration));
+  read_target(request, facts, source, result);
+  request.dtype = asked_dtype(plan_conversion(source, request), result.checkpoint);
+  return request;
+}
+
+}  // namespace regroup

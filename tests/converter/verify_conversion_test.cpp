@@ -1,0 +1,210 @@
+// Results checked against their recipes: right ones pass, every kind of wrong one is caught.
+#include "converter/verify_conversion.h"
+
+#include <functional>
+#include <set>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "converter/recorded_request.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using enum AttentionRole;
+
+Verification verified(const fs::path& source_path, const fs::path& result_path) {
+  const Model source = open_model(source_path);
+  const Model result = open_model(result_path);
+  const ConversionPlan plan = plan_conversion(source, recorded_request(source, result, nullptr));
+  Verification found = verify_conversion(plan, source, result, [](auto, auto) {});
+  for (TensorDifference& difference : found.tensors) {  // the models they point into end here
+    difference.after = nullptr;
+  }
+  return found;
+}
+
+// A conversion of BLOOM to 4 of 12 heads, to be damaged.
+struct Converted {
+  TemporaryDirectory directory;
+  fs::path source = put_model(directory / "source", tiny_bloom());
+  fs::path result = directory / "result";
+  fs::path weights = result / "model.safetensors";
+
+  Converted() { convert(source, result, {.kv_heads = {4}}); }
+
+  // Changes the bytes of one tensor.
+  void damage(const std::string& tensor, const std::function<void(std::string&)>& change) const {
+    const Checkpoint checkpoint = open_checkpoint(result);
+    const TensorInfo& info = checkpoint.at(tensor);
+    std::string file = bytes_of_file(weights);
+    std::string bytes = file.substr(info.begin, info.end - info.begin);
+    change(bytes);
+    put_file(weights, file.replace(info.begin, bytes.size(), bytes));
+  }
+
+  void change_config(const std::function<void(Json&)>& change) const {
+    Json config = Json::parse(bytes_of_file(result / "config.json"));
+    change(config);
+    put_file(result / "config.json", config.dump(2));
+  }
+
+  std::vector<std::string> wrong_tensors() const {
+    std::vector<std::string> names;
+    for (const TensorDifference& difference : verified(source, result).tensors) {
+      names.push_back(difference.name);
+    }
+    return names;
+  }
+
+  std::vector<std::string> wrong_settings() const {
+    std::vector<std::string> paths;
+    for (const JsonDifference& difference : verified(source, result).settings) {
+      paths.push_back(difference.path);
+    }
+    return paths;
+  }
+};
+
+using Names = std::vector<std::string>;
+constexpr const char* kFused = "transformer.h.1.self_attention.query_key_value.weight";
+
+TEST_CASE("a conversion as it was written is verified", "[converter]") {
+  const Converted converted;
+  const Verification found = verified(converted.source, converted.result);
+  CHECK(found.passed());
+  CHECK(found.computed == 4);  // weight and bias of two layers
+  CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
+}
+
+TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "[converter]") {
+  for (const char* name : {"transformer.h.0.mlp.dense_4h_to_h.weight", kFused}) {
+    const Converted converted;
+    converted.damage(name, [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
+    CHECK(converted.wrong_tensors() == Names{name});
+    CHECK(converted.wrong_settings().empty());
+  }
+}
+
+TEST_CASE("swapped groups are caught", "[converter]") {
+  const Converted converted;
+  converted.damage(kFused, [](std::string& bytes) {  // four groups of equal size, one after another
+    const std::size_t group = bytes.size() / 4;
+    bytes = bytes.substr(group, group) + bytes.substr(0, group) + bytes.substr(2 * group);
+  });
+  const Verification found = verified(converted.source, converted.result);
+  REQUIRE(found.tensors.size() == 1);
+  CHECK(found.tensors[0].name == kFused);
+  CHECK(found.tensors[0].values->largest > 0.1);
+}
+
+TEST_CASE("wrong slopes are caught", "[converter]") {
+  const Converted converted;
+  converted.change_config(
+      [](Json& config) { config["regroup"]["alibi"]["slopes"][3] = 0.25000001; });
+  CHECK(converted.wrong_settings() == Names{"regroup.alibi.slopes[3]"});
+}
+
+TEST_CASE("a wrong config is caught, whatever the order of its keys", "[converter]") {
+  const Converted converted;
+  converted.change_config([](Json& config) {
+    const Json layers = config["n_layer"];
+    config.erase("n_layer");
+    config["n_layer"] = layers;  // now last
+  });
+  CHECK(converted.wrong_settings().empty());
+  converted.change_config([](Json& config) { config["layer_norm_epsilon"] = 1e-6; });
+  CHECK(converted.wrong_settings() == Names{"layer_norm_epsilon"});
+}
+
+TEST_CASE("a tensor too many, too few or of another type is caught", "[converter]") {
+  const Converted converted;
+  TinyModel model = tiny_bloom();  // only its type is of use here
+  model.tensors.clear();
+  const Checkpoint result = open_checkpoint(converted.result);
+  for (const TensorInfo& tensor : result.tensors()) {
+    model.tensors.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, bytes_of(result, tensor.name)});
+  }
+  BuiltTensor& norm = model.tensor("transformer.ln_f.bias");
+  norm = tensor_of(norm.name, DType::kF64, norm.shape, values_of(norm));
+  model.remove("transformer.ln_f.weight");
+  model.tensors.push_back(varied_tensor("stranger", DType::kF32, {1}));
+  put_checkpoint(converted.weights, model.tensors, result.metadata());
+  const Names wrong = converted.wrong_tensors();
+  CHECK(std::set<std::string>(wrong.begin(), wrong.end()) ==
+        std::set<std::string>{"transformer.ln_f.bias", "transformer.ln_f.weight", "stranger"});
+}
+
+TEST_CASE("what any kind of conversion writes is verified", "[converter]") {
+  const auto [name, request] = GENERATE(table<const char*, ConversionRequest>(
+      {{"gpt2", {.kv_heads = {3}}},
+       {"llama_mha", {.kv_heads = {2, 1}}},
+       {"llama_mha", {.kv_heads = {2}, .pooling = {PoolMethod::kFirst}}},
+       {"llama_mha", {.kv_heads = {2}, .pooling = {PoolMethod::kRandom, 7}}},
+       {"llama_mha", {.kv_heads = {3}, .pooling = {PoolMethod::kSelect}}},
+       {"llama_mha", {.kv_heads = {3}, .dtype = DType::kBF16}},
+       {"llama_mha", {.kv_heads = {3}, .target = "expanded"}},
+       {"llama_mha", {.kv_heads = {3}, .container = Container::kGguf}},
+       {"llama_mha", {.kv_heads = {3}, .container = Container::kTorch}},
+       {"llama_sharded", {.kv_heads = {2}, .max_shard_bytes = 9000}},
+       {"gpt2", {.kv_heads = {2}, .container = Container::kGguf}},
+       {"gpt_neox", {.kv_heads = {1}, .target = "auto"}},
+       {"llama_mha", {.kv_heads = {3}, .positions = PositionChange::kAlibi}},
+       {"t5", {.kv_heads = {3}}},
+       {"t5", {.kv_heads = {4}, .roles = {kCross}}},
+       {"t5", {.kv_heads = {4}, .roles = {kSelf, kCross, kEncoder}}},
+       {"gguf/llama.gguf", {.kv_heads = {1}}},
+       {"llama_torch", {.kv_heads = {1}}}}));
+  CAPTURE(name, request.kv_heads, request.target);
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result";
+  convert(golden(name), result, request);
+  const Verification found = verified(golden(name), result);
+  for (const TensorDifference& difference : found.tensors) {
+    FAIL_CHECK(difference.name);
+  }
+  for (const JsonDifference& difference : found.settings) {
+    FAIL_CHECK(difference.path);
+  }
+  CHECK(found.computed > 0);
+}
+
+Error refusal(const fs::path& source, const fs::path& result) {
+  return refusal_of([&] { verified(source, result); });
+}
+
+TEST_CASE("what cannot be computed again is said in one line", "[converter]") {
+  const Converted converted;
+  CHECK_THAT(refusal(converted.source, converted.source), is_wrong_usage("records no conversion"));
+  put_model(converted.directory / "other", tiny_bloom({.query_heads = 6, .kv_heads = 6}));
+  CHECK_THAT(refusal(converted.directory / "other", converted.result),
+             is_wrong_usage("made of a model with 12 kv heads"));
+  const auto with = [&](const char* key, const Json& value) {
+    converted.change_config([&](Json& config) { config["regroup"][key] = value; });
+    return refusal(converted.source, converted.result);
+  };
+  CHECK_THAT(with("pool", "median"), is_wrong_usage("median"));
+  CHECK_THAT(with("calibration_tokens", 4096), is_wrong_usage("median"));
+  CHECK_THAT(with("pool", "select"), is_wrong_usage("--calibration FILE is needed"));
+  CHECK_THAT(with("query_order", Json::array({0})), is_wrong_usage("heads were reordered"));
+  CHECK_THAT(with("refit", Json::object()), is_wrong_usage("\"refit\""));
+  CHECK_THAT(with("uptrain", Json::object()), is_wrong_usage("\"refit\""));
+}
+
+TEST_CASE("what was trained is no conversion any more", "[converter]") {
+  const Converted converted;
+  converted.change_config([](Json& config) { config["regroup"]["uptrain"] = {{"steps", 3}}; });
+  CHECK_THAT(refusal(converted.source, converted.result), is_wrong_usage("was trained"));
+}
+
+}  // namespace
+}  // namespace regroup
