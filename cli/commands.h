@@ -8,8 +8,13 @@
 namespace regroup {
 
 void add_convert_command(CLI::App& program, Console& console);
+void add_completions_command(CLI::App& program, Console& console);
+void add_diff_command(CLI::App& program, Console& console);
 void add_expand_command(CLI::App& program, Console& console);
 void add_inspect_command(CLI::App& program, Console& console);
+void add_manual_command(CLI::App& program, Console& console);
+void add_plan_command(CLI::App& program, Console& console);
+void add_verify_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.
 void add_calibrate_command(CLI::App& program, Console& console);

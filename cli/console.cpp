@@ -16,17 +16,44 @@ void put_line(std::FILE* stream, std::string_view text) {
   std::fflush(stream);
 }
 
+// 80 where the terminal does not say.
+int columns_of(int descriptor) {
+  winsize size{};
+  const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+// Numbers of ECMA-48's SGR sequences.
+std::string_view code_of(Tint tint) {
+  switch (tint) {
+    case Tint::kHeading: return "1";
+    case Tint::kGood: return "32";
+    case Tint::kBad: return "31";
+    case Tint::kNotice: return "33";
+    case Tint::kNone: break;
+  }
+  return "";
+}
+
 }  // namespace
 
 Console::Console() {
   const char* term = std::getenv("TERM");
-  redraws_ = ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+  const bool capable = term != nullptr && std::strcmp(term, "dumb") != 0;
+  redraws_ = capable && ::isatty(STDERR_FILENO) == 1;
+  const char* refused = std::getenv("NO_COLOR");
+  colours_ = capable && ::isatty(STDOUT_FILENO) == 1 && (refused == nullptr || refused[0] == '\0');
 }
 
-int Console::columns() const {
-  winsize size{};
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
+int Console::columns() const { return columns_of(STDERR_FILENO); }
+
+std::optional<int> Console::result_columns() const {
+  return ::isatty(STDOUT_FILENO) == 1 ? std::optional(columns_of(STDOUT_FILENO)) : std::nullopt;
+}
+
+std::string Console::tinted(Tint tint, std::string_view text) const {
+  return colours_ && tint != Tint::kNone ? fmt::format("\x1b[{}m{}\x1b[0m", code_of(tint), text)
+                                         : std::string(text);
 }
 
 void Console::print(std::string_view text) const { put_line(stdout, text); }

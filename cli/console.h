@@ -1,6 +1,7 @@
 // Where the program speaks: results to stdout, notes and progress to stderr.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@ namespace regroup {
 
 /// How much to say. Results are always printed; --quiet silences everything else but errors.
 enum class Verbosity { kQuiet, kNormal, kVerbose };
+
+/// What a colour stands for; the words beside it say the same.
+enum class Tint { kNone, kHeading, kGood, kBad, kNotice };
 
 class Console {
  public:
@@ -20,6 +24,11 @@ class Console {
   bool redraws() const { return redraws_; }
   /// Columns of the terminal; 80 where there is none.
   int columns() const;
+  /// Columns of the terminal that results go to; nothing where they go elsewhere.
+  std::optional<int> result_columns() const;
+  /// A piece of a result in colour, where results go to a terminal that shows it and the
+  /// environment does not refuse (https://no-color.org); the text itself elsewhere.
+  std::string tinted(Tint tint, std::string_view text) const;
 
   /// A result, to stdout. A newline follows.
   void print(std::string_view text) const;
@@ -33,6 +42,7 @@ class Console {
  private:
   Verbosity verbosity_ = Verbosity::kNormal;
   bool redraws_ = false;
+  bool colours_ = false;
 };
 
 }  // namespace regroup

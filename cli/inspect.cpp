@@ -3,16 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/commands.h"
-#include "cli/table.h"
+#include "cli/interrupt.h"
+#include "cli/model_report.h"
+#include "cli/progress.h"
+#include "cli/quantity.h"
+#include "cli/tensor_report.h"
 #include "cli/text.h"
-#include "converter/provenance.h"
+#include "formats/disagreements.h"
 #include "formats/error.h"
-#include "formats/json.h"
-#include "formats/model.h"
-#include "formats/model_summary.h"
+#include "formats/model_directory.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -21,238 +22,128 @@ namespace {
 struct InspectOptions {
   std::string path;
   std::string layout;
+  std::string context = "4096";
+  std::string batch = "1";
+  TensorChoice choice;
   bool tensors = false;
+  bool layers = false;
+  bool stats = false;
   bool json = false;
 };
 
-Json place_json(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return {{"file", checkpoint.file_of(tensor).path().filename().string()},
-          {"byte_range", {tensor.begin, tensor.end}}};
-}
-
-Json tensors_json(const Checkpoint& checkpoint) {
-  Json list = Json::array();
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    Json entry = {{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}};
-    if (tensor.pieces.empty()) {
-      entry.update(place_json(checkpoint, tensor));
-    } else {
-      entry["joined_along"] = tensor.joint;
-      for (const TensorInfo& piece : tensor.pieces) {
-        entry["pieces"].push_back(place_json(checkpoint, piece));
-      }
-    }
-    list.push_back(std::move(entry));
+// Reads all numbers of the tensors, one part at a time.
+std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
+                                    const std::vector<const TensorInfo*>& tensors,
+                                    const Console& console) {
+  std::uint64_t total = 0;
+  for (const TensorInfo* tensor : tensors) {
+    total += tensor->bytes();
   }
-  return list;
-}
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
-
-Json heads_json(const std::vector<std::int64_t>& heads) {
-  return heads.empty() ? Json(nullptr) : Json::parse(per_layer_json(heads));
-}
-
-// One list where all layers agree, else one per layer; null where there are none.
-Json slopes_json(const std::vector<std::vector<double>>& slopes) {
-  const bool uniform =
-      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
-  return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
-}
-
-// One block per role of an encoder-decoder; null where there is but one attention.
-Json roles_json(const ModelSummary& summary) {
-  Json roles;
-  for (const AttentionSummary& role : summary.roles) {
-    roles[std::string(name_of(role.role))] = {
-        {"layers", role.kv_heads.size()},
-        {"query_heads", or_null(summary.query_heads)},
-        {"kv_heads", heads_json(role.kv_heads)},
-        {"config_kv_heads", heads_json(role.config_kv_heads)},
-        {"head_dim", or_null(summary.head_dim)},
-        {"attention", role.attention},
-        {"kv_bytes_per_token", or_null(role.kv_bytes_per_token)}};
+  Progress progress(console, "read", total, "bytes");
+  std::uint64_t done = 0;
+  std::vector<MeasuredTensor> measured;
+  for (const TensorInfo* tensor : tensors) {
+    measured.push_back({tensor, statistics_of(checkpoint, *tensor, [&](std::uint64_t bytes) {
+                          if (interrupt_requested()) {
+                            throw Error(ErrorKind::kInterrupted, "interrupted");
+                          }
+                          progress.update(done += bytes, printable(tensor->name, 60));
+                        })});
   }
-  return roles;
+  progress.finish();
+  return measured;
 }
 
-Json summary_json(const ModelSummary& summary) {
-  return {{"path", summary.path.string()},
-          {"family", summary.family},
-          {"architecture", or_null(summary.architecture)},
-          {"layers", summary.layers},
-          {"hidden_size", or_null(summary.hidden_size)},
-          {"query_heads", or_null(summary.query_heads)},
-          {"kv_heads", heads_json(summary.kv_heads)},
-          {"config_kv_heads", heads_json(summary.config_kv_heads)},
-          {"head_dim", or_null(summary.head_dim)},
-          {"vocab_size", or_null(summary.vocab_size)},
-          {"dtype", or_null(summary.dtype)},
-          {"bytes_by_dtype", summary.bytes_by_dtype},
-          {"parameters", summary.parameters},
-          {"bytes", summary.bytes},
-          {"files", summary.files},
-          {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
-          {"attention", or_null(summary.attention)},
-          {"attention_by_role", roles_json(summary)},
-          {"positions", or_null(summary.positions)},
-          {"alibi_slopes", slopes_json(summary.alibi_slopes)},
-          {"provenance", summary.provenance},
-          {"disagreements", summary.disagreements}};
-}
-
-// "8", or per layer "8 8 4 4 ..." as runs: "2 x 8, 2 x 4".
-std::string heads_text(const std::vector<std::int64_t>& heads) {
-  std::vector<std::string> runs;
-  for (std::size_t i = 0; i < heads.size();) {
-    std::size_t end = i;
-    while (end < heads.size() && heads[end] == heads[i]) {
-      ++end;
-    }
-    runs.push_back(fmt::format("{} x {}", end - i, heads[i]));
-    i = end;
-  }
-  return runs.size() == 1 ? std::to_string(heads.front())
-                          : fmt::format("{} (layers x heads)", fmt::join(runs, ", "));
-}
-
-std::string attention_text(const ModelSummary& summary, const std::string& attention,
-                           const std::vector<std::int64_t>& kv_heads) {
-  if (kv_heads.empty() || !summary.query_heads) {
-    return "unknown (no config.json beside the file, no regroup metadata in it)";
-  }
-  const std::string dimension =
-      summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
-  return fmt::format("{}: {} query heads, {} kv heads{}", attention, *summary.query_heads,
-                     heads_text(kv_heads), dimension);
-}
-
-std::string layers_text(const ModelSummary& summary) {
-  const std::size_t encoder = summary.spec ? summary.spec->encoder_layers.size() : 0;
-  return fmt::format(
-      "{}{}{}{}", summary.layers,
-      encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
-      summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
-      summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
-}
-
-std::string cache_text(const ModelSummary& summary) {
-  if (!summary.kv_bytes_per_token) {
-    return "";
-  }
-  const auto bytes = static_cast<double>(*summary.kv_bytes_per_token);
-  std::string text = fmt::format("{} per token, {} at 4096 tokens", text_of_memory(bytes),
-                                 text_of_memory(bytes * 4096));
-  for (const AttentionSummary& role : summary.roles) {
-    if (role.role == AttentionRole::kCross) {
-      text += fmt::format("; cross {} per token of the source",
-                          text_of_memory(static_cast<double>(role.kv_bytes_per_token.value_or(0))));
+// What is worth a second look in numbers, said in words.
+std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) {
+  std::vector<std::string> faults;
+  for (const auto& [tensor, found] : measured) {
+    if (!found.finite()) {
+      faults.push_back(fmt::format("{}: {} NaN and {} infinite of {} elements",
+                                   printable(tensor->name), with_thousands(found.nan),
+                                   with_thousands(found.infinite), with_thousands(found.elements)));
     }
   }
-  return text;
+  return faults;
 }
 
-std::string dtypes_text(const ModelSummary& summary) {
-  if (summary.bytes_by_dtype.size() == 1) {
-    return summary.dtype;
+/// Everything that was asked for.
+struct Inspection {
+  ModelSummary summary;
+  CacheQuestion cache;
+  std::vector<const TensorInfo*> tensors;
+  std::vector<LayerSummary> layers;
+  std::vector<MeasuredTensor> measured;
+};
+
+Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
+                   const Console& console) {
+  Inspection found;
+  found.cache = {parse_count("--context", options.context), parse_count("--batch", options.batch)};
+  found.summary = summarize_model(options.path, checkpoint, options.layout);
+  if (options.tensors || options.stats) {
+    found.tensors = chosen_tensors(checkpoint, options.choice);
   }
-  std::vector<std::string> shares;
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
-    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(static_cast<double>(bytes))));
+  const auto& spec = found.summary.spec;
+  if (options.layers && !spec) {
+    throw_usage("--layers: {}: no config.json says what the layers are",
+                printable(options.path, 0));
   }
-  return fmt::format("{}", fmt::join(shares, ", "));
-}
-
-std::string slopes_text(const std::vector<double>& slopes) {
-  constexpr std::size_t kShown = 6;
-  const auto shown = std::span(slopes).first(std::min(slopes.size(), kShown));
-  return fmt::format(
-      "{}{}", fmt::join(shown, " "),
-      slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
-}
-
-std::string summary_text(const ModelSummary& summary) {
-  std::string text;
-  const auto line = [&](std::string_view label, const std::string& value) {
-    if (!value.empty()) {
-      text += fmt::format("{}{:<12}{}", text.empty() ? "" : "\n", label, value);
+  if (options.layers) {
+    found.layers = summarize_layers(*spec, checkpoint);
+  }
+  if (options.stats) {
+    found.measured = measure(checkpoint, found.tensors, console);
+    auto faults = faults_in(found.measured);
+    if (spec) {
+      const auto ties = disagreements_of_ties(*spec, checkpoint);
+      faults.insert(faults.end(), ties.begin(), ties.end());
     }
-  };
-  line("model",
-       fmt::format("{} ({})", printable(summary.path.string(), 0),
-                   summary.architecture.empty() ? "no config" : printable(summary.architecture)));
-  line("layers", layers_text(summary));
-  if (summary.roles.empty()) {
-    line("attention", attention_text(summary, summary.attention, summary.kv_heads));
+    auto& disagreements = found.summary.disagreements;
+    disagreements.insert(disagreements.end(), faults.begin(), faults.end());
   }
-  for (const AttentionSummary& role : summary.roles) {
-    line(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
-  }
-  line("positions", summary.positions);
-  if (!summary.alibi_slopes.empty()) {
-    line("slopes", slopes_text(summary.alibi_slopes.front()));
-  }
-  line("KV cache", cache_text(summary));
-  line("parameters", fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
-                                 with_thousands(summary.parameters)));
-  line("weights",
-       fmt::format("{} in {} file{}, {} tensors, {}",
-                   text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
-                   summary.files == 1 ? "" : "s", summary.tensors, dtypes_text(summary)));
-  if (summary.provenance.contains("pool")) {
-    const auto fact = [&](const std::string& key) {
-      const auto found = summary.provenance.find(key);
-      return found == summary.provenance.end() ? std::string("?") : printable(found->second);
-    };
-    line("converted",
-         fmt::format("from {} kv heads to {} ({}, {}) by regroup {}", fact("source_kv_heads"),
-                     fact("kv_heads"), fact("pool"), fact("grouping"), fact("version")));
-  }
-  return text;
+  return found;
 }
 
-std::string place_text(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  const std::string file = printable(checkpoint.file_of(tensor).path().filename().string());
-  return tensor.pieces.empty() ? file : fmt::format("{} + {}", file, tensor.pieces.size() - 1);
+void print_json(const InspectOptions& options, const Inspection& found,
+                const Checkpoint& checkpoint, const Console& console) {
+  Json report = summary_json(found.summary, found.cache);
+  if (options.layers) {
+    report["per_layer"] = layers_json(found.layers, found.summary.spec->head_dim);
+  }
+  if (options.tensors) {
+    report["tensors"] = tensors_json(checkpoint, found.tensors);
+  }
+  if (options.stats) {
+    report["statistics"] = statistics_json(found.measured);
+  }
+  console.print(text_of_json(report));
 }
 
-std::string tensors_text(const Checkpoint& checkpoint) {
-  Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("bytes", Table::Align::kRight);
-  table.add_column("file", Table::Align::kLeft);
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    table.add_row({printable(tensor.name), std::string(name_of(tensor.dtype)),
-                   text_of(tensor.shape), with_thousands(tensor.bytes()),
-                   place_text(checkpoint, tensor)});
+void print_text(const InspectOptions& options, const Inspection& found,
+                const Checkpoint& checkpoint, const Console& console) {
+  console.print(summary_text(found.summary, found.cache));
+  if (options.layers) {
+    console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }
-  return table.text();
+  if (options.tensors) {
+    console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
+  }
+  if (options.stats) {
+    console.print("\n" + statistics_table(found.measured).text(console));
+  }
+  for (const std::string& disagreement : found.summary.disagreements) {
+    console.note("warning: " + disagreement);
+  }
 }
 
 void run_inspect(const InspectOptions& options, const Console& console) {
   const Checkpoint checkpoint = open_checkpoint(options.path);
-  const ModelSummary summary = summarize_model(options.path, checkpoint, options.layout);
+  const Inspection found = inspect(options, checkpoint, console);
   if (options.json) {
-    Json report = summary_json(summary);
-    if (options.tensors) {
-      report["tensors"] = tensors_json(checkpoint);
-    }
-    console.print(text_of_json(report));
-    return;
-  }
-  console.print(summary_text(summary));
-  if (options.tensors) {
-    console.print("\n" + tensors_text(checkpoint));
-  }
-  for (const std::string& disagreement : summary.disagreements) {
-    console.note("warning: " + disagreement);
+    print_json(options, found, checkpoint, console);
+  } else {
+    print_text(options, found, checkpoint, console);
   }
 }
 
@@ -266,9 +157,21 @@ void add_inspect_command(CLI::App& program, Console& console) {
       ->required();
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
+  command->add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
   command->add_flag("--tensors", options->tensors, "list every tensor");
+  command->add_flag("--stats", options->stats,
+                    "read every tensor: norm, range, NaN and infinities");
+  command->add_option("--filter", options->choice.filter,
+                      "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
+  command->add_option("--sort", options->choice.sort, "order of --tensors and --stats")
+      ->check(CLI::IsMember({"shard", "name", "bytes"}));
+  command->add_option("--context", options->context, "tokens to count the KV cache for");
+  command->add_option("--batch", options->batch, "sequences to count the KV cache for");
   command->add_flag("--json", options->json, "report as JSON");
-  command->footer("Example: regroup inspect Llama-2-7b-gqa8 --tensors\nOnly headers are read.");
+  command->footer(
+      "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
+      "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
+      "Only headers are read, but with --stats.");
   command->callback([options, &console] { run_inspect(*options, console); });
 }
 

@@ -55,6 +55,9 @@ void describe_program(CLI::App& program, Console& console) {
                      "read options from a TOML file, a section for each command: [uptrain]");
   program.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt key is no default
   add_inspect_command(program, console);
+  add_plan_command(program, console);
+  add_diff_command(program, console);
+  add_verify_command(program, console);
   add_convert_command(program, console);
   add_expand_command(program, console);
 #if REGROUP_WITH_UPTRAIN
@@ -63,6 +66,8 @@ void describe_program(CLI::App& program, Console& console) {
   add_uptrain_command(program, console);
   add_demo_command(program, console);
 #endif
+  add_completions_command(program, console);
+  add_manual_command(program, console);
 }
 
 // Help and version go to stdout; a wrong option is one line that says where help is.

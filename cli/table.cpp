@@ -1,14 +1,45 @@
 #include "cli/table.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace regroup {
 namespace {
 
+bool begins_code_point(char byte) { return (byte & 0xc0) != 0x80; }
+
 std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_code_point));
 }
+
+// `count` code points from number `first` on.
+std::string code_points(const std::string& text, std::size_t first, std::size_t count) {
+  std::string part;
+  std::size_t number = 0;
+  for (const char byte : text) {
+    number += begins_code_point(byte) ? 1 : 0;
+    if (number > first && number <= first + count) {
+      part += byte;
+    }
+  }
+  return part;
+}
+
+// Names differ most at their ends.
+std::string shortened(const std::string& text, std::size_t width) {
+  const std::size_t has = width_of(text);
+  if (has <= width) {
+    return text;
+  }
+  constexpr std::size_t kDots = 3;
+  const std::size_t kept = width - kDots;
+  const std::size_t front = kept * 2 / 5;
+  return code_points(text, 0, front) + "..." +
+         code_points(text, has - (kept - front), kept - front);
+}
+
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kLeastWidth = 12;  // of a column that is made narrower
 
 }  // namespace
 
@@ -16,35 +47,82 @@ void Table::add_column(std::string heading, Align align) {
   columns_.push_back({std::move(heading), align});
 }
 
-void Table::add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+void Table::add_row(std::vector<std::string> cells, Tint tint) {
+  rows_.push_back({std::move(cells), tint});
+}
 
-std::string Table::text() const {
+std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = width_of(columns_[c].heading);
-    for (const auto& row : rows_) {
-      width = std::max(width, width_of(row[c]));
+    for (const Row& row : rows_) {
+      width = std::max(width, width_of(row.cells[c]));
     }
     widths.push_back(width);
   }
-  std::string text;
-  const auto put = [&](const auto& cell_of) {
-    std::string line;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const std::string cell = cell_of(c);
-      const std::string space(widths[c] - width_of(cell), ' ');
-      line += c == 0 ? "" : "  ";
-      line += columns_[c].align == Align::kLeft ? cell + space : space + cell;
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += text.empty() ? line : "\n" + line;
-  };
-  put([&](std::size_t c) { return columns_[c].heading; });
-  put([&](std::size_t c) { return std::string(widths[c], '-'); });
-  for (const auto& row : rows_) {
-    put([&](std::size_t c) { return row[c]; });
+  return widths;
+}
+
+std::string Table::line(const std::vector<std::string>& cells,
+                        const std::vector<std::size_t>& widths) const {
+  std::string line;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    const std::string cell = shortened(cells[c], widths[c]);
+    const std::string space(widths[c] - width_of(cell), ' ');
+    line += c == 0 ? "" : std::string(kGap, ' ');
+    line += columns_[c].align == Align::kLeft ? cell + space : space + cell;
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+std::string Table::text(const std::vector<std::size_t>& widths,
+                        const std::function<std::string(Tint, const std::string&)>& show) const {
+  std::vector<std::string> headings, rules;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    headings.push_back(columns_[c].heading);
+    rules.emplace_back(widths[c], '-');
+  }
+  std::string text =
+      show(Tint::kHeading, line(headings, widths)) + "\n" + show(Tint::kNone, line(rules, widths));
+  for (const Row& row : rows_) {
+    text += "\n" + show(row.tint, line(row.cells, widths));
   }
   return text;
+}
+
+// The widest left-aligned column gives way, then the next.
+void Table::fit(std::vector<std::size_t>& widths, std::size_t available) const {
+  const auto total = [&] {
+    return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
+  };
+  while (total() > available) {
+    std::size_t* widest = nullptr;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const std::size_t least = std::max(kLeastWidth, width_of(columns_[c].heading));
+      if (columns_[c].align == Align::kLeft && widths[c] > least &&
+          (widest == nullptr || widths[c] > *widest)) {
+        widest = &widths[c];
+      }
+    }
+    if (widest == nullptr) {
+      return;  // the terminal wraps what cannot be helped
+    }
+    --*widest;
+  }
+}
+
+std::string Table::text() const {
+  return text(widths(), [](Tint, const std::string& line) { return line; });
+}
+
+std::string Table::text(const Console& console) const {
+  std::vector<std::size_t> fitted = widths();
+  if (const auto columns = console.result_columns()) {
+    fit(fitted, static_cast<std::size_t>(std::max(*columns, 20)));
+  }
+  return text(fitted,
+              [&](Tint tint, const std::string& line) { return console.tinted(tint, line); });
 }
 
 }  // namespace regroup

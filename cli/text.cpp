@@ -1,10 +1,14 @@
 #include "cli/text.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace regroup {
 namespace {
@@ -23,6 +27,19 @@ std::string scaled(double value, double base, const std::array<std::string_view,
     number.erase(number.find_last_not_of('.') + 1);
   }
   return units[unit].empty() ? number : fmt::format("{} {}", number, units[unit]);
+}
+
+using Runs = std::vector<std::pair<std::int64_t, std::size_t>>;  // heads and layers
+
+Runs runs_of(const std::vector<std::int64_t>& heads) {
+  Runs runs;
+  for (const std::int64_t count : heads) {
+    if (runs.empty() || runs.back().first != count) {
+      runs.emplace_back(count, 0);
+    }
+    ++runs.back().second;
+  }
+  return runs;
 }
 
 }  // namespace
@@ -59,6 +76,26 @@ std::string text_of_duration(double seconds) {
     return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   }
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string text_of_heads(const std::vector<std::int64_t>& heads) {
+  constexpr std::size_t kMostRuns = 6;
+  Runs runs = runs_of(heads);
+  if (runs.size() == 1) {
+    return std::to_string(heads.front());
+  }
+  const bool many = runs.size() > kMostRuns;
+  if (many) {
+    std::vector<std::int64_t> sorted = heads;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    runs = runs_of(sorted);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [count, layers] : runs) {
+    texts.push_back(fmt::format("{} x {}", count, layers));
+  }
+  return fmt::format("{} (heads x layers{})", fmt::join(texts, ", "),
+                     many ? ", not in their order" : "");
 }
 
 std::string text_of_json(const Json& report) {

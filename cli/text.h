@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "formats/json.h"
 
@@ -18,6 +19,9 @@ std::string text_of_count(double count);
 std::string with_thousands(std::uint64_t number);
 /// "42 s", "3 min 20 s", "2 h 05 min".
 std::string text_of_duration(double seconds);
+/// Kv heads per layer: "8" where all agree, else runs of layers, "8 x 30, 4 x 2 (heads x layers)";
+/// where there are many runs, each number once with all its layers.
+std::string text_of_heads(const std::vector<std::int64_t>& heads);
 /// A report for machines, in ASCII: names out of files reach a terminal escaped, and paths that are
 /// no UTF-8 with their odd bytes replaced.
 std::string text_of_json(const Json& report);

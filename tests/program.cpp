@@ -1,9 +1,11 @@
 #include "tests/program.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/wait.h>
@@ -17,15 +19,33 @@ bool ProgramResult::one_line_of_error() const {
   return std::count(err.begin(), err.end(), '\n') == 1 && err.size() > 1 && err.back() == '\n';
 }
 
-RunningProgram::RunningProgram(const std::vector<std::string>& arguments) {
+namespace {
+
+// Pointers to each, and a null at the end, as exec takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) {
+    pointers.push_back(word.data());
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> command_of(const std::vector<std::string>& arguments) {
   std::vector<std::string> words{REGROUP_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
+  return words;
+}
 
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+RunningProgram::RunningProgram(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = command_of(arguments);
+  const std::vector<char*> argv = pointers_to(words);
   const std::string out = (streams_ / "out").string();
   const std::string err = (streams_ / "err").string();
   posix_spawn_file_actions_t actions;
@@ -57,12 +77,40 @@ ProgramResult RunningProgram::wait() {
     throw std::runtime_error("the program cannot be waited for");
   }
   process_ = -1;
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
-          bytes_of_file(streams_ / "out"), bytes_of_file(streams_ / "err")};
+  return {exit_code_of(status), bytes_of_file(streams_ / "out"), bytes_of_file(streams_ / "err")};
 }
 
 ProgramResult run_program(const std::vector<std::string>& arguments) {
   return RunningProgram(arguments).wait();
+}
+
+ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
+                              const std::vector<std::string>& variables) {
+  std::vector<std::string> words = command_of(arguments);
+  std::vector<std::string> environment = variables;
+  environment.emplace_back("TERM=xterm");  // of two the first holds
+  const std::vector<char*> argv = pointers_to(words);
+  const std::vector<char*> envp = pointers_to(environment);
+  const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
+  int terminal = -1;
+  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (process == 0) {
+    ::execve(REGROUP_PROGRAM, argv.data(), envp.data());
+    ::_exit(127);
+  }
+  if (process < 0) {
+    throw std::runtime_error("no terminal can be made");
+  }
+  ProgramResult result;
+  std::array<char, 4096> part{};
+  for (ssize_t size_read = 0; (size_read = ::read(terminal, part.data(), part.size())) > 0;) {
+    result.out.append(part.data(), static_cast<std::size_t>(size_read));
+  }
+  ::close(terminal);
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  result.exit_code = exit_code_of(status);
+  return result;
 }
 
 }  // namespace regroup

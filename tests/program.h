@@ -41,4 +41,9 @@ class RunningProgram {
 /// Runs it to the end with those arguments, stdin empty, stdout and stderr apart.
 ProgramResult run_program(const std::vector<std::string>& arguments);
 
+/// The same on a terminal of that many columns, as a person sees it: what was written to either
+/// stream, and the exit code. `variables` ("NO_COLOR=1") are added to the environment.
+ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
+                              const std::vector<std::string>& variables = {});
+
 }  // namespace regroup

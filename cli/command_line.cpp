@@ -1,0 +1,64 @@
+#include "cli/command_line.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+namespace regroup {
+namespace {
+
+// CLI11 describes allowed values as "TEXT:{a,b,c}".
+std::vector<std::string> choices_in(const std::string& type) {
+  std::vector<std::string> choices;
+  const std::size_t open = type.find('{');
+  const std::size_t close = type.find('}', open);
+  if (open == std::string::npos || close == std::string::npos) {
+    return choices;
+  }
+  for (std::size_t begin = open + 1; begin < close;) {
+    const std::size_t end = std::min(type.find(',', begin), close);
+    choices.push_back(type.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return choices;
+}
+
+OptionFacts facts_of(const CLI::Option& option) {
+  OptionFacts facts;
+  for (const std::string& name : option.get_lnames()) {
+    facts.names.push_back("--" + name);
+  }
+  for (const std::string& name : option.get_snames()) {
+    facts.names.push_back("-" + name);
+  }
+  facts.positional = option.get_positional();
+  if (facts.positional) {
+    facts.names = {option.get_name(true)};
+  }
+  facts.description = option.get_description();
+  facts.required = option.get_required();
+  if (option.get_items_expected_max() > 0) {
+    const std::string type = option.get_type_name();
+    facts.value = type.substr(0, type.find_first_of(":{"));
+    facts.choices = choices_in(type);
+    facts.usual = option.get_default_str();
+  }
+  return facts;
+}
+
+}  // namespace
+
+CommandFacts facts_of(const CLI::App& app) {
+  CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_group().empty()) {  // hidden ones have none
+      facts.options.push_back(facts_of(*option));
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    facts.commands.push_back(facts_of(*command));
+  }
+  return facts;
+}
+
+}  // namespace regroup

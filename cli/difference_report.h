@@ -1,0 +1,23 @@
+// What differs between two checkpoints, as tables and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/table.h"
+#include "formats/checkpoint_difference.h"
+
+namespace regroup {
+
+Table differences_table(const std::vector<TensorDifference>& differences);
+Table settings_table(const std::vector<JsonDifference>& differences);
+
+Json differences_json(const std::vector<TensorDifference>& differences);
+Json settings_json(const std::vector<JsonDifference>& differences);
+
+/// "2 tensors added, 1 removed, 4 of other shapes, 3 of other values; 2 settings differ"; "nothing"
+/// where there is nothing.
+std::string text_of_counts(const std::vector<TensorDifference>& tensors,
+                           const std::vector<JsonDifference>& settings);
+
+}  // namespace regroup

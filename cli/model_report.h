@@ -1,0 +1,24 @@
+// What a checkpoint is, as a screen of text or as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "formats/json.h"
+#include "formats/model_summary.h"
+
+namespace regroup {
+
+/// How much is to be kept at a time.
+struct CacheQuestion {
+  std::uint64_t context = 4096;  ///< tokens
+  std::uint64_t batch = 1;
+};
+
+Json summary_json(const ModelSummary& summary, const CacheQuestion& cache);
+
+/// A line for each fact, no newline at the end.
+std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache);
+
+}  // namespace regroup

@@ -1,0 +1,115 @@
+// regroup verify SRC DST
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/difference_report.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+#include "converter/recorded_request.h"
+#include "converter/verify_conversion.h"
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+struct VerifyOptions {
+  std::string source;
+  std::string result;
+  std::string calibration;
+  std::string layout;
+  bool json = false;
+};
+
+std::shared_ptr<const Calibration> open_calibration(const Model& source, const std::string& path) {
+  if (path.empty()) {
+    return nullptr;
+  }
+  auto calibration = std::make_shared<const Calibration>(path);
+  calibration->check_source(fingerprint_of(source));
+  return calibration;
+}
+
+Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
+                    const Console& console) {
+  Progress progress(console, "verify", plan.output_bytes, "bytes");
+  Verification found =
+      verify_conversion(plan, source, result, [&](std::uint64_t bytes, std::string_view tensor) {
+        if (interrupt_requested()) {
+          throw Error(ErrorKind::kInterrupted, "interrupted");
+        }
+        progress.update(bytes, printable(tensor, 60));
+      });
+  progress.finish();
+  return found;
+}
+
+void print_verification(const VerifyOptions& options, const Verification& found,
+                        const Console& console) {
+  if (options.json) {
+    console.print(text_of_json({{"source", options.source},
+                                {"result", options.result},
+                                {"passed", found.passed()},
+                                {"copied_tensors", found.copied},
+                                {"computed_tensors", found.computed},
+                                {"bytes", found.bytes},
+                                {"tensors", differences_json(found.tensors)},
+                                {"settings", settings_json(found.settings)}}));
+    return;
+  }
+  if (!found.tensors.empty()) {
+    console.print(differences_table(found.tensors).text(console) +
+                  (found.settings.empty() ? "" : "\n"));
+  }
+  if (!found.settings.empty()) {
+    console.print(settings_table(found.settings).text(console));
+  }
+  if (found.passed()) {
+    console.print(fmt::format(
+        "verified: {} tensors are the source's, {} are as computed again ({}); the settings agree",
+        with_thousands(found.copied), with_thousands(found.computed),
+        text_of_bytes(static_cast<double>(found.bytes))));
+  }
+}
+
+void run_verify(const VerifyOptions& options, const Console& console) {
+  const Model source = open_model(options.source, {.layout = options.layout});
+  const Model result = open_model(options.result, {.layout = options.layout});
+  const ConversionRequest request =
+      recorded_request(source, result, open_calibration(source, options.calibration));
+  const ConversionPlan plan = plan_conversion(source, request);
+  const Verification found = verify(plan, source, result, console);
+  print_verification(options, found, console);
+  if (!found.passed()) {
+    throw Error(ErrorKind::kDifference,
+                fmt::format("{} is not what its recorded conversion makes of {}: {}",
+                            printable(options.result, 0), printable(options.source, 0),
+                            text_of_counts(found.tensors, found.settings)));
+  }
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = program.add_subcommand(
+      "verify", "Compute a recorded conversion again and compare the result with it");
+  command->add_option("source", options->source, "the model that was converted")->required();
+  command->add_option("result", options->result, "what it was converted into")->required();
+  command->add_option("--calibration", options->calibration,
+                      "statistics the conversion was given, where it was");
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
+      "Untouched tensors are compared with the source's, pooled ones with those computed again,\n"
+      "config, slopes and metadata with what belongs there. Ends with 5 where anything differs.");
+  command->callback([options, &console] { run_verify(*options, console); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,142 @@
+// regroup diff and regroup verify, as typed.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+ProgramResult diff(const fs::path& a, const fs::path& b, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"diff", a.string(), b.string(), "-q"});
+  return run_program(more);
+}
+
+fs::path converted(const fs::path& source, const fs::path& destination,
+                   std::vector<std::string> more) {
+  more.insert(more.begin(), {"convert", source.string(), destination.string(), "-q"});
+  CHECK(run_program(more).exit_code == 0);
+  return destination;
+}
+
+TEST_CASE("a model and its copy do not differ, however they are cut", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const TinyModel model = tiny_bloom();
+  put_model(directory / "a", model);
+  put_sharded_model(directory / "b", model, 3);
+  const ProgramResult same = diff(directory / "a", directory / "b");
+  CHECK(same.exit_code == 0);
+  CHECK_THAT(same.out, ContainsSubstring("no difference"));
+  const fs::path torch = converted(directory / "a", directory / "t", {"--to", "torch"});
+  const Json report = diff(directory / "a", torch, {"--json"}).json();
+  CHECK(report["tensors"].empty());
+}
+
+TEST_CASE("diff names what is added, removed, reshaped, retyped and changed", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  put_model(directory / "a", model);
+  model.remove("lm_head.weight");
+  model.tensors.push_back(varied_tensor("new.weight", DType::kF32, {2}));
+  BuiltTensor& norm = model.tensor("model.norm.weight");
+  std::vector<double> values = values_of(norm);
+  values[2] += 0.5;
+  norm = tensor_of(norm.name, norm.dtype, norm.shape, values);
+  BuiltTensor& first = model.tensor("model.layers.0.input_layernorm.weight");
+  first = tensor_of(first.name, DType::kBF16, first.shape, values_of(first));
+  BuiltTensor& k = model.tensor("model.layers.1.self_attn.k_proj.weight");
+  k = varied_tensor(k.name, DType::kF32, {8, 6});
+  model.set("num_key_value_heads", "[12, 4]").set("rope_scaling", "{\"factor\": 2}");
+  put_model(directory / "b", model);
+
+  const ProgramResult result = diff(directory / "a", directory / "b");
+  CHECK(result.exit_code == 5);
+  CHECK(result.one_line_of_error());
+  CHECK_THAT(result.err,
+             ContainsSubstring("1 tensor added, 1 removed, 1 of another shape, 1 of another dtype, "
+                               "1 of other values, 2 settings"));
+  CHECK_THAT(result.out, ContainsSubstring("F32 [24, 6] -> [8, 6]"));
+  CHECK_THAT(result.out, ContainsSubstring("F32 -> BF16 [6]"));
+
+  const Json report = diff(directory / "a", directory / "b", {"--json"}).json();
+  CHECK(report["same"] == false);
+  REQUIRE(report["tensors"].size() == 5);
+  for (const Json& tensor : report["tensors"]) {
+    if (tensor["differs"] == "values") {
+      CHECK(tensor["name"] == "model.norm.weight");
+      CHECK(tensor["largest_difference"] == 0.5);
+      CHECK(tensor["mean_difference"].get<double>() == 0.5 / 6);
+      CHECK(tensor["different_elements"] == 1);
+    }
+  }
+  CHECK(report["settings"][0]["path"] == "num_key_value_heads");
+  CHECK(report["settings"][1]["path"] == "rope_scaling");
+}
+
+TEST_CASE("diff compares only the names it is asked for", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "a", tiny_llama());
+  const fs::path b = converted(directory / "a", directory / "b", {"--kv-heads", "4"});
+  const auto names = [&](const char* filter) {
+    return diff(directory / "a" / "model.safetensors", b / "model.safetensors",
+                {"--json", "--filter", filter})
+        .json()["tensors"];
+  };
+  CHECK(names("*.mlp.*").empty());
+  CHECK(names("*.k_proj.*").size() == 2);
+  CHECK(names("*").size() == 4);
+}
+
+TEST_CASE("diff decodes what two types hold, quantised blocks too", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path a = converted(golden("llama_mha"), directory / "a.gguf", {"--to", "gguf"});
+  const fs::path b =
+      converted(golden("llama_mha"), directory / "b.gguf", {"--to", "gguf", "--dtype", "fp16"});
+  const Json report = diff(a, b, {"--json"}).json();
+  REQUIRE_FALSE(report["tensors"].empty());
+  for (const Json& tensor : report["tensors"]) {
+    CHECK(tensor["differs"] == "dtype");
+    CHECK(tensor["cosine"].get<double>() > 0.9999);
+  }
+  CHECK(diff(golden("gguf/llama.gguf"), golden("gguf/llama.gguf")).exit_code == 0);
+}
+
+TEST_CASE("verify passes a conversion and names what was changed after it", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path source = put_model(directory / "source", tiny_bloom());
+  const fs::path result = converted(source, directory / "result", {"--kv-heads", "3"});
+  const auto verify = [&](std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"verify", source.string(), result.string(), "-q"});
+    return run_program(more);
+  };
+  const ProgramResult passed = verify();
+  CHECK(passed.exit_code == 0);
+  CHECK_THAT(passed.out, ContainsSubstring("verified: "));
+  CHECK(verify({"--json"}).json()["passed"] == true);
+
+  std::string file = bytes_of_file(result / "model.safetensors");
+  file.back() = static_cast<char>(file.back() ^ 1);
+  put_file(result / "model.safetensors", file);
+  const ProgramResult failed = verify();
+  CHECK(failed.exit_code == 5);
+  CHECK(failed.one_line_of_error());
+  CHECK_THAT(failed.err, ContainsSubstring("is not what its recorded conversion makes of"));
+  CHECK(verify({"--json"}).json()["tensors"].size() == 1);
+}
+
+TEST_CASE("verify refuses what records no conversion", "[end_to_end]") {
+  const ProgramResult result =
+      run_program({"verify", golden("llama_mha").string(), golden("llama_mha").string()});
+  CHECK(result.exit_code == 2);
+  CHECK(result.one_line_of_error());
+}
+
+}  // namespace
+}  // namespace regroup

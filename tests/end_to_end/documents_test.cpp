@@ -1,0 +1,83 @@
+// Completions and the manual page, as shells and man take them.
+#include <cstdlib>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// What bash offers at the end of these words.
+std::string bash_offers(const std::string& words) {
+  const TemporaryDirectory directory;
+  put_file(directory / "completions", run_program({"completions", "bash"}).out);
+  put_file(directory / "ask", ". '" + (directory / "completions").string() + "'\nCOMP_WORDS=(" +
+                                  words + ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_regroup\n" +
+                                  "echo ${COMPREPLY[@]} > '" + (directory / "out").string() + "'");
+  CHECK(std::system(("bash '" + (directory / "ask").string() + "'").c_str()) == 0);
+  return bytes_of_file(directory / "out");
+}
+
+bool installed(const std::string& program) {
+  return std::system(("command -v " + program + " > /dev/null").c_str()) == 0;
+}
+
+TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
+  if (!installed("bash")) {
+    SKIP("bash is not installed");
+  }
+  CHECK(bash_offers("regroup ins") == "inspect\n");
+  CHECK(bash_offers("regroup inspect --lay") == "--layout --layers\n");
+  CHECK(bash_offers("regroup -q convert --pool l") == "lowrank\n");
+  CHECK(bash_offers("regroup inspect --sort ''") == "shard name bytes\n");
+  CHECK(bash_offers("regroup completions z") == "zsh\n");
+  CHECK(bash_offers("regroup inspect tests/gol") == "tests/golden\n");
+}
+
+TEST_CASE("every shell's script names every command and option", "[end_to_end]") {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const ProgramResult result = run_program({"completions", shell});
+    CHECK(result.exit_code == 0);
+    for (const char* word : {"inspect", "plan", "diff", "verify", "convert", "vram", "lowrank"}) {
+      CHECK_THAT(result.out, ContainsSubstring(word));
+    }
+    if (installed(shell)) {
+      const TemporaryDirectory directory;
+      put_file(directory / "script", result.out);
+      const std::string command =
+          std::string(shell) + " -n '" + (directory / "script").string() + "'";
+      CHECK(std::system(command.c_str()) == 0);
+    }
+  }
+  CHECK(run_program({"completions", "tcsh"}).exit_code == 2);
+}
+
+TEST_CASE("the manual page has every command, and roff takes it without a warning",
+          "[end_to_end]") {
+  const std::string page = run_program({"manual"}).out;
+  CHECK(page.starts_with(".TH REGROUP 1 "));
+  for (const char* word : {".SS inspect", ".SS plan", ".SS convert", "\\-\\-kv\\-heads",
+                           ".SH EXIT STATUS", "Unless given: mean."}) {
+    CHECK_THAT(page, ContainsSubstring(word));
+  }
+  if (!installed("groff")) {
+    SKIP("groff is not installed");
+  }
+  const TemporaryDirectory directory;
+  put_file(directory / "page", page);
+  const std::string errors = (directory / "errors").string();
+  CHECK(
+      std::system(("groff -man -ww -z '" + (directory / "page").string() + "' 2> '" + errors + "'")
+                      .c_str()) == 0);
+  CHECK(bytes_of_file(errors).empty());
+}
+
+}  // namespace
+}  // namespace regroup

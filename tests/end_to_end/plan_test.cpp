@@ -1,0 +1,114 @@
+// regroup plan, as typed.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// Llama-2-7B's config.json, without weights.
+std::string put_llama_7b(const std::filesystem::path& directory) {
+  put_file(directory / "config.json", R"({"architectures": ["LlamaForCausalLM"],
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008,
+    "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+    "torch_dtype": "float16", "vocab_size": 32000})");
+  return directory.string();
+}
+
+TEST_CASE("plan tables what every number of kv heads gives", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program({"plan", put_llama_7b(directory / "m"), "--bandwidth", "3.35TB/s"});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("32 (now)"));
+  CHECK_THAT(result.out, ContainsSubstring("12.6 GiB    512 KiB    2 GiB"));
+  CHECK_THAT(result.out, ContainsSubstring("at 3.35 TB/s"));
+  CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 24);  // fits a screen
+}
+
+TEST_CASE("plan picks the most kv heads that fit and says what to type", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = put_llama_7b(directory / "m");
+  const std::vector<std::string> command{"plan",      model,  "--vram",  "24GiB",
+                                         "--context", "8192", "--batch", "16"};
+  const ProgramResult result = run_program(command);
+  CHECK(result.exit_code == 0);
+  // 16 sequences of 8192 tokens: 64 GiB with 32 heads, 8 GiB with 4, 16 GiB with 8.
+  CHECK_THAT(result.out, ContainsSubstring("4 kv heads fit in 24 GiB") &&
+                             ContainsSubstring("regroup convert " + model + " " + model +
+                                               "-gqa4 --kv-heads 4"));
+  std::vector<std::string> as_json = command;
+  as_json.emplace_back("--json");
+  const Json report = run_program(as_json).json();
+  CHECK(report["choice"]["convert_to"] == 4);
+  CHECK(report["costs"].size() == 6);
+  CHECK(report["costs"][0]["kv_bytes_per_token"] == 512 * 1024);
+  CHECK(report["costs"][0]["contexts"][0]["cache_bytes"] == 64UL << 30);
+  CHECK(report["costs"][0]["contexts"][0]["largest_batch"] == 2);
+  CHECK(report["cache_dtype"] == "F16");
+}
+
+TEST_CASE("plan says where no conversion is needed, and where none helps", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = put_llama_7b(directory / "m");
+  const auto plan = [&](const char* vram, const char* batch) {
+    return run_program({"plan", model, "--vram", vram, "--context", "4k", "--batch", batch});
+  };
+  CHECK_THAT(plan("80GB", "8").out, ContainsSubstring("no conversion is needed"));
+  const ProgramResult none = plan("11GiB", "16");
+  CHECK(none.exit_code == 2);
+  CHECK(none.one_line_of_error());
+  CHECK_THAT(none.err, ContainsSubstring("16 sequences of 4,096 tokens do not fit in 11 GiB even "
+                                         "with 1 kv heads"));
+}
+
+TEST_CASE("plan counts the cache in the type that is asked for", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const Json report = run_program({"plan", put_llama_7b(directory / "m"), "--cache-dtype", "fp8",
+                                   "--context", "1k,2k", "--batch", "2", "--json"})
+                          .json();
+  CHECK(report["costs"][0]["kv_bytes_per_token"] == 256 * 1024);
+  CHECK(report["costs"][0]["contexts"][1]["cache_bytes"] == 2UL * 2048 * 256 * 1024);
+  CHECK_FALSE(report.contains("choice"));
+}
+
+TEST_CASE("plan refuses amounts that are none", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = put_llama_7b(directory / "m");
+  for (const auto& [option, value] :
+       {std::pair{"--vram", "24 apples"}, std::pair{"--vram", "-1GB"},
+        std::pair{"--vram", "1e99TB"}, std::pair{"--bandwidth", "fast"},
+        std::pair{"--context", "4k,,8k"}, std::pair{"--context", "0"}, std::pair{"--batch", "1,2"},
+        std::pair{"--cache-dtype", "fp3"}}) {
+    CAPTURE(option, value);
+    const ProgramResult result = run_program({"plan", model, option, value});
+    CHECK(result.exit_code == 2);
+    CHECK(result.one_line_of_error());
+    CHECK_THAT(result.err, ContainsSubstring(option));
+  }
+}
+
+TEST_CASE("plan quotes what a shell would take apart", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = put_llama_7b(directory / "it's a model");
+  const ProgramResult result =
+      run_program({"plan", model, "--vram", "24GiB", "--context", "8k", "--batch", "16"});
+  CHECK_THAT(result.out, ContainsSubstring("it'\\''s a model' '"));
+}
+
+TEST_CASE("plan tells the two caches of an encoder-decoder apart", "[end_to_end]") {
+  const ProgramResult result = run_program({"plan", golden("t5").string()});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("cross"));
+  CHECK_THAT(result.out, ContainsSubstring("of the text and of the source"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,71 @@
+// What a person sees: colours on terminals only, and lines no wider than the terminal.
+#include <algorithm>
+#include <sstream>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// Characters of the widest line, without the sequences that colour it.
+std::size_t widest_line(const std::string& text) {
+  std::size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t width = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      if (line[i] == '\x1b') {
+        i = line.find_first_of("mK", i);
+      } else {
+        width += line[i] == '\r' ? 0 : 1;
+      }
+    }
+    widest = std::max(widest, width);
+  }
+  return widest;
+}
+
+TEST_CASE("tables are no wider than the terminal, and whole where there is room", "[end_to_end]") {
+  const std::string model = golden("bloom_12").string();
+  const std::vector<std::string> command{"inspect", model, "--tensors", "--stats"};
+  const ProgramResult narrow = run_on_terminal(command, 80);
+  CHECK(narrow.exit_code == 0);
+  const auto after_summary = [](const std::string& text) {
+    return text.substr(text.find("tensor  "));
+  };
+  const std::string tables = after_summary(narrow.out);
+  CHECK(widest_line(tables) <= 80);
+  CHECK_THAT(tables, ContainsSubstring("..."));
+  const ProgramResult wide = run_on_terminal(command, 200);
+  CHECK_THAT(wide.out, ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight"));
+  CHECK(after_summary(run_program(command).out).find("...") == std::string::npos);
+}
+
+TEST_CASE("colour is for terminals that are not told otherwise", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "a", tiny_llama());
+  put_model(directory / "b", tiny_llama({.kv_heads = 4}));
+  const std::vector<std::string> command{"diff", (directory / "a").string(),
+                                         (directory / "b").string()};
+  const auto coloured = [](const ProgramResult& result) {
+    return result.out.find("\x1b[33m") != std::string::npos;
+  };
+  CHECK(coloured(run_on_terminal(command, 100)));
+  CHECK_FALSE(coloured(run_on_terminal(command, 100, {"NO_COLOR=1"})));
+  CHECK(coloured(run_on_terminal(command, 100, {"NO_COLOR="})));
+  CHECK_FALSE(coloured(run_on_terminal(command, 100, {"TERM=dumb"})));
+  CHECK_FALSE(coloured(run_program(command)));
+  CHECK_THAT(run_on_terminal(command, 100, {"NO_COLOR=1"}).out, ContainsSubstring("shape"));
+}
+
+}  // namespace
+}  // namespace regroup
