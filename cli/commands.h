@@ -20,6 +20,7 @@ void add_verify_command(CLI::App& program, Console& console);
 void add_calibrate_command(CLI::App& program, Console& console);
 void add_demo_command(CLI::App& program, Console& console);
 void add_eval_command(CLI::App& program, Console& console);
+void add_init_command(CLI::App& program, Console& console);
 void add_uptrain_command(CLI::App& program, Console& console);
 
 }  // namespace regroup

@@ -119,7 +119,8 @@ class Demo {
   }
 
   fs::path pretrain() {
-    write_new_model(model_config(), /*seed=*/1, DType::kF32, root_ / "untrained");
+    write_new_model({.text = model_config(), .name = "config.json"}, /*seed=*/1, DType::kF32,
+                    root_ / "untrained");
     UptrainSettings settings = training_settings(root_ / "untrained", root_ / "mha");
     settings.steps = options_.pretrain_steps;
     settings.learning_rate = 2e-3;

@@ -63,6 +63,7 @@ void describe_program(CLI::App& program, Console& console) {
 #if REGROUP_WITH_UPTRAIN
   add_calibrate_command(program, console);
   add_eval_command(program, console);
+  add_init_command(program, console);
   add_uptrain_command(program, console);
   add_demo_command(program, console);
 #endif

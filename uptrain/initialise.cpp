@@ -93,13 +93,16 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed) {
   return Parameters(std::move(entries));
 }
 
-void write_new_model(const std::string& config_text, std::uint64_t seed, DType dtype,
+void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
                      const std::filesystem::path& destination) {
-  const std::string where = printable((destination / "config.json").string(), 0);
-  const Json config = parse_json_object(config_text, where);
-  const ModelSpec spec = describe_model(config, Checkpoint({}), where);
+  const ModelSpec spec =
+      describe_model(parse_json_object(config.text, config.name), Checkpoint({}), config.name);
+  if (!spec.not_computable.empty()) {
+    throw_bad_input("{}: this model cannot be computed: {}", config.name,
+                    printable(spec.not_computable));
+  }
   StagedDirectory staged(destination);
-  write_text(staged.path() / "config.json", config_text);
+  write_text(staged.path() / "config.json", config.text);
   save_new_parameters(initialise_parameters(spec, seed), dtype, staged.path());
   staged.publish();
 }

@@ -16,9 +16,16 @@ namespace regroup {
 /// 0. fp32, on the CPU, a pure function of `spec` and `seed`.
 Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed);
 
-/// Writes a model directory at `destination` (which must not exist) for `config_text`, a
-/// config.json of a known family, with such weights stored as `dtype`.
-void write_new_model(const std::string& config_text, std::uint64_t seed, DType dtype,
+/// A config.json, and what errors call it.
+struct NamedConfig {
+  std::string text;
+  std::string name;
+};
+
+/// Writes a model directory at `destination` with such weights, stored as `dtype`, and the config
+/// as it is. Throws kBadInput for a config of no known family, or of a model that cannot be
+/// computed; kUsage if `destination` exists.
+void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
                      const std::filesystem::path& destination);
 
 }  // namespace regroup

@@ -162,8 +162,8 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   });
   if (row == kFamilies.end()) {
     throw_bad_input(
-        "{}: unknown architecture {} (model_type {}); known: {}; --layout FILE can "
-        "describe others",
+        "{}: unknown architecture {} (model_type {}); known: {}; to convert or inspect "
+        "others, --layout FILE can describe them",
         where, architecture.empty() ? "none" : printable(architecture),
         model_type.empty() ? "none" : printable(model_type),
         fmt::join(known_architectures(), ", "));

@@ -148,7 +148,8 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
   const TemporaryDirectory directory;
   TinySizes sizes;
   sizes.head_dim = 16;
-  write_new_model(tiny_gpt2(sizes).config, 3, DType::kF32, directory / "new");
+  write_new_model({.text = tiny_gpt2(sizes).config, .name = "config.json"}, 3, DType::kF32,
+                  directory / "new");
   const Model source = open_computable_model(directory / "new");
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);

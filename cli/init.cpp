@@ -1,0 +1,76 @@
+// regroup init CONFIG OUT --seed N
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/text.h"
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/printable.h"
+#include "uptrain/device.h"
+#include "uptrain/initialise.h"
+#include "uptrain/language_model.h"
+#include "uptrain/uptrain_plan.h"
+
+namespace regroup {
+namespace {
+
+struct InitOptions {
+  std::string config;
+  std::string output;
+  std::uint64_t seed = 0;
+  std::string dtype = "fp32";
+  bool json = false;
+};
+
+const std::map<std::string, DType> kDtypes{
+    {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}};
+
+void run_init(const InitOptions& options, const Console& console) {
+  constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
+  write_new_model(
+      {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
+      options.seed, kDtypes.at(options.dtype), options.output);
+  const Model made = open_model(options.output);
+  const std::int64_t parameters = count_parameters(made.spec);
+  if (options.json) {
+    console.print(text_of_json({{"config", options.config},
+                                {"output", options.output},
+                                {"architecture", made.spec.architecture},
+                                {"parameters", parameters},
+                                {"seed", options.seed}}));
+  }
+  console.note(fmt::format("wrote {}: {}, {} parameters", printable(options.output, 0),
+                           printable(made.spec.architecture),
+                           text_of_count(static_cast<double>(parameters))));
+}
+
+}  // namespace
+
+void add_init_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<InitOptions>();
+  CLI::App* command = program.add_subcommand(
+      "init", "Make a model with random weights for a config.json, to train from nothing");
+  command->add_option("config", options->config, "config.json of a family regroup knows")
+      ->required();
+  command->add_option("output", options->output, "directory to make; must not exist yet")
+      ->required();
+  command->add_option("--seed", options->seed, "of the weights; the same seed, the same bytes");
+  command->add_option("--dtype", options->dtype, "store the weights as this type")
+      ->check(CLI::IsMember(kDtypes));
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup init config.json untrained --seed 1\n"
+      "Weights as GPT-2 began with: normal with deviation 0.02, less into the residual stream.\n"
+      "regroup uptrain untrained --data FILE --steps N --output OUT trains it.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_init(*options, console); }); });
+}
+
+}  // namespace regroup
