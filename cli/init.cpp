@@ -67,7 +67,8 @@ void add_init_command(CLI::App& program, Console& console) {
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup init config.json untrained --seed 1\n"
-      "Weights as GPT-2 began with: normal with deviation 0.02, less into the residual stream.\n"
+      "Weights as GPT-2 began with: normal, with the config's initializer_range (or 0.02) as\n"
+      "standard deviation, less into the residual stream; norms 1, biases 0.\n"
       "regroup uptrain untrained --data FILE --steps N --output OUT trains it.");
   command->callback(
       [options, &console] { with_torch_errors([&] { run_init(*options, console); }); });

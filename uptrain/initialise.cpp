@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "formats/error.h"
+#include "formats/families/config_reader.h"
 #include "formats/families/family.h"
 #include "formats/file.h"
 #include "formats/printable.h"
@@ -17,8 +18,6 @@
 
 namespace regroup {
 namespace {
-
-constexpr double kDeviation = 0.02;
 
 // The names that do not begin as plain normal noise.
 struct Roles {
@@ -71,12 +70,21 @@ Roles roles_in(const ModelSpec& spec) {
   return roles;
 }
 
+double deviation_in(const ConfigReader& config) {
+  const double deviation = config.number_or({"initializer_range"}, kUsualDeviation);
+  if (!(deviation > 0.0)) {
+    throw_bad_input("{}: initializer_range is {}, allowed is more than 0", config.where(),
+                    deviation);
+  }
+  return deviation;
+}
+
 }  // namespace
 
-Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed) {
+Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed, double deviation) {
   const Roles roles = roles_in(spec);
   const at::Generator generator = at::detail::createCPUGenerator(seed);
-  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(spec.layer_count()));
+  const double residual = deviation / std::sqrt(2.0 * static_cast<double>(spec.layer_count()));
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     if (roles.norms.contains(tensor.name)) {
@@ -85,9 +93,9 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed) {
     } else if (roles.biases.contains(tensor.name)) {
       entries.push_back({tensor.name, at::zeros(tensor.shape, at::kFloat)});
     } else {
-      const double deviation = roles.residual.contains(tensor.name) ? residual : kDeviation;
+      const double own = roles.residual.contains(tensor.name) ? residual : deviation;
       entries.push_back(
-          {tensor.name, at::empty(tensor.shape, at::kFloat).normal_(0.0, deviation, generator)});
+          {tensor.name, at::empty(tensor.shape, at::kFloat).normal_(0.0, own, generator)});
     }
   }
   return Parameters(std::move(entries));
@@ -95,15 +103,16 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed) {
 
 void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
                      const std::filesystem::path& destination) {
-  const ModelSpec spec =
-      describe_model(parse_json_object(config.text, config.name), Checkpoint({}), config.name);
+  const Json json = parse_json_object(config.text, config.name);
+  const ModelSpec spec = describe_model(json, Checkpoint({}), config.name);
   if (!spec.not_computable.empty()) {
     throw_bad_input("{}: this model cannot be computed: {}", config.name,
                     printable(spec.not_computable));
   }
+  const double deviation = deviation_in(ConfigReader(json, config.name));
   StagedDirectory staged(destination);
   write_text(staged.path() / "config.json", config.text);
-  save_new_parameters(initialise_parameters(spec, seed), dtype, staged.path());
+  save_new_parameters(initialise_parameters(spec, seed, deviation), dtype, staged.path());
   staged.publish();
 }
 

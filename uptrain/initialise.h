@@ -11,10 +11,13 @@
 
 namespace regroup {
 
+constexpr double kUsualDeviation = 0.02;
+
 /// Weights as GPT-2 begins with (Radford et al. 2019, section 2.3): normal with standard deviation
-/// 0.02, that of the projections into the residual stream divided by √(2·layers); norms 1, biases
-/// 0. fp32, on the CPU, a pure function of `spec` and `seed`.
-Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed);
+/// `deviation`, that of the projections into the residual stream divided by √(2·layers); norms 1,
+/// biases 0. fp32, on the CPU, a pure function of the arguments.
+Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed,
+                                 double deviation = kUsualDeviation);
 
 /// A config.json, and what errors call it.
 struct NamedConfig {
@@ -23,8 +26,9 @@ struct NamedConfig {
 };
 
 /// Writes a model directory at `destination` with such weights, stored as `dtype`, and the config
-/// as it is. Throws kBadInput for a config of no known family, or of a model that cannot be
-/// computed; kUsage if `destination` exists.
+/// as it is. Their deviation is the config's initializer_range, where it has one. Throws kBadInput
+/// for a config of no known family, or of a model that cannot be computed; kUsage if `destination`
+/// exists.
 void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
                      const std::filesystem::path& destination);
 

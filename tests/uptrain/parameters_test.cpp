@@ -164,6 +164,24 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
   CHECK(parameters.at(layer.attention_norm.weight).eq(1).all().item<bool>());
 }
 
+TEST_CASE("a config says how wide the weights of a fresh model are spread", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  model.set("initializer_range", "0.1");
+  write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32, directory / "new");
+  const Model source = open_computable_model(directory / "new");
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  const at::Tensor& embedding = parameters.at(source.spec.token_embedding);
+  CHECK(std::abs(embedding.std().item<double>() - 0.1) < 0.01);
+  model.set("initializer_range", "0.0");
+  CHECK_THAT(refusal_of([&] {
+               write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32,
+                               directory / "flat");
+             }),
+             is_bad_input("config.json", "initializer_range", "0"));
+}
+
 TEST_CASE("a fresh model is the same for the same seed", "[uptrain]") {
   const Model source = open_computable_model(golden("llama"));
   const auto first = initialise_parameters(source.spec, 1);
