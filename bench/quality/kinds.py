@@ -1,0 +1,124 @@
+"""The models of the study: what they are made of and how they are trained.
+
+One kind for each way of telling positions. Every kind has 8 query heads, so that ratios of 2:1, 4:1
+and 8:1 (multi-query) exist, and reads bytes: token i is byte i.
+"""
+from dataclasses import dataclass
+
+QUERY_HEADS = 8
+BYTES = 256  # the vocabulary; T5 adds a token that its decoder starts with
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the models are and how long they train. Lengths are in tokens."""
+
+    head_dim: int
+    layers: int
+    sequence: int
+    batch: int
+    pretrain_steps: int
+    pretrain_rate: float
+    uptrain_rates: tuple  # candidates, of which each kind takes the best for mean pooling
+    eval_windows: int
+    calibration_tokens: int
+
+    @property
+    def hidden(self):
+        return QUERY_HEADS * self.head_dim
+
+    @property
+    def deviation(self):
+        """Of fresh weights. GPT-2's 0.02 is as wide as this at D = 2500; at D = 128 it would let
+        heads grow from next to nothing, into models of a lower rank than real ones have."""
+        return self.hidden ** -0.5
+
+    @property
+    def tokens_per_step(self):
+        return self.batch * self.sequence
+
+
+SCALES = {
+    # 0.8 million parameters: the whole study in about an hour on two cores.
+    "small": Scale(head_dim=16, layers=4, sequence=128, batch=8, pretrain_steps=1400,
+                   pretrain_rate=3e-3, uptrain_rates=(1e-3, 2e-3, 4e-3), eval_windows=256,
+                   calibration_tokens=4096),
+    # 25 million parameters: for a GPU, and more text than a few megabytes.
+    "large": Scale(head_dim=64, layers=8, sequence=512, batch=32, pretrain_steps=8000,
+                   pretrain_rate=1e-3, uptrain_rates=(3e-4, 6e-4, 1e-3), eval_windows=512,
+                   calibration_tokens=65536),
+    # Seconds, to see that everything runs. The numbers mean nothing.
+    "smoke": Scale(head_dim=4, layers=2, sequence=32, batch=2, pretrain_steps=200,
+                   pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=8,
+                   calibration_tokens=64),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    key: str
+    label: str
+    sizes: object  # Scale -> dict, the family's part of a config.json
+    # An encoder reads the first half of a window, the decoder writes the second, so windows are
+    # twice as long there. Span corruption, T5's own task, predicts too few bytes of a window for so
+    # short a training to make a model of.
+    has_encoder: bool = False
+
+    def config(self, scale):
+        return {**self.sizes(scale), "initializer_range": scale.deviation, "bos_token_id": None,
+                "torch_dtype": "float32"}
+
+    @property
+    def task_options(self):
+        return ("--objective", "continuation") if self.has_encoder else ()
+
+    def window(self, scale):
+        return scale.sequence * (2 if self.has_encoder else 1)
+
+
+def rope(scale):
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "hidden_size": scale.hidden, "intermediate_size": scale.hidden * 43 // 16,
+        "num_hidden_layers": scale.layers, "num_attention_heads": QUERY_HEADS,
+        "num_key_value_heads": QUERY_HEADS, "head_dim": scale.head_dim, "vocab_size": BYTES,
+        "max_position_embeddings": 8 * scale.sequence, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
+        "eos_token_id": None}
+
+
+def alibi(scale):
+    return {
+        "architectures": ["BloomForCausalLM"], "model_type": "bloom",
+        "hidden_size": scale.hidden, "n_layer": scale.layers, "n_head": QUERY_HEADS,
+        "vocab_size": BYTES, "layer_norm_epsilon": 1e-5,
+        "apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True,
+        "eos_token_id": None}
+
+
+def learned(scale):
+    return {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": scale.hidden,
+        "n_layer": scale.layers, "n_head": QUERY_HEADS, "n_positions": scale.sequence,
+        "vocab_size": BYTES, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True, "eos_token_id": None}
+
+
+def t5(scale):
+    return {
+        "architectures": ["T5ForConditionalGeneration"], "model_type": "t5",
+        "is_encoder_decoder": True, "d_model": scale.hidden, "d_kv": scale.head_dim,
+        "d_ff": 2 * scale.hidden, "num_layers": max(1, scale.layers // 2),
+        "num_decoder_layers": max(1, scale.layers - 1), "num_heads": QUERY_HEADS,
+        "vocab_size": BYTES + 1, "feed_forward_proj": "gated-gelu",
+        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+        "layer_norm_epsilon": 1e-6, "tie_word_embeddings": False, "pad_token_id": BYTES,
+        "decoder_start_token_id": BYTES}
+
+
+KINDS = {kind.key: kind for kind in (
+    Kind("rope", "RoPE (Llama)", rope),
+    Kind("alibi", "ALiBi (BLOOM)", alibi),
+    Kind("learned", "learned positions (GPT-2)", learned),
+    Kind("t5", "relative bias (T5)", t5, has_encoder=True),
+)}

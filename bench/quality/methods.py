@@ -1,0 +1,58 @@
+"""The ways to convert, as data: a name and the options that `regroup convert` gets.
+
+An option in `needs` may be missing from the program at hand; then the method is left out, with a
+note. In options, {calibration} and {other_calibration} stand for files of `regroup calibrate`,
+{training} for the training tokens, {seed} for the model's seed.
+"""
+from dataclasses import dataclass
+
+CALIBRATED = ("--calibration", "{calibration}")
+SIMILAR = ("--grouping", "similar")
+REFIT = ("--refit", "{training}")
+
+
+@dataclass(frozen=True)
+class Method:
+    key: str
+    label: str
+    options: tuple
+    uptrained: bool = False  # also trained, at every alpha
+    needs: tuple = ()
+
+    @property
+    def calibrations(self):
+        """Statistics that must exist first."""
+        return [name for name in ("calibration", "other_calibration")
+                if "{" + name + "}" in self.options]
+
+
+METHODS = {method.key: method for method in (
+    Method("mean", "mean", ("--pool", "mean"), uptrained=True),
+    Method("first", "first", ("--pool", "first")),
+    Method("random", "random", ("--pool", "random", "--pool-seed", "{seed}")),
+    Method("select", "select", ("--pool", "select")),
+    Method("aligned", "aligned", ("--pool", "aligned")),
+    Method("aligned-calibrated", "aligned, calibrated", ("--pool", "aligned", *CALIBRATED),
+           uptrained=True),
+    Method("lowrank", "lowrank", ("--pool", "lowrank")),
+    Method("lowrank-calibrated", "lowrank, calibrated", ("--pool", "lowrank", *CALIBRATED),
+           uptrained=True),
+    Method("lowrank-other-text", "lowrank, calibrated on other text",
+           ("--pool", "lowrank", "--calibration", "{other_calibration}")),
+    Method("lowrank-similar", "lowrank, calibrated, similar heads",
+           ("--pool", "lowrank", *CALIBRATED, *SIMILAR), uptrained=True, needs=("--grouping",)),
+    Method("mean-refit", "mean, refit", ("--pool", "mean", *CALIBRATED, *REFIT),
+           needs=("--refit",)),
+    Method("lowrank-refit", "lowrank, calibrated, similar heads, refit",
+           ("--pool", "lowrank", *CALIBRATED, *SIMILAR, *REFIT), uptrained=True,
+           needs=("--grouping", "--refit")),
+)}
+
+# The best that closed form alone gives, and the best there is; the first one that was measured.
+CLOSED_FORM = ("lowrank-similar", "lowrank-calibrated")
+BEST = ("lowrank-refit", "lowrank-similar", "lowrank-calibrated")
+
+
+def filled_in(options, **places):
+    """Options with {name} replaced."""
+    return [option.format(**places) for option in options]

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Runs the study at its smallest, twice: that every cell is there, and that the second run, which
+finds everything done, writes the same."""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+from pathlib import Path
+
+STUDY = Path(__file__).with_name("quality.py")
+KINDS = ("rope", "t5")
+
+
+def run_study(options, work):
+    subprocess.run([sys.executable, STUDY, "--smoke", "--kinds", ",".join(KINDS), "--work", work,
+                    "--regroup", options.regroup, "--text", *options.text, "--other-text",
+                    *options.other_text, "--jobs", "2"], check=True)
+    report = work / "report"
+    return {path.name: path.read_bytes() for path in report.iterdir()}
+
+
+def check(truth, what):
+    if not truth:
+        sys.exit(f"smoke: {what}")
+
+
+def check_cells(report):
+    by_cell = {(cell["kind"], cell["method"], cell["alpha"]): cell for cell in report["cells"]}
+    check(len(by_cell) == len(report["cells"]), "a cell stands there twice")
+    for kind in KINDS:
+        for method in ("mean", "first", "random", "select", "aligned", "aligned-calibrated",
+                       "lowrank", "lowrank-calibrated", "lowrank-other-text"):
+            check((kind, method, 0.0) in by_cell, f"no cell {kind}, {method}")
+        for method in ("source", "mean", "aligned-calibrated", "lowrank-calibrated"):
+            check((kind, method, 0.05) in by_cell, f"no uptrained cell {kind}, {method}")
+        check(by_cell[kind, "mean", 0.05]["uptraining_steps"] == 10, "0.05 of 200 steps are 10")
+        check(by_cell[kind, "lowrank-calibrated", "total"]["uptraining_steps"] == 1,
+              "of two steps the calibration takes a part of one")
+    check({target["point"] for target in report["targets"]} >= {1, 2, 4}, "targets are missing")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--regroup", required=True, type=Path)
+    parser.add_argument("--text", nargs="+", required=True)
+    parser.add_argument("--other-text", nargs="+", required=True)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / "study"
+        first = run_study(options, work)
+        records = {path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")}
+        check_cells(json.loads(first["quality.json"]))
+        table = first["quality.md"].decode()
+        check("| –" not in table and "## Targets" in table, "the table has empty cells")
+        xml.etree.ElementTree.fromstring(first["quality.svg"])
+        check(run_study(options, work) == first, "a second run writes another report")
+        check({path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")} == records,
+              "a second run measures again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The stages of the study as `regroup` commands: pretrain, convert, tune, uptrain.
+
+Each function runs what is not done yet of one model or cell and returns the record it ends with.
+"""
+import json
+import math
+import shutil
+
+from kinds import KINDS
+from methods import METHODS, filled_in
+from program import read_record, write_atomically
+from study import TUNING_ALPHA, TUNING_RATIO, TOTAL_ALPHA, Conversion, Model
+
+CALIBRATION_TEXTS = {"calibration": "training", "other_calibration": "other"}
+UPTRAIN_SEEDS = 100  # and the model's own: of the order of the data in uptraining
+
+
+def pretrain(study, model):
+    """Random weights, training, held-out loss."""
+    scale = study.scale
+    config = f"{model.name}/config.json"
+    text = json.dumps(KINDS[model.kind].config(scale), indent=2) + "\n"
+    write_atomically(study.work / config, text)
+    run = study.program.run_once
+    untrained = f"{model.name}/untrained"
+    run(f"{untrained}.json", ["init", config, untrained, "--seed", str(model.seed)], untrained)
+    run(f"{model.trained}.json",
+        uptrain_command(study, model, untrained, model.trained,
+                        ["--steps", str(scale.pretrain_steps)], scale.pretrain_rate,
+                        seed=model.seed),
+        model.trained)
+    return evaluate(study, model, model.trained)
+
+
+def uptrain_command(study, model, source, output, length, rate, seed=None):
+    """The same recipe before and after conversion: AdamW, cosine to a tenth, warm-up of a 50th. The
+    order of the data after conversion is another one than before."""
+    kind = KINDS[model.kind]
+    return ["uptrain", source, "--data", study.data("training"), *length,
+            "--sequence", str(kind.window(study.scale)), "--batch", str(study.scale.batch),
+            "--lr", f"{rate:g}", "--seed", str(seed or UPTRAIN_SEEDS + model.seed),
+            "--save-every", "0", "--output", output, *kind.task_options]
+
+
+def evaluate(study, model, path):
+    """Held-out loss, on the same windows for all."""
+    scale, kind = study.scale, KINDS[model.kind]
+    return study.program.run_once(
+        f"{path}.eval.json",
+        ["eval", path, "--data", study.data("held-out"), "--context", str(kind.window(scale)),
+         "--max-tokens", str(scale.eval_windows * scale.sequence), *kind.task_options])
+
+
+def calibration_path(model, name):
+    return f"{model.name}/{name}.safetensors"
+
+
+def calibrate(study, model, name):
+    """Statistics of the trained model on the training text, or on the other one."""
+    path = calibration_path(model, name)
+    return study.program.run_once(
+        f"{path}.json",
+        ["calibrate", model.trained, "--data", study.data(CALIBRATION_TEXTS[name]),
+         "--context", str(KINDS[model.kind].window(study.scale)),
+         "--max-tokens", str(study.scale.calibration_tokens), "--output", path], path)
+
+
+def convert(study, conversion):
+    """One cell right after conversion. A method may be refused for a kind of model."""
+    model, method = conversion.model, METHODS[conversion.method]
+    places = {name: calibration_path(model, name) for name in method.calibrations}
+    options = filled_in(method.options, seed=model.seed, training=study.data("training"), **places)
+    record = study.program.run_once(
+        f"{conversion.converted}.json",
+        ["convert", model.trained, conversion.converted, "--kv-heads", str(conversion.kv_heads),
+         *options], conversion.converted, may_refuse=bool(method.needs))
+    if "refused" in record:
+        return record
+    return evaluate(study, model, conversion.converted)
+
+
+def uptrained_path(folder, name, rate):
+    return f"{folder}/{name}-lr-{rate:g}"
+
+
+def source_folder(model):
+    """Where the MHA model itself is trained on, to see what the same steps do to it."""
+    return f"{model.name}/source"
+
+
+def uptrain(study, conversion, alpha, rate):
+    """One cell after training for a fraction `alpha` of the pretraining steps."""
+    return train_and_evaluate(study, conversion.model, conversion.converted,
+                              uptrained_path(conversion.folder, f"alpha-{alpha:g}", rate),
+                              length_of(study, alpha), rate)
+
+
+def uptrain_source(study, model, alpha, rate):
+    """The MHA model, trained on in the same way."""
+    return train_and_evaluate(study, model, model.trained,
+                              uptrained_path(source_folder(model), f"alpha-{alpha:g}", rate),
+                              length_of(study, alpha), rate)
+
+
+def length_of(study, alpha):
+    return ["--alpha", f"{alpha:g}", "--pretrain-steps", str(study.scale.pretrain_steps)]
+
+
+def train_and_evaluate(study, model, source, path, length, rate):
+    """Trains `source`, evaluates the result, and keeps the numbers, not the weights."""
+    evaluation = read_record(study.work / f"{path}.eval.json")
+    if evaluation is not None:
+        return evaluation
+    study.program.run_once(f"{path}.json",
+                           uptrain_command(study, model, source, path, length, rate), path)
+    evaluation = evaluate(study, model, path)
+    shutil.rmtree(study.work / path, ignore_errors=True)
+    return evaluation
+
+
+def tuning_cell(study, kind):
+    return Conversion(Model(kind, study.tuning_seed()), "mean", TUNING_RATIO)
+
+
+def tune(study, kind, rate):
+    """Mean pooling with one of the candidate learning rates."""
+    convert(study, tuning_cell(study, kind))
+    return uptrain(study, tuning_cell(study, kind), TUNING_ALPHA, rate)
+
+
+def chosen_rate(study, kind):
+    """The learning rate that is best for mean pooling, of which every method of the kind then
+    makes do; None where it has not been measured."""
+    rates = study.scale.uptrain_rates
+    if len(rates) == 1:
+        return rates[0]
+    losses = {}
+    for rate in rates:
+        path = uptrained_path(tuning_cell(study, kind).folder, f"alpha-{TUNING_ALPHA:g}", rate)
+        record = read_record(study.work / f"{path}.eval.json")
+        if record is None:
+            return None
+        losses[rate] = record["report"]["loss"]
+    return min(losses, key=losses.get)
+
+
+def preparation_flops(study, conversion):
+    """Floating-point operations spent ahead of uptraining: a forward pass, a third of training,
+    for each token of the calibration, and what convert reports of a refit."""
+    pretraining = read_record(study.work / f"{conversion.model.trained}.json")["report"]
+    per_token = pretraining["flops"] / pretraining["tokens"]
+    tokens = sum(calibrate(study, conversion.model, name)["report"]["tokens"] / 3
+                 for name in METHODS[conversion.method].calibrations)
+    converted = read_record(study.work / f"{conversion.converted}.json")["report"]
+    tokens += converted.get("refit", {}).get("train_token_equivalents", 0)
+    return per_token * tokens
+
+
+def steps_at_total(study, conversion, rate):
+    """Steps that are left of TOTAL_ALPHA when all that went before is paid for; 0 for none."""
+    full = math.ceil(round(TOTAL_ALPHA * study.scale.pretrain_steps, 6))
+    plan = study.program.run_once(
+        f"{conversion.folder}/plan.json",
+        [*uptrain_command(study, conversion.model, conversion.converted,
+                          f"{conversion.folder}/planned", ["--steps", str(full)], rate),
+         "--dry-run"])["report"]
+    per_step = plan["flops"] / plan["steps"]
+    return max(0, math.floor(full - preparation_flops(study, conversion) / per_step))
+
+
+def uptrain_at_total(study, conversion, rate):
+    """The cell that costs TOTAL_ALPHA with all its preparation; None where that is spent before
+    the first step."""
+    steps = steps_at_total(study, conversion, rate)
+    if steps == 0:
+        return None
+    return train_and_evaluate(study, conversion.model, conversion.converted,
+                              uptrained_path(conversion.folder, f"total-{TOTAL_ALPHA:g}", rate),
+                              ["--steps", str(steps)], rate)

@@ -1,0 +1,138 @@
+"""A study on disk: which models, methods, ratios and alphas, and where everything lies.
+
+    data/training.bin, held-out.bin, other.bin         token files
+    KIND-SEED/untrained, trained, calibration.*.safetensors
+    KIND-SEED/METHOD-G/converted                       G: the kv heads that are left
+    KIND-SEED/METHOD-G/alpha-A-lr-R/                    uptrained
+with a record beside each, which holds the command that made it and what that reported.
+"""
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+from kinds import KINDS, QUERY_HEADS, SCALES
+from methods import METHODS
+from program import CommandFailed, write_atomically
+
+ALPHAS = (0.01, 0.05, 0.10)
+TOTAL_ALPHA = 0.01  # calibration, refit and uptraining together
+RATIOS = (2, 4, 8)
+SEEDS = (1, 2, 3)
+HELD_OUT_SHARE = 10  # the last tenth of the text
+TUNING_ALPHA, TUNING_RATIO = 0.05, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One trained MHA model of the study."""
+
+    kind: str
+    seed: int
+
+    @property
+    def name(self):
+        return f"{self.kind}-{self.seed}"
+
+    @property
+    def trained(self):
+        return f"{self.name}/trained"
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A model converted by one method at one ratio."""
+
+    model: Model
+    method: str
+    ratio: int
+
+    @property
+    def kv_heads(self):
+        return QUERY_HEADS // self.ratio
+
+    @property
+    def folder(self):
+        return f"{self.model.name}/{self.method}-{self.kv_heads}"
+
+    @property
+    def converted(self):
+        return f"{self.folder}/converted"
+
+
+class Study:
+    """What was asked for: `scale` and `data` decide the numbers, the rest which of them."""
+
+    def __init__(self, work, scale, program, kinds, seeds, methods, ratios, alphas):
+        self.work = Path(work).resolve()
+        self.scale_name = scale
+        self.scale = SCALES[scale]
+        self.program = program
+        self.kinds = [KINDS[key] for key in kinds]
+        self.seeds = seeds
+        self.ratios = ratios
+        self.alphas = alphas
+        self.notes = []
+        self.methods = [METHODS[key] for key in methods if self.is_known_(METHODS[key])]
+        self.models = [Model(kind.key, seed) for seed in seeds for kind in self.kinds]
+
+    def is_known_(self, method):
+        missing = [option for option in method.needs
+                   if not self.program.has_option("convert", option)]
+        if missing:
+            self.notes.append(f"{method.label}: left out, this program's convert has no "
+                              f"{', '.join(missing)}")
+        return not missing
+
+    def conversions(self, uptrained=False):
+        return [Conversion(model, method.key, ratio) for model in self.models
+                for method in self.methods for ratio in self.ratios
+                if method.uptrained or not uptrained]
+
+    def tuning_seed(self):
+        return min(self.seeds)
+
+    def write_data(self, text_files, other_files):
+        """Makes the token files, or checks that they were made of the same texts."""
+        text = b"".join(Path(file).read_bytes() for file in text_files)
+        other = b"".join(Path(file).read_bytes() for file in other_files)
+        split = len(text) - len(text) // HELD_OUT_SHARE
+        parts = {"training": text[:split], "held-out": text[split:], "other": other}
+        least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # of T5 half is predicted
+        for name, part in parts.items():
+            if len(part) < least:
+                raise CommandFailed(f"{name} text: {len(part)} bytes, at least {least} are needed")
+        self.check_settings_({name: hashlib.sha256(part).hexdigest()
+                              for name, part in parts.items()})
+        for name, part in parts.items():
+            path = self.work / self.data(name)
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                staged = path.with_suffix(".partial")
+                staged.write_bytes(byte_tokens(part))
+                staged.replace(path)
+
+    def check_settings_(self, texts):
+        """A work folder holds one study: the same scale and texts from beginning to end."""
+        settings = {"scale": self.scale_name, **dataclasses.asdict(self.scale), "texts": texts}
+        settings = json.loads(json.dumps(settings))
+        path = self.work / "settings.json"
+        if not path.exists():
+            write_atomically(path, json.dumps(settings, indent=1) + "\n")
+            return
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for key in sorted({*found, *settings}):
+            if found.get(key) != settings.get(key):
+                raise CommandFailed(f"{path}: {key} is {found.get(key)}, asked for is "
+                                    f"{settings.get(key)}; name another folder with --work")
+
+    @staticmethod
+    def data(name):
+        return f"data/{name}.bin"
+
+
+def byte_tokens(text):
+    """Raw little-endian u16, one token per byte."""
+    tokens = bytearray(2 * len(text))
+    tokens[::2] = text
+    return bytes(tokens)

@@ -1,0 +1,131 @@
+"""The study as one Markdown table, with the targets and all it was made of below it."""
+from results import SOURCE, TOTAL, label_of
+from study import TOTAL_ALPHA, TUNING_ALPHA, TUNING_RATIO
+from targets import COMPARED_ALPHA, check_targets
+
+INTRODUCTION = """\
+Excess loss: held-out loss minus that of the MHA model, in nats per predicted byte, {seeds}; in
+parentheses the factor to mean pooling at the same α. α is the fraction of the pretraining steps
+that is trained after conversion. In the rows “{total:g} in total” calibration and refit are paid
+for out of α, and the factor is to mean pooling at α = {compared:g}.
+"""
+
+
+def markdown(results):
+    study = results.study
+    seeds = (f"of seed {study.seeds[0]}" if len(study.seeds) == 1 else
+             f"mean over {len(study.seeds)} seeds ± the standard deviation between them")
+    introduction = INTRODUCTION.format(seeds=seeds, total=TOTAL_ALPHA, compared=COMPARED_ALPHA)
+    return "\n".join([
+        "# Quality of conversions\n", introduction, *main_table(results), "",
+        *compute_notes(results), "## Targets\n", *target_table(results), "",
+        "## How it was made\n", *origins(results), ""])
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def rule(columns, left):
+    return row(["---"] * left + ["--:"] * (columns - left))
+
+
+def excess_text(excess, base=None):
+    if excess is None:
+        return "–"
+    text = f"{excess.mean:+.3f}"
+    if excess.spread is not None:
+        text += f" ± {excess.spread:.3f}"
+    if base is not None and base.mean > 0:
+        text += f" ({excess.mean / base.mean:.3f}×)"
+    return text
+
+
+def alphas_of(study):
+    return [(0.0, "0"), *((alpha, f"{alpha:g}") for alpha in study.alphas),
+            (TOTAL, f"{TOTAL_ALPHA:g} in total")]
+
+
+def main_table(results):
+    study = results.study
+    ratios = [f"{ratio}:1" for ratio in study.ratios]
+    lines = [row(["model", "α", "method", *ratios]), rule(3 + len(ratios), 3)]
+    for kind in study.kinds:
+        for alpha, name in alphas_of(study):
+            for method in study.methods:
+                cells = method_cells(results, kind.key, method.key, alpha)
+                if any(cell != "–" for cell in cells):
+                    lines.append(row([kind.label, name, method.label, *cells]))
+            source = results.excess(kind.key, SOURCE, 1, alpha)
+            if source is not None:
+                lines.append(row([kind.label, name, label_of(SOURCE), excess_text(source),
+                                  *[""] * (len(ratios) - 1)]))
+    return lines
+
+
+def method_cells(results, kind, method, alpha):
+    cells = []
+    compared = COMPARED_ALPHA if alpha == TOTAL else alpha
+    for ratio in results.study.ratios:
+        base = results.excess(kind, "mean", ratio, compared) if method != "mean" else None
+        cells.append(excess_text(results.excess(kind, method, ratio, alpha), base))
+    return cells
+
+
+def compute_notes(results):
+    """Steps that total-compute cells had left, and what refits took."""
+    steps = {}
+    for cell in results.cells:
+        if cell["alpha"] == TOTAL:
+            steps.setdefault(label_of(cell["method"]), set()).add(cell["uptraining_steps"])
+    full = results.study.scale.pretrain_steps * TOTAL_ALPHA
+    lines = [f"“{TOTAL_ALPHA:g} in total”: calibration, refit and uptraining together cost as "
+             f"many FLOPs as {full:g} steps. A forward pass counts as a third of training."]
+    lines += [f"{label}: {span(left)} steps of uptraining were left." for label, left in
+              steps.items()]
+    refits = {}
+    for cell in results.cells:
+        if "refit" in cell:
+            refits.setdefault(label_of(cell["method"]), set()).add(
+                cell["refit"]["train_token_equivalents"] / results.study.scale.tokens_per_step)
+    lines += [f"{label}: the refit costs as much as {span(costs)} steps."
+              for label, costs in refits.items()]
+    return [" ".join(lines), ""]
+
+
+def span(numbers):
+    low, high = min(numbers), max(numbers)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def target_table(results):
+    labels = {kind.key: kind.label for kind in results.study.kinds}
+    lines = [row(["point", "model", "ratio", "target", "measured", "reached"]), rule(6, 6)]
+    for target in check_targets(results):
+        lines.append(row([str(target.point), labels[target.kind], f"{target.ratio}:1",
+                          target.claim, target.measured, "yes" if target.reached else "**no**"]))
+    return lines
+
+
+def origins(results):
+    study, scale = results.study, results.study.scale
+    lines = [f"- Pretraining: {scale.pretrain_steps} steps of {scale.batch} sequences of "
+             f"{scale.sequence} bytes, AdamW at {scale.pretrain_rate:g}, cosine to a tenth."]
+    for kind in study.kinds:
+        loss = results.source_excess(kind.key)
+        tuning = results.tuning(kind.key)
+        tried = ", ".join(f"{rate}: {loss:.4f}" for rate, loss in tuning["losses"].items())
+        if loss is not None:
+            spread = "" if loss.spread is None else f" ± {loss.spread:.3f}"
+            lines.append(f"- {kind.label}: the MHA model's loss is {loss.mean:.3f}{spread}. "
+                         f"Learning rate of uptraining: {tuning['chosen']}" +
+                         (f", the best for mean pooling at {TUNING_RATIO}:1 and α = "
+                          f"{TUNING_ALPHA:g} ({tried})." if tried else "."))
+    lines.append("- Uptraining is the same for all methods: that learning rate, warm-up over a "
+                 "fiftieth of the steps, cosine to a tenth, AdamW, all weights.")
+    lines += [f"- {note}." for note in study.notes]
+    lines += [f"- {kind}, {label_of(method)}: refused, {why}"
+              for (kind, method), why in sorted(results.refused.items())]
+    lines.append(f"- All commands together took {results.seconds() / 60:.0f} minutes, "
+                 f"{study.program.threads} thread each.")
+    return lines

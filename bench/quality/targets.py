@@ -1,0 +1,117 @@
+"""What the conversions have to reach, each checked against what was measured.
+
+Excess is loss minus the MHA model's, held-out, mean over seeds; factors compare such means.
+"""
+import dataclasses
+
+from methods import BEST, CLOSED_FORM
+from results import TOTAL, label_of
+from study import TOTAL_ALPHA
+
+# Highest allowed excess over mean pooling's, right after conversion: {ratio: {kind: factor}}.
+CLOSED_FORM_LIMITS = {2: {"alibi": 0.06, "learned": 0.06, "rope": 0.18},
+                      4: {"alibi": 0.10, "learned": 0.10, "rope": 0.25}}
+REFIT_LIMITS = {2: {"alibi": 0.015, "learned": 0.015, "rope": 0.02},
+                4: {"alibi": 0.03, "learned": 0.03, "rope": 0.045}}
+ALIGNED_LIMIT = {2: 0.6, 4: 1.0, 8: 1.0}
+OTHER_TEXT_LIMIT = 1.25  # what "a little" is taken to be
+COMPARED_ALPHA = 0.05
+CLOSE_RATIO, CLOSE_NATS = 2, 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    point: int
+    kind: str
+    ratio: int
+    claim: str
+    measured: str
+    reached: bool
+
+
+def check_targets(results):
+    """All targets for which the numbers are there, in the order of their points."""
+    targets = []
+    for check in (check_order, check_closed_form, check_refit, check_compute, check_other_text):
+        for kind in (kind.key for kind in results.study.kinds):
+            for ratio in results.study.ratios:
+                targets += check(results, kind, ratio)
+    return sorted(targets, key=lambda target: target.point)
+
+
+def value(results, kind, method, ratio, alpha=0.0):
+    excess = results.excess(kind, method, ratio, alpha) if method else None
+    return None if excess is None else excess.mean
+
+
+def compare(point, kind, ratio, claim, left, right, limit=1.0):
+    """A target "left is at most (for limit 1: below) limit × right", where both were measured."""
+    if left is None or right is None:
+        return []
+    reached = left < right if limit == 1.0 else left <= limit * right
+    factor = f" ({left / right:.3f}×)" if right > 0 else ""
+    return [Target(point, kind, ratio, claim, f"{left:+.4f} to {right:+.4f}{factor}", reached)]
+
+
+def check_order(results, kind, ratio):
+    def at(method):
+        return value(results, kind, method, ratio)
+    one_head = [excess for excess in (at("first"), at("select")) if excess is not None]
+    claims = [("first or select below mean", min(one_head, default=None)),
+              ("aligned below mean", at("aligned")),
+              ("lowrank below mean", at("lowrank"))]
+    return [target for claim, left in claims
+            for target in compare(1, kind, ratio, claim, left, at("mean"))]
+
+
+def check_closed_form(results, kind, ratio):
+    ours = results.best_of(kind, CLOSED_FORM)
+    if ours is None:
+        return []
+    excess = value(results, kind, ours, ratio)
+    aligned = [found for found in (value(results, kind, method, ratio)
+                                   for method in ("aligned", "aligned-calibrated"))
+               if found is not None]
+    targets = []
+    limit = CLOSED_FORM_LIMITS.get(ratio, {}).get(kind)
+    if limit is not None:
+        targets += compare(2, kind, ratio, f"{label_of(ours)} at most {limit:g}× mean", excess,
+                           value(results, kind, "mean", ratio), limit)
+    limit = ALIGNED_LIMIT[ratio]
+    claim = "below" if limit == 1.0 else f"at most {limit:g}×"
+    return targets + compare(2, kind, ratio, f"{label_of(ours)} {claim} the better aligned",
+                             excess, min(aligned, default=None), limit)
+
+
+def check_refit(results, kind, ratio):
+    limit = REFIT_LIMITS.get(ratio, {}).get(kind)
+    if limit is None:
+        return []
+    return compare(2, kind, ratio, f"with refit at most {limit:g}× mean",
+                   value(results, kind, "lowrank-refit", ratio),
+                   value(results, kind, "mean", ratio), limit)
+
+
+def check_compute(results, kind, ratio):
+    """Of those of our methods that the budget allows, the first in order of preference."""
+    ours = next((method for method in BEST if results.excess(kind, method, ratio, TOTAL)), None)
+    if ours is None:
+        return []
+    excess = value(results, kind, ours, ratio, TOTAL)
+    targets = compare(3, kind, ratio, f"{label_of(ours)}, {TOTAL_ALPHA:g} in total, below mean at "
+                      f"α = {COMPARED_ALPHA:g}", excess,
+                      value(results, kind, "mean", ratio, COMPARED_ALPHA))
+    if ratio == CLOSE_RATIO:
+        targets.append(Target(3, kind, ratio, f"stretch: {label_of(ours)}, {TOTAL_ALPHA:g} in "
+                              f"total, within {CLOSE_NATS:g} nats of MHA", f"{excess:+.4f}",
+                              excess <= CLOSE_NATS))
+    return targets
+
+
+def check_other_text(results, kind, ratio):
+    own = value(results, kind, "lowrank-calibrated", ratio)
+    other = value(results, kind, "lowrank-other-text", ratio)
+    free = value(results, kind, "lowrank", ratio)
+    return (compare(4, kind, ratio, f"calibrated on other text at most {OTHER_TEXT_LIMIT:g}× of "
+                    "on its own", other, own, OTHER_TEXT_LIMIT) +
+            compare(4, kind, ratio, "calibrated on other text below data-free", other, free))
