@@ -24,6 +24,7 @@ struct Roles {
   std::set<std::string> norms;
   std::set<std::string> biases;
   std::set<std::string> residual;  // weights that write into the residual stream
+  std::set<std::string> queries;   // weights of queries alone
 
   void add(const NormTensors& norm) {
     norms.insert(norm.weight);
@@ -40,6 +41,9 @@ struct Roles {
       }
     }
     residual.insert(attention.o.weight);
+    if (attention.q.weight != attention.k.weight) {
+      queries.insert(attention.q.weight);
+    }
   }
   void add(const LayerTensors& layer) {
     for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
@@ -70,6 +74,12 @@ Roles roles_in(const ModelSpec& spec) {
   return roles;
 }
 
+// What makes up for scores that are multiplied by another number than the usual 1/√d.
+double query_factor(const ModelSpec& spec) {
+  const double usual = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+  return usual / spec.attention_scale.value_or(usual);
+}
+
 double deviation_in(const ConfigReader& config) {
   const double deviation = config.number_or({"initializer_range"}, kUsualDeviation);
   if (!(deviation > 0.0)) {
@@ -93,7 +103,9 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed, doub
     } else if (roles.biases.contains(tensor.name)) {
       entries.push_back({tensor.name, at::zeros(tensor.shape, at::kFloat)});
     } else {
-      const double own = roles.residual.contains(tensor.name) ? residual : deviation;
+      const double own = roles.residual.contains(tensor.name)  ? residual
+                         : roles.queries.contains(tensor.name) ? deviation * query_factor(spec)
+                                                               : deviation;
       entries.push_back(
           {tensor.name, at::empty(tensor.shape, at::kFloat).normal_(0.0, own, generator)});
     }

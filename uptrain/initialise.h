@@ -15,7 +15,9 @@ constexpr double kUsualDeviation = 0.02;
 
 /// Weights as GPT-2 begins with (Radford et al. 2019, section 2.3): normal with standard deviation
 /// `deviation`, that of the projections into the residual stream divided by √(2·layers); norms 1,
-/// biases 0. fp32, on the CPU, a pure function of the arguments.
+/// biases 0. Where scores are not divided by √d, queries begin smaller in its place, as T5's do
+/// (Raffel et al. 2020, https://arxiv.org/abs/1910.10683). fp32, on the CPU, a pure function of the
+/// arguments.
 Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed,
                                  double deviation = kUsualDeviation);
 

@@ -166,20 +166,34 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
 
 TEST_CASE("a config says how wide the weights of a fresh model are spread", "[uptrain]") {
   const TemporaryDirectory directory;
-  TinyModel model = tiny_llama();
+  TinySizes sizes;
+  sizes.head_dim = 16;
+  TinyModel model = tiny_llama(sizes);
   model.set("initializer_range", "0.1");
   write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32, directory / "new");
   const Model source = open_computable_model(directory / "new");
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
-  const at::Tensor& embedding = parameters.at(source.spec.token_embedding);
-  CHECK(std::abs(embedding.std().item<double>() - 0.1) < 0.01);
+  const at::Tensor& queries = parameters.at(source.spec.layers.front().attention.q.weight);
+  CHECK(std::abs(queries.std().item<double>() - 0.1) < 0.005);
   model.set("initializer_range", "0.0");
   CHECK_THAT(refusal_of([&] {
                write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32,
                                directory / "flat");
              }),
              is_bad_input("config.json", "initializer_range", "0"));
+}
+
+TEST_CASE("queries of a fresh model make up for scores that are not divided", "[uptrain]") {
+  const auto ratio_to_keys = [](const char* name) {
+    const ModelSpec spec = open_computable_model(golden(name)).spec;
+    const Parameters parameters = initialise_parameters(spec, 1);
+    const AttentionLayout& attention = spec.layers.front().attention;
+    return (parameters.at(attention.q.weight).std() / parameters.at(attention.k.weight).std())
+        .item<double>();
+  };
+  CHECK(std::abs(ratio_to_keys("t5_v1_1") - 1 / std::sqrt(3.0)) < 0.05);  // heads of 3
+  CHECK(std::abs(ratio_to_keys("llama_mha") - 1.0) < 0.05);
 }
 
 TEST_CASE("a fresh model is the same for the same seed", "[uptrain]") {
