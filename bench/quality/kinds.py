@@ -59,9 +59,10 @@ class Kind:
     key: str
     label: str
     sizes: object  # Scale -> dict, the family's part of a config.json
-    # An encoder reads the first half of a window, the decoder writes the second, so windows are
-    # twice as long there. Span corruption, T5's own task, predicts too few bytes of a window for so
-    # short a training to make a model of.
+    # An encoder reads the first half of a window, the decoder writes the second: windows are twice
+    # as long there, and half as many in a batch. Span corruption, T5's own task, predicts too few
+    # bytes of a window for so short a training to make a model of. Twice the steps, as its learned
+    # table of positions begins with none and takes a thousand steps to grow.
     has_encoder: bool = False
 
     def config(self, scale):
@@ -74,6 +75,12 @@ class Kind:
 
     def window(self, scale):
         return scale.sequence * (2 if self.has_encoder else 1)
+
+    def batch(self, scale):
+        return scale.batch // (2 if self.has_encoder else 1)
+
+    def pretrain_steps(self, scale):
+        return scale.pretrain_steps * (2 if self.has_encoder else 1)
 
 
 def rope(scale):

@@ -17,16 +17,16 @@ UPTRAIN_SEEDS = 100  # and the model's own: of the order of the data in uptraini
 
 def pretrain(study, model):
     """Random weights, training, held-out loss."""
-    scale = study.scale
+    scale, kind = study.scale, KINDS[model.kind]
     config = f"{model.name}/config.json"
-    text = json.dumps(KINDS[model.kind].config(scale), indent=2) + "\n"
+    text = json.dumps(kind.config(scale), indent=2) + "\n"
     write_atomically(study.work / config, text)
     run = study.program.run_once
     untrained = f"{model.name}/untrained"
     run(f"{untrained}.json", ["init", config, untrained, "--seed", str(model.seed)], untrained)
     run(f"{model.trained}.json",
         uptrain_command(study, model, untrained, model.trained,
-                        ["--steps", str(scale.pretrain_steps)], scale.pretrain_rate,
+                        ["--steps", str(kind.pretrain_steps(scale))], scale.pretrain_rate,
                         seed=model.seed),
         model.trained)
     return evaluate(study, model, model.trained)
@@ -37,7 +37,7 @@ def uptrain_command(study, model, source, output, length, rate, seed=None):
     order of the data after conversion is another one than before."""
     kind = KINDS[model.kind]
     return ["uptrain", source, "--data", study.data("training"), *length,
-            "--sequence", str(kind.window(study.scale)), "--batch", str(study.scale.batch),
+            "--sequence", str(kind.window(study.scale)), "--batch", str(kind.batch(study.scale)),
             "--lr", f"{rate:g}", "--seed", str(seed or UPTRAIN_SEEDS + model.seed),
             "--save-every", "0", "--output", output, *kind.task_options]
 
@@ -92,18 +92,19 @@ def uptrain(study, conversion, alpha, rate):
     """One cell after training for a fraction `alpha` of the pretraining steps."""
     return train_and_evaluate(study, conversion.model, conversion.converted,
                               uptrained_path(conversion.folder, f"alpha-{alpha:g}", rate),
-                              length_of(study, alpha), rate)
+                              length_of(study, conversion.model, alpha), rate)
 
 
 def uptrain_source(study, model, alpha, rate):
     """The MHA model, trained on in the same way."""
     return train_and_evaluate(study, model, model.trained,
                               uptrained_path(source_folder(model), f"alpha-{alpha:g}", rate),
-                              length_of(study, alpha), rate)
+                              length_of(study, model, alpha), rate)
 
 
-def length_of(study, alpha):
-    return ["--alpha", f"{alpha:g}", "--pretrain-steps", str(study.scale.pretrain_steps)]
+def length_of(study, model, alpha):
+    steps = KINDS[model.kind].pretrain_steps(study.scale)
+    return ["--alpha", f"{alpha:g}", "--pretrain-steps", str(steps)]
 
 
 def train_and_evaluate(study, model, source, path, length, rate):
@@ -158,7 +159,8 @@ def preparation_flops(study, conversion):
 
 def steps_at_total(study, conversion, rate):
     """Steps that are left of TOTAL_ALPHA when all that went before is paid for; 0 for none."""
-    full = math.ceil(round(TOTAL_ALPHA * study.scale.pretrain_steps, 6))
+    steps = KINDS[conversion.model.kind].pretrain_steps(study.scale)
+    full = math.ceil(round(TOTAL_ALPHA * steps, 6))
     plan = study.program.run_once(
         f"{conversion.folder}/plan.json",
         [*uptrain_command(study, conversion.model, conversion.converted,

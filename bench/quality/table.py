@@ -74,23 +74,20 @@ def method_cells(results, kind, method, alpha):
 
 def compute_notes(results):
     """Steps that total-compute cells had left, and what refits took."""
-    steps = {}
+    labels = {kind.key: kind.label for kind in results.study.kinds}
+    steps, refits = {}, {}
     for cell in results.cells:
+        name = f"{labels[cell['kind']]}, {label_of(cell['method'])}"
         if cell["alpha"] == TOTAL:
-            steps.setdefault(label_of(cell["method"]), set()).add(cell["uptraining_steps"])
-    full = results.study.scale.pretrain_steps * TOTAL_ALPHA
-    lines = [f"“{TOTAL_ALPHA:g} in total”: calibration, refit and uptraining together cost as "
-             f"many FLOPs as {full:g} steps. A forward pass counts as a third of training."]
-    lines += [f"{label}: {span(left)} steps of uptraining were left." for label, left in
-              steps.items()]
-    refits = {}
-    for cell in results.cells:
+            steps.setdefault(name, set()).add(cell["uptraining_steps"])
         if "refit" in cell:
-            refits.setdefault(label_of(cell["method"]), set()).add(
+            refits.setdefault(name, set()).add(
                 cell["refit"]["train_token_equivalents"] / results.study.scale.tokens_per_step)
-    lines += [f"{label}: the refit costs as much as {span(costs)} steps."
-              for label, costs in refits.items()]
-    return [" ".join(lines), ""]
+    return [f"“{TOTAL_ALPHA:g} in total”: calibration, refit and uptraining together cost as many "
+            f"FLOPs as {TOTAL_ALPHA:g} of the pretraining steps on the converted model, a forward "
+            "pass a third of training. Left for uptraining, and taken by refits, in steps:", "",
+            *(f"- {name}: {span(left)} left" for name, left in steps.items()),
+            *(f"- {name}: the refit takes {span(taken)}" for name, taken in refits.items()), ""]
 
 
 def span(numbers):
@@ -109,15 +106,16 @@ def target_table(results):
 
 def origins(results):
     study, scale = results.study, results.study.scale
-    lines = [f"- Pretraining: {scale.pretrain_steps} steps of {scale.batch} sequences of "
-             f"{scale.sequence} bytes, AdamW at {scale.pretrain_rate:g}, cosine to a tenth."]
+    lines = [f"- Pretraining: AdamW at {scale.pretrain_rate:g}, cosine to a tenth."]
     for kind in study.kinds:
         loss = results.source_excess(kind.key)
         tuning = results.tuning(kind.key)
         tried = ", ".join(f"{rate}: {loss:.4f}" for rate, loss in tuning["losses"].items())
         if loss is not None:
             spread = "" if loss.spread is None else f" ± {loss.spread:.3f}"
-            lines.append(f"- {kind.label}: the MHA model's loss is {loss.mean:.3f}{spread}. "
+            lines.append(f"- {kind.label}: {kind.pretrain_steps(scale)} steps of "
+                         f"{kind.batch(scale)} windows of {kind.window(scale)} bytes; the MHA "
+                         f"model's loss is {loss.mean:.3f}{spread}. "
                          f"Learning rate of uptraining: {tuning['chosen']}" +
                          (f", the best for mean pooling at {TUNING_RATIO}:1 and α = "
                           f"{TUNING_ALPHA:g} ({tried})." if tried else "."))
