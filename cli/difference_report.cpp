@@ -56,8 +56,7 @@ Table differences_table(const std::vector<TensorDifference>& differences) {
   Table table;
   table.add_column("differs", Table::Align::kLeft);
   table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("is", Table::Align::kLeft);
-  for (const char* heading : {"largest", "mean", "cosine"}) {
+  for (const char* heading : {"is", "largest", "mean", "cosine"}) {
     table.add_column(heading, Table::Align::kRight);
   }
   for (const TensorDifference& difference : differences) {

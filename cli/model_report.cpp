@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/text.h"
-#include "converter/provenance.h"
+#include "formats/kv_heads_config.h"
 #include "formats/printable.h"
 
 namespace regroup {

@@ -10,8 +10,8 @@
 #include "cli/commands.h"
 #include "cli/plan_report.h"
 #include "cli/quantity.h"
-#include "converter/serving_cost.h"
 #include "formats/error.h"
+#include "formats/serving_cost.h"
 
 namespace regroup {
 namespace {

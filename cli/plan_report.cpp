@@ -8,7 +8,7 @@
 #include "cli/quantity.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "converter/provenance.h"
+#include "formats/kv_heads_config.h"
 #include "formats/printable.h"
 
 namespace regroup {

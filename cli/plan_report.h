@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/console.h"
-#include "converter/serving_cost.h"
+#include "formats/serving_cost.h"
 
 namespace regroup {
 

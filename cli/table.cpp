@@ -25,17 +25,43 @@ std::string code_points(const std::string& text, std::size_t first, std::size_t 
   return part;
 }
 
-// Names differ most at their ends.
-std::string shortened(const std::string& text, std::size_t width) {
-  const std::size_t has = width_of(text);
-  if (has <= width) {
-    return text;
+std::vector<std::string> parts_between_dots(const std::string& text) {
+  std::vector<std::string> parts{""};
+  for (const char byte : text) {
+    if (byte == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += byte;
+    }
   }
-  constexpr std::size_t kDots = 3;
-  const std::size_t kept = width - kDots;
-  const std::size_t front = kept * 2 / 5;
-  return code_points(text, 0, front) + "..." +
-         code_points(text, has - (kept - front), kept - front);
+  return parts;
+}
+
+std::string cut(const std::string& text, std::size_t width) {
+  return width_of(text) <= width ? text : code_points(text, 0, width - 1) + "~";
+}
+
+// The longest parts between dots give way, so that the numbers of layers stay:
+// "transf~.h.0.self_a~.query_~.weight".
+std::string shortened(const std::string& text, std::size_t width) {
+  constexpr std::size_t kLeastPart = 3;
+  const std::vector<std::string> parts = parts_between_dots(text);
+  std::vector<std::size_t> kept;
+  for (const std::string& part : parts) {
+    kept.push_back(width_of(part));
+  }
+  for (std::size_t total = width_of(text); total > width; --total) {
+    const auto longest = std::max_element(kept.begin(), kept.end());
+    if (*longest <= kLeastPart) {
+      break;
+    }
+    --*longest;
+  }
+  std::string result;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    result += (i == 0 ? "" : ".") + cut(parts[i], kept[i]);
+  }
+  return cut(result, width);
 }
 
 constexpr std::size_t kGap = 2;

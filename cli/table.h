@@ -22,7 +22,7 @@ class Table {
   std::string text() const;
 
   /// The same as the terminal can show it: where rows would be too wide for it, long cells of
-  /// left-aligned columns lose their middles ("model.layers...weight"); rows have their tints.
+  /// left-aligned columns are cut short ("model.lay~.0.self_a~.weight"); rows have their tints.
   std::string text(const Console& console) const;
 
  private:

@@ -90,23 +90,6 @@ std::string regroup_block(const Provenance& facts) {
 
 }  // namespace
 
-std::string per_layer_json(const std::vector<std::int64_t>& values) {
-  return all_equal(values) && !values.empty() ? std::to_string(values.front())
-                                              : fmt::format("[{}]", fmt::join(values, ", "));
-}
-
-std::string kv_heads_json(const ModelSpec& spec) {
-  if (!spec.has_encoder()) {
-    return per_layer_json(spec.kv_heads);
-  }
-  std::vector<std::string> members;
-  for (const AttentionRole role : spec.roles()) {
-    members.push_back(
-        fmt::format("\"{}\": {}", name_of(role), per_layer_json(spec.kv_heads_of(role))));
-  }
-  return fmt::format("{{{}}}", fmt::join(members, ", "));
-}
-
 std::string config_with_provenance(const std::string& config_text, const Provenance& facts) {
   const ModelSpec& spec = facts.target;
   std::string text = config_text;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "converter/head_order.h"
+#include "formats/kv_heads_config.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
@@ -33,11 +34,5 @@ std::string config_with_provenance(const std::string& config_text, const Provena
 /// The same facts as "regroup.*" strings, added to the source's own metadata.
 std::map<std::string, std::string> metadata_with_provenance(
     std::map<std::string, std::string> metadata, const Provenance& facts);
-
-/// JSON text: a number where all layers agree, else a list with one per layer.
-std::string per_layer_json(const std::vector<std::int64_t>& values);
-
-/// The same of every role: an object by role in encoder-decoder models, else that of the only one.
-std::string kv_heads_json(const ModelSpec& spec);
 
 }  // namespace regroup

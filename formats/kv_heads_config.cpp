@@ -8,6 +8,19 @@
 #include "formats/json.h"
 
 namespace regroup {
+namespace {
+
+// One number could stand for all.
+bool is_one_number(const std::vector<std::int64_t>& values) {
+  return !values.empty() &&
+         std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+std::string list_json(const std::vector<std::int64_t>& values) {
+  return fmt::format("[{}]", fmt::join(values, ", "));
+}
+
+}  // namespace
 
 std::string config_with_kv_heads(const std::string& config_text, const ModelSpec& spec,
                                  const std::vector<std::int64_t>& kv_heads) {
@@ -24,12 +37,24 @@ std::string config_with_kv_heads(const std::string& config_text, const ModelSpec
                          : std::string(text);
         });
   }
-  const bool uniform =
-      std::adjacent_find(kv_heads.begin(), kv_heads.end(), std::not_equal_to<>()) == kv_heads.end();
-  const bool one_number = uniform && !kv_heads.empty() && !spec.kv_heads_always_listed;
   return with_member(config_text, spec.kv_heads_key,
-                     one_number ? std::to_string(kv_heads.front())
-                                : fmt::format("[{}]", fmt::join(kv_heads, ", ")));
+                     spec.kv_heads_always_listed ? list_json(kv_heads) : per_layer_json(kv_heads));
+}
+
+std::string per_layer_json(const std::vector<std::int64_t>& values) {
+  return is_one_number(values) ? std::to_string(values.front()) : list_json(values);
+}
+
+std::string kv_heads_json(const ModelSpec& spec) {
+  if (!spec.has_encoder()) {
+    return per_layer_json(spec.kv_heads);
+  }
+  std::vector<std::string> members;
+  for (const AttentionRole role : spec.roles()) {
+    members.push_back(
+        fmt::format("\"{}\": {}", name_of(role), per_layer_json(spec.kv_heads_of(role))));
+  }
+  return fmt::format("{{{}}}", fmt::join(members, ", "));
 }
 
 }  // namespace regroup

@@ -80,14 +80,15 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  const nlohmann::json json =
-      parse_sorted_json_object(read_text(index, kMaxIndexBytes), printable(index.string(), 0));
+  using Event = nlohmann::json::parse_event_t;
+  const auto all_but_names = [](int depth, Event event, const nlohmann::json& parsed) {
+    return !(depth == 1 && event == Event::key && parsed == "weight_map");
+  };
+  const auto json = nlohmann::json::parse(read_text(index, kMaxIndexBytes), all_but_names, false);
   const auto metadata = json.find("metadata");
-  if (metadata == json.end() || !metadata->is_object()) {
-    return std::nullopt;
-  }
-  const auto size = metadata->find("total_size");
-  return size != metadata->end() && size->is_number_unsigned()
+  const bool there = metadata != json.end() && metadata->is_object();
+  const auto size = there ? metadata->find("total_size") : json.end();
+  return there && size != metadata->end() && size->is_number_unsigned()
              ? std::optional(size->get<std::uint64_t>())
              : std::nullopt;
 }

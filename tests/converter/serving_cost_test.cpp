@@ -1,5 +1,5 @@
 // What fewer kv heads give, against known models and against conversions carried out.
-#include "converter/serving_cost.h"
+#include "formats/serving_cost.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>

@@ -1,4 +1,4 @@
-#include "converter/serving_cost.h"
+#include "formats/serving_cost.h"
 
 #include <algorithm>
 #include <unordered_map>
