@@ -19,6 +19,7 @@ STYLES = {  # marker, dashes; the colour is the class of the same name in STYLE
     "lowrank-calibrated": ("triangle", "2 2"),
     "lowrank-similar": ("diamond", "10 3 2 3"),
     "lowrank-refit": ("star", ""),
+    "lowrank-short-refit": ("plus", "4 2"),
 }
 STYLE = """
 svg { background: #ffffff; font: 12px system-ui, sans-serif }
@@ -29,7 +30,8 @@ text { fill: #1c1f24 } .minor { fill: #57606a } .grid { stroke: #d9dde3 } .axis 
 .aligned-calibrated { stroke: #b35900; color: #b35900 }
 .lowrank-calibrated { stroke: #1a7f37; color: #1a7f37 }
 .lowrank-similar { stroke: #0b62c4; color: #0b62c4 }
-.lowrank-refit { stroke: #8250df; color: #8250df } .solid { fill: currentColor }
+.lowrank-refit { stroke: #8250df; color: #8250df }
+.lowrank-short-refit { stroke: #bf3989; color: #bf3989 } .solid { fill: currentColor }
 @media (prefers-color-scheme: dark) {
 svg { background: #14171c }
 text { fill: #e8eaed } .minor { fill: #a3abb5 } .grid { stroke: #333a44 } .axis { stroke: #a3abb5 }
@@ -40,6 +42,7 @@ text { fill: #e8eaed } .minor { fill: #a3abb5 } .grid { stroke: #333a44 } .axis 
 .lowrank-calibrated { stroke: #6fdd8b; color: #6fdd8b }
 .lowrank-similar { stroke: #79b8ff; color: #79b8ff }
 .lowrank-refit { stroke: #c8a6ff; color: #c8a6ff }
+.lowrank-short-refit { stroke: #ff9bce; color: #ff9bce }
 }
 """
 

@@ -69,7 +69,8 @@ def convert(study, conversion):
     """One cell right after conversion. A method may be refused for a kind of model."""
     model, method = conversion.model, METHODS[conversion.method]
     places = {name: calibration_path(model, name) for name in method.calibrations}
-    options = filled_in(method.options, seed=model.seed, training=study.data("training"), **places)
+    options = filled_in(method.options, seed=model.seed, training=study.data("training"),
+                         context=KINDS[model.kind].window(study.scale), **places)
     record = study.program.run_once(
         f"{conversion.converted}.json",
         ["convert", model.trained, conversion.converted, "--kv-heads", str(conversion.kv_heads),
