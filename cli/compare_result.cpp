@@ -13,11 +13,12 @@
 namespace regroup {
 namespace {
 
-// The types that the reference rounds its means to.
-ConversionRequest reference_request(ConversionRequest request) {
+// The types that the reference rounds its means to. What GGUF keeps in F32 beside matrices of the
+// type asked for must not be rounded, so there it rounds nothing.
+ConversionRequest reference_request(ConversionRequest request, const ConversionPlan& plan) {
   request.target = "same";
   request.container = std::nullopt;
-  if (request.dtype && is_block_type(*request.dtype)) {
+  if (request.dtype && (is_block_type(*request.dtype) || plan.container == Container::kGguf)) {
     request.dtype = std::nullopt;
   }
   return request;
@@ -67,7 +68,7 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const ConversionPlan& plan,
                                                     const std::filesystem::path& result,
                                                     const Console& console) {
-  const ConversionRequest same = reference_request(request);
+  const ConversionRequest same = reference_request(request, plan);
   const ConversionPlan reference = plan_conversion(source, same);
   if (!reference.target.not_computable.empty() || !plan.target.not_computable.empty()) {
     console.note("note: this model cannot be computed, so that the result was not compared");

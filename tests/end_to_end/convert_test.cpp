@@ -224,6 +224,19 @@ TEST_CASE("of eight conversions onto one destination, one wins and the others sa
   CHECK(run_program({"inspect", text(directory / "out" / "gqa")}).exit_code == 0);
 }
 
+TEST_CASE("GGUF in half precision keeps norms in F32 and gives the source's logits",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  for (const char* dtype : {"fp16", "bf16"}) {
+    CAPTURE(dtype);
+    const ProgramResult result =
+        run_program({"convert", text(golden("llama_mha")), text(directory / dtype), "--to", "gguf",
+                     "--dtype", dtype, "-q"});
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+  }
+}
+
 TEST_CASE("paths in any bytes are fine, JSON reports included", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "caf\xe9 \x1b[2J", tiny_llama());
