@@ -116,7 +116,7 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
 Model open_model_outline(const fs::path& given, const OpenOptions& options) {
   const fs::path path = resolve_model_path(given);
   const bool names_config = path.filename() == "config.json";
-  const fs::path directory = names_config ? path.parent_path() : path;
+  const fs::path directory = names_config ? fs::absolute(path).parent_path() : path;
   if (is_meta_directory(directory) || !is_config_alone(directory)) {
     return open_model(directory, options);
   }
