@@ -1,0 +1,58 @@
+// regroup where computing needs LibTorch: what only looks at files is done here, at once; for all
+// else the program with LibTorch, which takes a fifth of a second to load, takes this one's place.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/program.h"
+#include "formats/printable.h"
+
+namespace {
+
+using namespace regroup;
+namespace fs = std::filesystem;
+
+// Whether the command named first is one of those here. A --config may hold options of any command.
+bool only_looks(int argc, char** argv) {
+  constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
+  constexpr std::array<std::string_view, 3> kHere{"inspect", "plan", "diff"};
+  const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
+  const auto command = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
+    return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
+  });
+  return command != words.end() && std::find(kHere.begin(), kHere.end(), *command) != kHere.end() &&
+         std::none_of(words.begin(), words.end(),
+                      [](std::string_view word) { return word.starts_with("--config"); });
+}
+
+// Beside this program, as it is built, or where it is installed.
+fs::path program_with_libtorch() {
+  std::error_code fault;
+  const fs::path here = fs::read_symlink("/proc/self/exe", fault).parent_path();
+  const fs::path beside = here / "regroup-compute";
+  return fs::exists(beside, fault) ? beside : here / REGROUP_LIBEXEC / "regroup-compute";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (only_looks(argc, argv)) {
+    return run_program(argc, argv, [](CLI::App& program, Console& console) {
+      add_inspect_command(program, console);
+      add_plan_command(program, console);
+      add_diff_command(program, console);
+    });
+  }
+  const fs::path program = program_with_libtorch();
+  ::execv(program.c_str(), argv);
+  const std::string fault = std::strerror(errno);
+  Console().error("regroup: " + printable(program.string(), 0) + ": " + fault);
+  return 4;  // the environment failed
+}

@@ -1,0 +1,100 @@
+#include "cli/program.h"
+
+#include <filesystem>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "formats/error.h"
+#include "formats/printable.h"
+#include "formats/version.h"
+
+namespace regroup {
+namespace {
+
+// 0 done · 1 bug · 2 wrong usage · 3 bad input · 4 environment · 5 difference · 75 interrupted with
+// state saved. Interrupted with nothing to save: 128 + signal, as the shell has it.
+enum ExitCode {
+  kDone = 0,
+  kBug = 1,
+  kWrongUsage = 2,
+  kBadInput = 3,
+  kEnvironmentFailed = 4,
+  kDifferenceFound = 5,
+  kStateSaved = 75
+};
+
+int exit_code_of(const Error& error) {
+  switch (error.kind()) {
+    case ErrorKind::kUsage: return kWrongUsage;
+    case ErrorKind::kBadInput: return kBadInput;
+    case ErrorKind::kEnvironment: return kEnvironmentFailed;
+    case ErrorKind::kDifference: return kDifferenceFound;
+    case ErrorKind::kInterrupted: return 128 + interrupting_signal();
+    case ErrorKind::kInterruptedSaved: return kStateSaved;
+  }
+  return kBug;
+}
+
+void describe_program(CLI::App& program, Console& console) {
+  program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
+  program.require_subcommand(1);
+  program.fallthrough();  // --quiet may stand before or after the command
+  program.option_defaults()->always_capture_default();
+  program.add_flag_callback(
+      "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
+      "print results and errors only");
+  program.add_flag_callback(
+      "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "say more");
+  program.set_config("--config", "",
+                     "read options from a TOML file, a section for each command: [uptrain]");
+  program.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt key is no default
+}
+
+// Help and version go to stdout; a wrong option is one line that says where help is.
+int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Console& console) {
+  if (fault.get_exit_code() == 0) {
+    return program.exit(fault);
+  }
+  const auto chosen = program.get_subcommands();
+  const std::string name =
+      chosen.empty() ? "regroup" : fmt::format("regroup {}", chosen.front()->get_name());
+  std::string message = fault.what();
+  message = message.substr(0, message.find('\n'));
+  console.error(fmt::format("{}: {} (see {} --help)", name, message, name));
+  return kWrongUsage;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv,
+                const std::function<void(CLI::App&, Console&)>& add_commands) {
+  Console console;
+  CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");
+  try {
+    install_interrupt_handlers();
+    describe_program(program, console);
+    add_commands(program, console);
+    program.parse(argc, argv);
+    return kDone;
+  } catch (const CLI::ParseError& fault) {
+    return report_parse(program, fault, console);
+  } catch (const Error& error) {
+    console.error(fmt::format("regroup: {}", error.what()));
+    return exit_code_of(error);
+  } catch (const std::filesystem::filesystem_error& fault) {
+    console.error(fmt::format("regroup: {}", printable(fault.what(), 0)));
+    return kEnvironmentFailed;
+  } catch (const std::bad_alloc&) {
+    console.error("regroup: out of memory");
+    return kEnvironmentFailed;
+  } catch (const std::exception& fault) {
+    console.error(fmt::format("regroup: internal error: {}", fault.what()));
+    return kBug;
+  }
+}
+
+}  // namespace regroup
