@@ -1,10 +1,10 @@
 #include "converter/conversion_plan.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 
 #include "converter/kv_head_request.h"
+#include "converter/plan_notes.h"
 #include "converter/plan_steps.h"
 #include "converter/provenance.h"
 #include "converter/recorded_target.h"
@@ -76,38 +76,6 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
   }
   return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
                                                        : hugging_face_target(source, grouped);
-}
-
-std::vector<std::string> loading_notes(const ConversionPlan& plan) {
-  std::vector<std::string> notes;
-  const ModelSpec& target = plan.target;
-  const bool hugging_face = !is_single_file(plan.container);
-  const auto roles = target.roles();
-  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return !is_uniform(target.kv_heads_of(role));
-  });
-  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.grouped.kv_heads_of(role) != plan.spec.kv_heads_of(role);
-  });
-  if (hugging_face && mixed && !target.loaders_let_layers_differ) {
-    notes.push_back(fmt::format(
-        "kv heads differ between layers: stock {} loaders take one number for all of them; "
-        "regroup runs the result",
-        target.architecture));
-  } else if (hugging_face && changed && !loaders_take_heads(target)) {
-    notes.push_back(fmt::format(
-        "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the "
-        "same); regroup runs the result",
-        target.architecture));
-  }
-  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
-  const bool served = target.causal && !target.has_encoder();
-  if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
-    notes.push_back(fmt::format(
-        "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
-        most));
-  }
-  return notes;
 }
 
 void check_output_names(const Checkpoint& checkpoint) {
@@ -231,40 +199,6 @@ void check_loaders_know_slopes(const ConversionPlan& plan, const ConversionReque
   }
 }
 
-// What else a user should know of heads that moved, or did not.
-std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
-  std::vector<std::string> notes;
-  if (!plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
-      plan.grouped.positions == PositionKind::kAlibi) {
-    notes.push_back(
-        "heads have moved with their ALiBi slopes, which only loaders that read the recorded ones "
-        "know: regroup does");
-  }
-  const auto roles = plan.spec.roles();
-  const bool stays = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role) &&
-           !heads_can_move(plan.spec, role, 0);
-  });
-  if (plan.grouping == "similar" && stays) {
-    notes.push_back(
-        "the layers of a stack share their relative bias: their heads stay contiguous, only those "
-        "of "
-        "cross-attention move");
-  }
-  return notes;
-}
-
-// What a pooling method cannot do to this model, though it goes ahead.
-std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
-    return {};
-  }
-  return {fmt::format(
-      "queries and keys are normalised with weights of their own, which no change of basis leaves "
-      "alone: keys are averaged, values pooled by {}",
-      name_of(plan.pooling.method))};
-}
-
 }  // namespace
 
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
@@ -311,11 +245,8 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   } else if (plan.container == Container::kGguf) {
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
   }
-  plan.notes = loading_notes(plan);
-  for (const std::vector<std::string>& notes : {pooling_notes(plan), grouping_notes(plan)}) {
-    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  }
-  plan.notes.insert(plan.notes.begin(), target.notes.begin(), target.notes.end());
+  plan.notes = std::move(target.notes);
+  add_notes(plan);
   return plan;
 }
 

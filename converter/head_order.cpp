@@ -9,6 +9,12 @@
 namespace regroup {
 namespace {
 
+std::vector<std::int64_t> in_place(std::int64_t count) {
+  std::vector<std::int64_t> heads(static_cast<std::size_t>(count));
+  std::iota(heads.begin(), heads.end(), 0);
+  return heads;
+}
+
 std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const ModelSpec& source,
                                               AttentionRole role) {
   std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
@@ -24,8 +30,8 @@ std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const Mode
 }  // namespace
 
 void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
-  if (std::is_sorted(kv_heads.begin(), kv_heads.end())) {
-    orders_.erase({role, layer});  // all in their places
+  if (kv_heads == in_place(std::ssize(kv_heads))) {
+    orders_.erase({role, layer});
   } else {
     orders_[{role, layer}] = std::move(kv_heads);
   }
@@ -37,8 +43,7 @@ bool HeadOrder::moves(AttentionRole role, std::size_t layer) const {
 
 std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer,
                                            std::int64_t count) const {
-  std::vector<std::int64_t> heads(static_cast<std::size_t>(count));
-  std::iota(heads.begin(), heads.end(), 0);
+  std::vector<std::int64_t> heads = in_place(count);
   const auto found = orders_.find({role, layer});
   if (found != orders_.end()) {
     const std::int64_t readers = count / std::ssize(found->second);
@@ -51,25 +56,22 @@ std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer
 }
 
 void check_order(const HeadOrder& order, const ModelSpec& source) {
-  for (const AttentionRole role : source.roles()) {
-    for (std::size_t i = 0; i < source.stack(role).size(); ++i) {
-      if (!order.moves(role, i)) {
-        continue;
-      }
-      const std::int64_t count = source.kv_heads_of(role)[i];
-      std::vector<std::int64_t> heads = order.heads(role, i, count);
-      std::sort(heads.begin(), heads.end());
-      if (heads != HeadOrder().heads(role, i, count)) {
-        throw_usage(
-            "order of heads: {} layer {} has {} kv heads, each of which stands in one place",
-            name_of(role), i, count);
-      }
-      if (!heads_can_move(source, role, i)) {
-        throw_usage(
-            "order of heads: {} layer {} shares its relative bias with other layers, so "
-            "that its heads keep their places",
-            name_of(role), i);
-      }
+  for (const auto& [place, heads] : order.orders()) {
+    const auto [role, layer] = place;
+    const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
+    const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
+    std::vector<std::int64_t> sorted = heads;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted != in_place(count)) {
+      throw_usage("order of heads: {} layer {} has {} kv heads, each of which stands in one place",
+                  name_of(role), layer, count);
+    }
+    if (!heads_can_move(source, role, layer)) {
+      throw_usage(
+          "order of heads: {} layer {} shares its relative bias with other layers, so that its "
+          "heads "
+          "keep their places",
+          name_of(role), layer);
     }
   }
 }

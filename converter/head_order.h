@@ -20,12 +20,16 @@ class HeadOrder {
   bool empty() const { return orders_.empty(); }
   bool moves(AttentionRole role, std::size_t layer) const;
 
+  /// The orders of all layers whose heads move.
+  using Place = std::pair<AttentionRole, std::size_t>;
+  const std::map<Place, std::vector<std::int64_t>>& orders() const { return orders_; }
+
   /// Which of `count` source heads stands where: kv heads, or query heads of which each kv head
   /// has equally many.
   std::vector<std::int64_t> heads(AttentionRole role, std::size_t layer, std::int64_t count) const;
 
  private:
-  std::map<std::pair<AttentionRole, std::size_t>, std::vector<std::int64_t>> orders_;
+  std::map<Place, std::vector<std::int64_t>> orders_;
 };
 
 /// Throws kUsage unless every order is a permutation of as many kv heads as its layer has.

@@ -20,7 +20,7 @@ namespace regroup {
 namespace {
 
 constexpr int kMostSweeps = 60;
-constexpr double kSmallestGain = 1e-6;  // of the power of the mean, per sweep
+constexpr double kSmallestGain = 1e-5;  // of the power of the mean, per sweep
 
 // Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [f, f].
 at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,

@@ -91,8 +91,13 @@ HeadMoments::HeadMoments(const DenseLinear& linear, std::int64_t head_dim,
       half_(half_of(maps_, inputs, stop)),
       mean_(regroup::mean_of(maps_, inputs) * counts_mean) {}
 
+at::Tensor HeadMoments::covariances() const {
+  const at::Tensor half = at::bmm(half_, maps_.weight.transpose(1, 2));
+  return half + half.transpose(1, 2);
+}
+
 at::Tensor HeadMoments::powers() const {
-  return with_transpose(at::bmm(half_, maps_.weight.transpose(1, 2)), mean_);
+  return covariances() + mean_.unsqueeze(2) * mean_.unsqueeze(1);
 }
 
 at::Tensor HeadMoments::free_gram(const HeadBasis& basis, std::int64_t first,

@@ -31,8 +31,9 @@ class HeadMoments {
   HeadMoments(const DenseLinear& linear, std::int64_t head_dim, const InputMoments& inputs,
               const at::Tensor& counts_mean, const std::atomic<bool>* stop);
 
-  /// Of each head by itself: [N, d, d].
+  /// Of each head by itself: [N, d, d]. Covariances leave the means out.
   at::Tensor powers() const;
+  at::Tensor covariances() const;
 
   /// Of the free features of `count` heads from `first` on: [n, f, n, f].
   at::Tensor free_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -13,6 +14,9 @@
 
 namespace regroup {
 namespace {
+
+// Keys count this much at least, so that no head's are given up.
+constexpr double kLeastSpread = 1e-2;
 
 // Which features' means count, [d]. A mean key adds the same to all scores of a query, unless it
 // rotates.
@@ -36,17 +40,29 @@ at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) 
   return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
 }
 
-at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task) {
-  const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
-                            at::ones({heads.head_dim}, at::kDouble), task.stop);
-  return per_kv_head(queries.powers(), heads.kv_heads);
-}
-
-at::Tensor value_weights(const AttentionHeads& heads) {
+// What the output reads of each query head's values: O_hᵀ O_h, [H, d, d].
+at::Tensor output_readers(const AttentionHeads& heads) {
   const at::Tensor outputs =
       view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
           .permute({1, 2, 0});  // [H, d, E]
-  return per_kv_head(at::bmm(outputs, outputs.transpose(1, 2)), heads.kv_heads);
+  return at::bmm(outputs, outputs.transpose(1, 2));
+}
+
+// How far the output moves where a query head's attention moves from one value to another, beside
+// the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
+at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
+  const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
+  const at::Tensor spread = (readers * values).sum({1, 2});
+  const double mean = spread.mean().item<double>();
+  return mean > 0.0 ? (spread / mean).clamp_min(kLeastSpread) : at::ones_like(spread);
+}
+
+// E[q qᵀ], each query head as important as its values differ.
+at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
+                       const at::Tensor& spread) {
+  const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
+                            at::ones({heads.head_dim}, at::kDouble), task.stop);
+  return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
 }
 
 GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
@@ -110,11 +126,13 @@ HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
 LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
     : key_basis_(pooled_key_basis(task, heads.head_dim)),
       value_basis_(free_basis(heads.head_dim)),
-      key_weight_(key_weights(heads, task)),
-      value_weight_(value_weights(heads)),
       keys_(heads.k, heads.head_dim, task.kv_inputs,
             rotating_features(task.key_basis, heads.head_dim), task.stop),
-      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads), task.stop) {}
+      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads), task.stop) {
+  const at::Tensor readers = output_readers(heads);
+  key_weight_ = key_weights(heads, task, spreads(readers, values_.covariances()));
+  value_weight_ = per_kv_head(readers, heads.kv_heads);
+}
 
 HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
   return {problem_of(keys_, key_weight_, key_basis_, first, count),

@@ -29,8 +29,8 @@ class LayerProblem {
 
  private:
   HeadBasis key_basis_, value_basis_;
-  at::Tensor key_weight_, value_weight_;  ///< [N, d, d]
   HeadMoments keys_, values_;
+  at::Tensor key_weight_, value_weight_;  ///< [N, d, d]
 };
 
 /// The features of keys that a method may mix: all, for methods that leave the basis alone, where

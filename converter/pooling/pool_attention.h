@@ -25,9 +25,10 @@ struct PoolingTask {
   const std::atomic<bool>* stop = nullptr;  ///< asked for in the course of the work, if given
 };
 
-/// What one group keeps of its heads, for keys (as queries see them) and values (as they reach the
-/// output). Energy: 1 − the expected squared error / the expected square. Norm: of the shared head
-/// beside the root mean square of its members'.
+/// What one group keeps of its heads, for keys (as queries see them, each query head counted by how
+/// far its values differ in the output: that is how far errors of its scores reach) and values (as
+/// they reach the output). Energy: 1 − the expected squared error / the expected square. Norm: of
+/// the shared head beside the root mean square of its members'.
 struct GroupReport {
   double key_energy = 1.0, value_energy = 1.0;
   double key_norm = 1.0, value_norm = 1.0;

@@ -12,7 +12,7 @@ enum class PoolMethod {
   kMean,     ///< the mean of the heads (Ainslie et al. 2023)
   kFirst,    ///< the first head
   kRandom,   ///< one head, drawn with a seed
-  kSelect,   ///< the head that is closest to the others
+  kSelect,   ///< the head that leaves the least error where it stands for the others
   kAligned,  ///< the mean after the heads are rotated into a common basis
   kLowrank,  ///< the head from which the others can be restored with the least error
 };

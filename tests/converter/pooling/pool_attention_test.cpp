@@ -241,9 +241,12 @@ Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMo
     const at::Tensor k_new = head(after.k, after.kv_heads);
     const at::Tensor v_new = head(after.v, after.kv_heads);
     const at::Tensor o_new = output_of(after).select(1, h).t();
-    found.all_keys += expected_square(q, second, k, covariance);
+    // Errors of scores reach the output as far as the values differ.
+    const double spread = expected_square(o, one, v, covariance);
+    found.all_keys += spread * expected_square(q, second, k, covariance);
     found.all_values += expected_square(o, one, v, second);
-    found.keys += expected_square(at::cat({q, q_new}), second, at::cat({k, -k_new}), covariance);
+    found.keys +=
+        spread * expected_square(at::cat({q, q_new}), second, at::cat({k, -k_new}), covariance);
     found.values += expected_square(at::cat({o, o_new}), one, at::cat({v, -v_new}), second);
   }
   return found;

@@ -1,0 +1,88 @@
+#include "converter/plan_notes.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "converter/kv_head_request.h"
+
+namespace regroup {
+namespace {
+
+std::vector<std::string> loading_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  const ModelSpec& target = plan.target;
+  const bool hugging_face = !is_single_file(plan.container);
+  const auto roles = target.roles();
+  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return !is_uniform(target.kv_heads_of(role));
+  });
+  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.grouped.kv_heads_of(role) != plan.spec.kv_heads_of(role);
+  });
+  if (hugging_face && mixed && !target.loaders_let_layers_differ) {
+    notes.push_back(fmt::format(
+        "kv heads differ between layers: stock {} loaders take one number for all of them; "
+        "regroup runs the result",
+        target.architecture));
+  } else if (hugging_face && changed && !loaders_take_heads(target)) {
+    notes.push_back(fmt::format(
+        "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the "
+        "same); regroup runs the result",
+        target.architecture));
+  }
+  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  const bool served = target.causal && !target.has_encoder();
+  if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
+    notes.push_back(fmt::format(
+        "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
+        most));
+  }
+  return notes;
+}
+
+// What else a user should know of heads that moved, or did not.
+std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  if (!plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
+      plan.grouped.positions == PositionKind::kAlibi) {
+    notes.push_back(
+        "heads have moved with their ALiBi slopes, which only loaders that read the recorded ones "
+        "know: regroup does");
+  }
+  const auto roles = plan.spec.roles();
+  const bool stays = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role) &&
+           !heads_can_move(plan.spec, role, 0);
+  });
+  if (plan.grouping == "similar" && stays) {
+    notes.push_back(
+        "the layers of a stack share their relative bias: their heads stay contiguous, only those "
+        "of "
+        "cross-attention move");
+  }
+  return notes;
+}
+
+// What a pooling method cannot do to this model, though it goes ahead.
+std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
+  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+    return {};
+  }
+  return {fmt::format(
+      "queries and keys are normalised with weights of their own, which no change of basis leaves "
+      "alone: keys are averaged, values pooled by {}",
+      name_of(plan.pooling.method))};
+}
+
+}  // namespace
+
+void add_notes(ConversionPlan& plan) {
+  for (const std::vector<std::string>& notes :
+       {loading_notes(plan), pooling_notes(plan), grouping_notes(plan)}) {
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
+}
+
+}  // namespace regroup
