@@ -1,7 +1,11 @@
 // Conversions whose heads are computed rather than averaged: tensors, provenance, refusals.
+#include <algorithm>
+#include <cmath>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/conversion_plan.h"
+#include "converter/similar_grouping.h"
 #include "formats/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
@@ -93,6 +97,55 @@ TEST_CASE("a report tells what each computed layer keeps", "[converter]") {
   const auto measured = measure_pooling(mean, source.checkpoint, stop);
   REQUIRE(measured.size() == 2);
   CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
+}
+
+SimilarGrouping similar_grouping(const Model& source, const ConversionRequest& request) {
+  const std::atomic<bool> stop{false};
+  return find_similar_grouping(
+      plan_conversion(source, request), source.checkpoint, [](auto) {}, stop);
+}
+
+TEST_CASE("heads grouped by similarity lose what was foretold, and less than neighbours",
+          "[converter]") {
+  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kSelect, PoolMethod::kLowrank}) {
+    const Model source = open_model(golden("llama_mha"));
+    ConversionRequest request = request_of(method, 3);
+    const SimilarGrouping found = similar_grouping(source, request);
+    REQUIRE(found.layers.size() == 2);
+    request.grouping = "similar";
+    request.order = found.order;
+    const std::atomic<bool> stop{false};
+    const auto layers = measure_pooling(plan_conversion(source, request), source.checkpoint, stop);
+    for (const std::size_t i : {0U, 1U}) {
+      double loss = 0.0;
+      for (const GroupReport& group : layers.at(i).groups) {
+        loss +=
+            group.key_share * (1 - group.key_energy) + group.value_share * (1 - group.value_energy);
+      }
+      CAPTURE(name_of(method), i);
+      CHECK(std::abs(loss - found.layers[i].loss) < 1e-9);
+      CHECK(found.layers[i].loss <= found.layers[i].contiguous_loss);
+    }
+    CHECK(found.layers[0].loss + found.layers[1].loss <
+          found.layers[0].contiguous_loss + found.layers[1].contiguous_loss - 1e-3);
+  }
+}
+
+TEST_CASE("of a T5 only cross-attention is grouped by similarity, and a note says so",
+          "[converter]") {
+  const Model source = open_model(golden("t5"));
+  ConversionRequest request = request_of(PoolMethod::kLowrank, 4);
+  const SimilarGrouping found = similar_grouping(source, request);
+  CHECK(found.layers.size() == source.spec.layers.size());
+  for (const LayerGrouping& layer : found.layers) {
+    CHECK(layer.role == AttentionRole::kCross);
+  }
+  request.grouping = "similar";
+  request.order = found.order;
+  const auto notes = plan_conversion(source, request).notes;
+  CHECK(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.find("only those of cross-attention move") != std::string::npos;
+  }));
 }
 
 TEST_CASE("clamped projections refuse a change of basis", "[converter]") {
