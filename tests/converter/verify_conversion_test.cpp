@@ -150,7 +150,6 @@ TEST_CASE("what any kind of conversion writes is verified", "[converter]") {
        {"llama_mha", {.kv_heads = {2, 1}}},
        {"llama_mha", {.kv_heads = {2}, .pooling = {PoolMethod::kFirst}}},
        {"llama_mha", {.kv_heads = {2}, .pooling = {PoolMethod::kRandom, 7}}},
-       {"llama_mha", {.kv_heads = {3}, .pooling = {PoolMethod::kSelect}}},
        {"llama_mha", {.kv_heads = {3}, .dtype = DType::kBF16}},
        {"llama_mha", {.kv_heads = {3}, .target = "expanded"}},
        {"llama_mha", {.kv_heads = {3}, .container = Container::kGguf}},

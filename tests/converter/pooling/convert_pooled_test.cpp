@@ -5,7 +5,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/conversion_plan.h"
+#include "converter/recorded_request.h"
 #include "converter/similar_grouping.h"
+#include "converter/verify_conversion.h"
 #include "formats/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
@@ -36,6 +38,29 @@ TEST_CASE("as many groups as heads copy every byte, whatever the method", "[conv
     for (const TensorInfo& tensor : before.tensors()) {
       CHECK((bytes_of(after, tensor.name) == bytes_of(before, tensor.name)));
     }
+  }
+}
+
+TEST_CASE("what was solved for is verified, and a flipped bit of it caught", "[converter]") {
+  const Model source = open_model(golden("llama_mha"));
+  for (const PoolMethod method :
+       {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    CAPTURE(name_of(method));
+    const TemporaryDirectory directory;
+    const auto path = directory / "result";
+    convert(golden("llama_mha"), path, request_of(method, 3));
+    const auto wrong_tensors = [&] {
+      const Model result = open_model(path);
+      const ConversionPlan plan =
+          plan_conversion(source, recorded_request(source, result, nullptr));
+      return verify_conversion(plan, source, result, [](auto, auto) {}).tensors.size();
+    };
+    CHECK(wrong_tensors() == 0);
+    const Checkpoint checkpoint = open_checkpoint(path);
+    std::string bytes = bytes_of_file(path / "model.safetensors");
+    bytes[checkpoint.at("model.layers.1.self_attn.v_proj.weight").begin + 1] ^= 1;
+    put_file(path / "model.safetensors", bytes);
+    CHECK(wrong_tensors() == 1);
   }
 }
 
