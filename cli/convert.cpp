@@ -95,17 +95,6 @@ ConversionRequest request_of(const ConvertOptions& options) {
   return request;
 }
 
-// Statistics that were taken of this very source.
-std::shared_ptr<const Calibration> open_calibration(const Model& source,
-                                                    const ConvertOptions& options) {
-  if (options.calibration.empty()) {
-    return nullptr;
-  }
-  auto calibration = std::make_shared<const Calibration>(options.calibration);
-  calibration->check_source(fingerprint_of(source));
-  return calibration;
-}
-
 // The conversion's plan; with --grouping similar its heads are looked at first.
 ConversionPlan make_plan(const Model& source, ConversionRequest& request,
                          const ConvertOptions& options, const Console& console,
@@ -134,10 +123,8 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   }
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
-  request.calibration = open_calibration(source, options);
-  if (!options.dry_run) {
-    request.refiner = make_refiner(source, options.refit, interrupt_requested());
-  }
+  request.calibration = open_calibration(options.calibration, source);
+  request.refiner = make_refiner(source, options.refit, interrupt_requested());
   std::vector<LayerGrouping> groupings;
   const ConversionPlan plan = make_plan(source, request, options, console, groupings);
   ConversionReport done{

@@ -25,15 +25,6 @@ struct VerifyOptions {
   bool json = false;
 };
 
-std::shared_ptr<const Calibration> open_calibration(const Model& source, const std::string& path) {
-  if (path.empty()) {
-    return nullptr;
-  }
-  auto calibration = std::make_shared<const Calibration>(path);
-  calibration->check_source(fingerprint_of(source));
-  return calibration;
-}
-
 Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
                     const Console& console) {
   Progress progress(console, "verify", plan.output_bytes, "bytes");
@@ -80,7 +71,7 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
   const ConversionRequest request =
-      recorded_request(source, result, open_calibration(source, options.calibration));
+      recorded_request(source, result, open_calibration(options.calibration, source));
   const ConversionPlan plan = plan_conversion(source, request);
   const Verification found = verify(plan, source, result, console);
   print_verification(options, found, console);

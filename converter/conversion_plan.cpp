@@ -199,6 +199,22 @@ void check_loaders_know_slopes(const ConversionPlan& plan, const ConversionReque
   }
 }
 
+// A refiner improves what was pooled, towards what the source computes.
+void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
+  if (!plan.refiner) {
+    return;
+  }
+  if (request.positions != PositionChange::kKeep) {
+    throw_usage("--refit: with other positions than the source's there is nothing to fit to");
+  }
+  const auto roles = plan.spec.roles();
+  if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+        return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
+      })) {
+    throw_usage("--refit: no attention gets fewer kv heads, so that there is nothing to refit");
+  }
+}
+
 }  // namespace
 
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
@@ -232,6 +248,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.refiner = request.refiner;
   plan.pooling.refined = plan.refiner != nullptr;
   check_can_pool(plan.spec, plan.pooling.method);
+  check_can_refine(plan, request);
   Target target = choose_target(source, plan.grouped, request, plan.container);
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;

@@ -16,6 +16,7 @@
 #include "formats/json.h"
 #include "formats/printable.h"
 #include "uptrain/adamw.h"
+#include "uptrain/device.h"
 #include "uptrain/gradients.h"
 #include "uptrain/schedule.h"
 #include "uptrain/uptrain_plan.h"
@@ -260,22 +261,29 @@ void Refit::walk_to(AttentionRole role, std::size_t layer) {
 
 RefinementReport Refit::refine(AttentionRole role, std::size_t layer,
                                std::span<const std::int64_t> query_order, AttentionHeads& heads) {
+  RefinementReport report;
+  with_torch_errors([&] { report = fit(role, layer, query_order, heads); });
+  return report;
+}
+
+RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
+                            std::span<const std::int64_t> query_order, AttentionHeads& heads) {
   walk_to(role, layer);
   const Block& block = walk_.block();
   const at::Tensor order =
       at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
           .to(settings_.device);
-  const AttentionFit fit(heads, role == AttentionRole::kCross ? block.cross : block.attention,
-                         order, settings_.device);
+  const AttentionFit attention(heads, role == AttentionRole::kCross ? block.cross : block.attention,
+                               order, settings_.device);
   const Record& record = records_.at(role);
   const Lesson lesson(spec_, role, walk_, order, record.inputs, record.outputs);
   const std::size_t learned = batches_ - measured_;
   RefinementReport report;
-  report.error_before = lesson.error_of(fit.attention(), learned, batches_);
-  learn(fit, lesson, learned, settings_, stop_);
-  report.error_after = lesson.error_of(fit.attention(), learned, batches_);
+  report.error_before = lesson.error_of(attention.attention(), learned, batches_);
+  learn(attention, lesson, learned, settings_, stop_);
+  report.error_after = lesson.error_of(attention.attention(), learned, batches_);
   if (report.error_after < report.error_before) {
-    fit.write_to(heads);
+    attention.write_to(heads);
   } else {
     report.error_after = report.error_before;
   }

@@ -42,7 +42,7 @@ class Refit : public AttentionRefiner {
   /// Minimises the mean squared error of the output with AdamW (no decay, cosine schedule), all
   /// weights scaled to a root mean square of 1; leaves the heads as they are where that does not
   /// help. In memory are the inputs and outputs of one layer over the whole text, in fp32. Throws
-  /// kInterrupted soon after `stop` turns true.
+  /// kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
   RefinementReport refine(AttentionRole role, std::size_t layer,
                           std::span<const std::int64_t> query_order,
                           AttentionHeads& heads) override;
@@ -59,6 +59,8 @@ class Refit : public AttentionRefiner {
   };
 
   void walk_to(AttentionRole role, std::size_t layer);
+  RefinementReport fit(AttentionRole role, std::size_t layer,
+                       std::span<const std::int64_t> query_order, AttentionHeads& heads);
 
   const ModelSpec& spec_;
   RefitSettings settings_;

@@ -73,4 +73,14 @@ InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSi
   return {read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
 }
 
+std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,
+                                                    const Model& source) {
+  if (path.empty()) {
+    return nullptr;
+  }
+  auto calibration = std::make_shared<const Calibration>(path);
+  calibration->check_source(fingerprint_of(source));
+  return calibration;
+}
+
 }  // namespace regroup

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "converter/pooling/input_moments.h"
 #include "formats/checkpoint.h"
+#include "formats/model.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
@@ -43,5 +45,10 @@ class Calibration {
 
   Checkpoint checkpoint_;
 };
+
+/// The statistics at `path`, which must be of `source`; none for an empty path. Throws kBadInput as
+/// opening and check_source() do.
+std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,
+                                                    const Model& source);
 
 }  // namespace regroup

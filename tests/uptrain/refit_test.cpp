@@ -112,6 +112,15 @@ TEST_CASE("refitted attentions are closer to the source's, and so are the logits
   }
 }
 
+TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "[uptrain]") {
+  const Halved half("olmo");
+  REQUIRE(half.golden.source.spec.clip_qkv.has_value());
+  const ConversionRequest request = half.request(PoolMethod::kMean);
+  half.convert_to("pooled", request, nullptr);
+  half.convert_to("refitted", request, half.refit());
+  CHECK(half.error_of("refitted") < half.error_of("pooled"));
+}
+
 TEST_CASE("heads that moved are refitted with the slopes and biases that moved with them",
           "[uptrain]") {
   for (const char* name : {"bloom", "umt5"}) {
@@ -183,6 +192,19 @@ TEST_CASE("heads that already give what the source gives stay as they are", "[up
   for (std::size_t i = 0; i < before.size(); ++i) {
     REQUIRE(std::abs(heads.k.weight[i] - before[i]) < 1e-3);
   }
+}
+
+TEST_CASE("a plan refuses to refit where nothing was pooled, or for other positions", "[uptrain]") {
+  const Halved half("llama_mha");
+  const auto refusal = [&](ConversionRequest request) {
+    request.refiner = half.refit();
+    return refusal_of([&] { plan_conversion(half.golden.source, request); });
+  };
+  CHECK_THAT(refusal({.container = Container::kTorch}),
+             is_wrong_usage("--refit", "fewer kv heads"));
+  ConversionRequest moved = half.request(PoolMethod::kMean);
+  moved.positions = PositionChange::kAlibi;
+  CHECK_THAT(refusal(moved), is_wrong_usage("--refit", "positions"));
 }
 
 TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
