@@ -93,7 +93,7 @@ struct LayerTensors {
 };
 
 /// How frequencies change for contexts beyond those of pretraining; the formulas are in
-/// uptrain/rope.cpp.
+/// formats/rope_frequencies.cpp.
 struct RopeScaling {
   enum class Kind { kNone, kLinear, kDynamic, kLlama3, kYarn };
   Kind kind = Kind::kNone;

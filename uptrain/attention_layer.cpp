@@ -75,13 +75,19 @@ AttentionLayer make_attention_layer(const AttentionLayout& names, const ModelSpe
   return attention;
 }
 
-at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
-                          const Pass& pass) {
+Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                           const Pass& pass) {
   Heads heads = project_heads(layer, spec, x, x);
   if (pass.rope) {
     heads.q = rotate(heads.q, *pass.rope);
     heads.k = rotate(heads.k, *pass.rope);
   }
+  return heads;
+}
+
+at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                          const Pass& pass) {
+  const Heads heads = self_attention_heads(layer, spec, x, pass);
   const at::Tensor mixed = layer.alibi
                                ? layer.alibi->attend(heads, pass.mask, pass.alibi_form)
                                : attend(heads, pass.mask, spec.attention_scale, pass.causal);

@@ -45,6 +45,10 @@ struct Pass {
 AttentionLayer make_attention_layer(const AttentionLayout& names, const ModelSpec& spec,
                                     std::int64_t kv_heads, const Parameters& parameters);
 
+/// Queries, keys and values of x [B, T, D], rotated where RoPE does.
+Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                           const Pass& pass);
+
 /// x: [B, T, D] -> [B, T, D].
 at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                           const Pass& pass);

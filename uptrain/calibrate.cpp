@@ -1,6 +1,7 @@
 // Shapes: D hidden size.
 #include "uptrain/calibrate.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "converter/pooling/calibration.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
+#include "uptrain/attention_distances.h"
 
 namespace regroup {
 namespace {
@@ -53,7 +55,7 @@ bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer)
 }
 
 // The tensors of the statistics file, in the order in which they are computed.
-std::vector<OutputTensor> announced_moments(const ModelSpec& spec) {
+std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t context) {
   std::vector<OutputTensor> tensors;
   const std::int64_t width = spec.hidden_size;
   const auto announce = [&](const std::string& name) {
@@ -65,6 +67,11 @@ std::vector<OutputTensor> announced_moments(const ModelSpec& spec) {
       if (has_attention(spec, role, i)) {
         announce(moments_name(role, i, InputSide::kQueries));
       }
+      if (has_attention(spec, role, i) && has_distances(spec, role)) {
+        tensors.push_back({distances_name(role, i),
+                           DType::kF32,
+                           {spec.query_heads, std::min(context, kMostDistances)}});
+      }
     }
   }
   if (spec.has_encoder()) {
@@ -73,15 +80,15 @@ std::vector<OutputTensor> announced_moments(const ModelSpec& spec) {
   return tensors;
 }
 
+void write_values(CheckpointWriter& writer, const std::string& name, const at::Tensor& values) {
+  const at::Tensor stored = values.to(at::kFloat).contiguous();
+  writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
+}
+
 void write_moments(CheckpointWriter& writer, const std::string& name,
                    const RunningMoments& moments) {
-  const auto write = [&](const std::string& suffix, const at::Tensor& values) {
-    const at::Tensor stored = values.to(at::kFloat).contiguous();
-    writer.write(name + suffix,
-                 {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
-  };
-  write(".mean", moments.mean());
-  write(".covariance", moments.covariance());
+  write_values(writer, name + ".mean", moments.mean());
+  write_values(writer, name + ".covariance", moments.covariance());
 }
 
 // Statistics of all layers, as the walk comes by.
@@ -90,11 +97,22 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, CheckpointWriter& writ
   std::int64_t done = 0;
   while (walk.next()) {
     RunningMoments own, cross;
-    walk.run([&](AttentionRole role, const at::Tensor& input,
-                 const at::Tensor&) { (role == AttentionRole::kCross ? cross : own).add(input); },
-             stop);
+    AttentionDistances distances(kMostDistances);
+    const Pass pass = walk.pass(0);
+    walk.run(
+        [&](AttentionRole role, const at::Tensor& input, const at::Tensor&) {
+          (role == AttentionRole::kCross ? cross : own).add(input);
+          if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
+            distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
+                          pass.mask, spec.attention_scale);
+          }
+        },
+        stop);
     if (own.any()) {
       write_moments(writer, moments_name(walk.stack(), walk.layer(), InputSide::kQueries), own);
+    }
+    if (distances.any()) {
+      write_values(writer, distances_name(walk.stack(), walk.layer()), distances.shares());
     }
     if (cross.any()) {
       write_moments(writer, moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries),
@@ -121,7 +139,7 @@ void calibrate(const Model& source, const TokenFile& data, const WindowSettings&
   LayerWalk walk(source, read_windows(data, settings));
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   StagedDirectory staged(output);
-  SafetensorsWriter writer(staged.path(), announced_moments(source.spec),
+  SafetensorsWriter writer(staged.path(), announced_tensors(source.spec, settings.context),
                            {{kCalibrationFormatKey, kCalibrationFormat},
                             {kCalibrationSourceKey, fingerprint_of(source)},
                             {kCalibrationTokensKey, std::to_string(tokens)}},

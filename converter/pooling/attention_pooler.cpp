@@ -33,6 +33,12 @@ InputMoments AttentionPooler::moments(AttentionRole role, std::size_t layer, Inp
                       : moments_after_norm(source_, role, layer, side, width, checkpoint_);
 }
 
+KeyDistances AttentionPooler::distances(AttentionRole role, std::size_t layer) const {
+  return !has_distances(source_, role) ? KeyDistances{}
+         : calibration_                ? calibration_->distances(role, layer, source_.query_heads)
+                                       : usual_distances(source_);
+}
+
 AttentionHeads AttentionPooler::read(AttentionRole role, std::size_t layer) const {
   AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
   if (!all_finite(heads)) {
@@ -51,6 +57,7 @@ PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
           key_basis(grouped_, role),
           moments(role, layer, InputSide::kQueries, heads.q.inputs),
           moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
+          distances(role, layer),
           {},
           stop_};
 }
@@ -61,6 +68,9 @@ PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) con
     heads = in_order(heads, order_.heads(role, layer, heads.kv_heads));
   }
   PoolingTask work = task(role, layer, heads);
+  if (order_.moves(role, layer) && work.key_basis.rotates()) {
+    work.distances = work.distances.in_order(order_.heads(role, layer, heads.query_heads));
+  }
   if (pooling_.method == PoolMethod::kFirst || pooling_.method == PoolMethod::kRandom) {
     for (const auto& one : heads_to_average(pooling_, heads.kv_heads, work.groups, work.groups,
                                             stream_of(role, layer))) {

@@ -67,6 +67,7 @@ class AttentionPooler {
  private:
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
+  KeyDistances distances(AttentionRole role, std::size_t layer) const;
   AttentionHeads read(AttentionRole role, std::size_t layer) const;
   PoolingTask task(AttentionRole role, std::size_t layer, const AttentionHeads& heads) const;
   PooledAttention pool(AttentionRole role, std::size_t layer) const;

@@ -20,6 +20,10 @@ std::string moments_name(AttentionRole role, std::size_t layer, InputSide side) 
   return fmt::format("{}.{}", name_of(role), layer);
 }
 
+std::string distances_name(AttentionRole role, std::size_t layer) {
+  return fmt::format("{}.{}.distances", name_of(role), layer);
+}
+
 Calibration::Calibration(const std::filesystem::path& path) : checkpoint_(open_checkpoint(path)) {
   const auto format = checkpoint_.metadata().find(kCalibrationFormatKey);
   if (format == checkpoint_.metadata().end()) {
@@ -71,6 +75,18 @@ InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSi
                                   std::int64_t width) const {
   const std::string name = moments_name(role, layer, side);
   return {read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
+}
+
+KeyDistances Calibration::distances(AttentionRole role, std::size_t layer,
+                                    std::int64_t query_heads) const {
+  const std::string name = distances_name(role, layer);
+  const Shape& shape = checkpoint_.at(name).shape;
+  const std::int64_t length = shape.size() == 2 ? shape[1] : 0;
+  if (length < 1 || length > kMostDistances) {
+    throw_bad_input("{}: tensor {}: {}, wanted are 1 to {} distances of {} heads", file(),
+                    printable(name), text_of(shape), kMostDistances, query_heads);
+  }
+  return {length, read(name, {query_heads, length})};
 }
 
 std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "converter/pooling/input_moments.h"
+#include "converter/pooling/key_distances.h"
 #include "formats/checkpoint.h"
 #include "formats/model.h"
 #include "formats/model_spec.h"
@@ -23,6 +24,9 @@ inline constexpr const char* kCalibrationTokensKey = "regroup.tokens";
 /// "NAME.covariance" [D, D]. All layers' cross-attention has the same keys and values to read.
 std::string moments_name(AttentionRole role, std::size_t layer, InputSide side);
 
+/// The name of KeyDistances in it, [H, T].
+std::string distances_name(AttentionRole role, std::size_t layer);
+
 class Calibration {
  public:
   /// Opens a statistics file. Throws kBadInput for any other file.
@@ -35,6 +39,9 @@ class Calibration {
   /// or not finite.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
+
+  /// How far the attention in that place looks, of as many query heads. Throws the same.
+  KeyDistances distances(AttentionRole role, std::size_t layer, std::int64_t query_heads) const;
 
   /// Tokens the statistics were taken over, as the file says.
   std::string tokens() const;

@@ -66,7 +66,7 @@ double Energy::norm() const { return usual > 0.0 ? std::sqrt(shared / usual) : 1
 
 GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads) {
   const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
-  GroupProblem part;
+  GroupProblem part{problem.basis, std::nullopt, std::nullopt};
   if (problem.free) {
     part.free = {problem.free->gram.index_select(0, rows).index_select(2, rows),
                  problem.free->weight.index_select(0, rows)};
@@ -107,11 +107,10 @@ Energy energy_of(const GroupProblem& problem, const GroupSolution& solution) {
          (problem.planes ? energy_of(*problem.planes, *solution.planes) : Energy{});
 }
 
-Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis,
-                        std::int64_t head_dim) {
+Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis) {
   const std::int64_t n = solution.free ? solution.free->mix.size(0) : solution.planes->mix.size(1);
-  Combination result{at::zeros({n, head_dim, head_dim}, at::kDouble),
-                     at::zeros({n, head_dim, head_dim}, at::kDouble)};
+  const std::int64_t d = basis.head_dim();
+  Combination result{at::zeros({n, d, d}, at::kDouble), at::zeros({n, d, d}, at::kDouble)};
   if (solution.free) {
     put_free(solution.free->mix, basis, result.mix);
     put_free(solution.free->back, basis, result.back);

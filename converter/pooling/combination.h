@@ -44,6 +44,7 @@ struct PlaneSolution {
 
 /// Keys have free features, planes or both; values free features.
 struct GroupProblem {
+  HeadBasis basis;
   std::optional<FreeProblem> free;
   std::optional<PlaneProblem> planes;
 
@@ -85,7 +86,6 @@ Energy energy_of(const GroupProblem& problem, const GroupSolution& solution);
 struct Combination {
   at::Tensor mix, back;
 };
-Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis,
-                        std::int64_t head_dim);
+Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis);
 
 }  // namespace regroup

@@ -11,8 +11,7 @@ namespace regroup {
 /// Expected squared errors of the group's keys and values, each as a part of the expected square
 /// of the whole layer, added: keys in attention scores, values in the output. `layer`: of all its
 /// heads.
-double loss_of(const HeadProblems& problems, const HeadSolutions& solutions,
-               const HeadEnergies& layer);
+double loss_of(const HeadSolutions& solutions, const HeadEnergies& layer);
 
 /// The same where one head stands for the group: one number for each.
 std::vector<double> losses_of_heads(const HeadProblems& problems, const PoolingTask& task,

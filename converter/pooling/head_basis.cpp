@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "formats/rope_frequencies.h"
+
 namespace regroup {
 
 HeadBasis free_basis(std::int64_t head_dim) {
@@ -19,6 +21,7 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role) {
     return free_basis(spec.head_dim);
   }
   HeadBasis basis;
+  basis.frequencies = rope_frequencies(spec.rope);
   const std::int64_t half = spec.rope.rotary_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     basis.planes.push_back(spec.rope.interleaved ? std::pair{2 * i, 2 * i + 1}

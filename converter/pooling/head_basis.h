@@ -15,8 +15,11 @@ namespace regroup {
 struct HeadBasis {
   std::vector<std::pair<std::int64_t, std::int64_t>> planes;
   std::vector<std::int64_t> free;
+  std::vector<double> frequencies = {};  ///< of the planes, radians per position
 
   bool fixed() const { return planes.empty() && free.empty(); }
+  bool rotates() const { return !planes.empty(); }
+  std::int64_t head_dim() const { return std::ssize(free) + 2 * std::ssize(planes); }
 };
 
 /// All features are free: values, which only the output projection reads.

@@ -35,6 +35,9 @@ class HeadMoments {
   at::Tensor powers() const;
   at::Tensor covariances() const;
 
+  /// Means, as far as they count: [N, d].
+  const at::Tensor& means() const { return mean_; }
+
   /// Of the free features of `count` heads from `first` on: [n, f, n, f].
   at::Tensor free_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
 

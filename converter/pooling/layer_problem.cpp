@@ -1,6 +1,7 @@
 #include "converter/pooling/layer_problem.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
@@ -34,6 +35,12 @@ at::Tensor counted_values(const AttentionHeads& heads) {
   return at::ones({heads.head_dim}, at::kDouble) * (heads.o.bias.empty() ? 1.0 : 0.0);
 }
 
+// The features of keys that a method may mix: all, for methods that leave the basis alone, where
+// keys are normalised.
+HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
+  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
+}
+
 // Readers of kv heads: query heads' matrices [H, d, d] summed over those of each kv head.
 at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
   const std::int64_t d = of_query_heads.size(1);
@@ -65,10 +72,18 @@ at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
   return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
 }
 
+// How far kv heads' readers look: [N, T], each reader as important as its values differ.
+at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
+                        std::int64_t kv_heads) {
+  const at::Tensor rows = view_of(distances.weights, {spread.size(0), distances.length});
+  const at::Tensor sum = (rows * spread.unsqueeze(1)).view({kv_heads, -1, distances.length}).sum(1);
+  return sum / sum.sum(1, true);
+}
+
 GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
                         const HeadBasis& basis, std::int64_t first, std::int64_t count) {
   const at::Tensor readers = weight.narrow(0, first, count);
-  GroupProblem problem;
+  GroupProblem problem{basis, std::nullopt, std::nullopt};
   if (!basis.free.empty()) {
     const at::Tensor features = at::tensor(basis.free);
     problem.free = {moments.free_gram(basis, first, count),
@@ -93,7 +108,7 @@ auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) 
   }
 }
 
-GroupSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
+HeadSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
   GroupSolution solution;
   if (problem.free) {
     solution.free = solve_part(method, *problem.free, chosen);
@@ -101,7 +116,7 @@ GroupSolution solve_group(PoolMethod method, const GroupProblem& problem, std::i
   if (problem.planes) {
     solution.planes = solve_part(method, *problem.planes, chosen);
   }
-  return solution;
+  return {matrices_of(solution, problem.basis), energy_of(problem, solution)};
 }
 
 double energy_of(const GroupProblem& problem) {
@@ -119,8 +134,12 @@ double energy_of(const GroupProblem& problem) {
 
 }  // namespace
 
-HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
-  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
+HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t> heads) {
+  HeadProblems part{part_of(problems.keys, heads), part_of(problems.values, heads)};
+  if (problems.scores) {
+    part.scores.emplace(part_of(*problems.scores, heads));
+  }
+  return part;
 }
 
 LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
@@ -130,8 +149,12 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
             rotating_features(task.key_basis, heads.head_dim), task.stop),
       values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads), task.stop) {
   const at::Tensor readers = output_readers(heads);
-  key_weight_ = key_weights(heads, task, spreads(readers, values_.covariances()));
+  const at::Tensor spread = spreads(readers, values_.covariances());
+  key_weight_ = key_weights(heads, task, spread);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
+  if (key_basis_.rotates() && task.distances.length > 0) {
+    turns_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
+  }
 }
 
 HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
@@ -139,14 +162,33 @@ HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) cons
           problem_of(values_, value_weight_, value_basis_, first, count)};
 }
 
+HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
+  HeadProblems result = problems(first, count);
+  if (turns_) {
+    const HeadBasis all = free_basis(key_basis_.head_dim());
+    result.scores.emplace(ScoreProblem{
+        keys_.free_gram(all, first, count), keys_.means().narrow(0, first, count),
+        key_weight_.narrow(0, first, count), turns_->of(at::arange(first, first + count))});
+  }
+  return result;
+}
+
 HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
   const bool fixed = task.key_basis.fixed() && changes_readers(task.method);
-  return {solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
-          solve_group(task.method, problems.values, chosen)};
+  HeadSolutions solutions{
+      solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
+      solve_group(task.method, problems.values, chosen)};
+  if (problems.scores) {
+    Combination& heads = solutions.keys.heads;
+    heads = task.method == PoolMethod::kLowrank ? solve_scores(*problems.scores, heads) : heads;
+    solutions.keys.energy = energy_of(*problems.scores, heads);
+  }
+  return solutions;
 }
 
 HeadEnergies energies_of(const HeadProblems& problems) {
-  return {energy_of(problems.keys), energy_of(problems.values)};
+  return {problems.scores ? energy_of(*problems.scores) : energy_of(problems.keys),
+          energy_of(problems.values)};
 }
 
 }  // namespace regroup

@@ -4,19 +4,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include "converter/pooling/combination.h"
 #include "converter/pooling/head_moments.h"
 #include "converter/pooling/pool_attention.h"
+#include "converter/pooling/shared_scores.h"
+#include "converter/pooling/turns.h"
 
 namespace regroup {
 
-/// Keys and values of the same heads.
+/// Keys and values of the same heads. Keys that rotate can also be looked at as scores see them:
+/// more exact than plane by plane, and more work.
 struct HeadProblems {
   GroupProblem keys, values;
+  std::optional<ScoreProblem> scores = std::nullopt;
 };
+
+/// The problems of some of the heads.
+HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t> heads);
 
 class LayerProblem {
  public:
@@ -24,23 +33,25 @@ class LayerProblem {
   /// work there is. Throws kInterrupted soon after `task.stop`, if given, turns true.
   LayerProblem(const AttentionHeads& heads, const PoolingTask& task);
 
-  /// Of `count` kv heads from `first` on.
+  /// Of `count` kv heads from `first` on, without and with scores where keys rotate.
   HeadProblems problems(std::int64_t first, std::int64_t count) const;
+  HeadProblems problems_with_scores(std::int64_t first, std::int64_t count) const;
 
  private:
   HeadBasis key_basis_, value_basis_;
   HeadMoments keys_, values_;
   at::Tensor key_weight_, value_weight_;  ///< [N, d, d]
+  std::optional<Turns> turns_;            ///< of the N kv heads
 };
 
-/// The features of keys that a method may mix: all, for methods that leave the basis alone, where
-/// keys are normalised.
-HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim);
-
-/// The shared key head and the shared value head of a group. `chosen`: of kFirst, kRandom and
-/// kSelect, counted within the group.
+/// The shared key head and the shared value head of a group, and what they keep. `chosen`: of
+/// kFirst, kRandom and kSelect, counted within the group.
+struct HeadSolution {
+  Combination heads;
+  Energy energy;
+};
 struct HeadSolutions {
-  GroupSolution keys, values;
+  HeadSolution keys, values;
 };
 HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen);
 

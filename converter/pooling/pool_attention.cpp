@@ -32,19 +32,14 @@ class SharedHeads {
   SharedHeads(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& target)
       : source_(source),
         target_(target),
-        key_basis_(pooled_key_basis(task, source.head_dim)),
-        value_basis_(free_basis(source.head_dim)),
         members_(source.kv_heads / task.groups),
         readers_(source.query_heads / source.kv_heads) {}
 
   void put(const HeadSolutions& solutions, std::int64_t group) const {
-    const std::int64_t d = source_.k.weight.size(1);
-    const Combination key = matrices_of(solutions.keys, key_basis_, d);
-    const Combination value = matrices_of(solutions.values, value_basis_, d);
-    put_shared(source_.k, target_.k, key.mix, group);
-    put_shared(source_.v, target_.v, value.mix, group);
-    put_queries(key.back, group * members_);
-    put_outputs(value.back, group * members_);
+    put_shared(source_.k, target_.k, solutions.keys.heads.mix, group);
+    put_shared(source_.v, target_.v, solutions.values.heads.mix, group);
+    put_queries(solutions.keys.heads.back, group * members_);
+    put_outputs(solutions.values.heads.back, group * members_);
   }
 
   // Σ_h O_h E[v_h] before minus after: what the output's bias gains, [E].
@@ -93,7 +88,6 @@ class SharedHeads {
   }
 
   Views source_, target_;
-  HeadBasis key_basis_, value_basis_;
   std::int64_t members_, readers_;
 };
 
@@ -105,7 +99,8 @@ std::vector<HeadProblems> problems_of(const AttentionHeads& heads, const Pooling
   at::parallel_for(0, task.groups, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t group = begin; group < end; ++group) {
       check_not_stopped(task.stop);
-      problems[static_cast<std::size_t>(group)] = layer.problems(group * members, members);
+      problems[static_cast<std::size_t>(group)] =
+          layer.problems_with_scores(group * members, members);
     }
   });
   return problems;
@@ -121,10 +116,9 @@ HeadEnergies sum_of_energies(const std::vector<HeadProblems>& problems) {
   return sum;
 }
 
-GroupReport report_of(const HeadProblems& problems, const HeadSolutions& solutions,
-                      const HeadEnergies& layer) {
-  const Energy keys = energy_of(problems.keys, solutions.keys);
-  const Energy values = energy_of(problems.values, solutions.values);
+GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer) {
+  const Energy& keys = solutions.keys.energy;
+  const Energy& values = solutions.values.energy;
   return {keys.kept(),
           values.kept(),
           keys.norm(),
@@ -162,7 +156,7 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
                                                         : task.chosen[number] - group * members;
       const HeadSolutions solutions = solve(problems[number], task, chosen);
       shared.put(solutions, group);
-      result.groups[number] = report_of(problems[number], solutions, layer);
+      result.groups[number] = report_of(solutions, layer);
     }
   });
   if (changes_readers(task.method) && !heads.o.bias.empty()) {

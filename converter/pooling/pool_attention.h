@@ -9,6 +9,7 @@
 #include "converter/pooling/attention_heads.h"
 #include "converter/pooling/head_basis.h"
 #include "converter/pooling/input_moments.h"
+#include "converter/pooling/key_distances.h"
 #include "converter/pooling/pool_method.h"
 
 namespace regroup {
@@ -20,6 +21,7 @@ struct PoolingTask {
   HeadBasis key_basis;
   InputMoments query_inputs;
   InputMoments kv_inputs;
+  KeyDistances distances = {};  ///< where keys rotate; none: every turn is as likely
   /// Of kFirst and kRandom: the head each group keeps; empty: its first.
   std::vector<std::int64_t> chosen = {};
   const std::atomic<bool>* stop = nullptr;  ///< asked for in the course of the work, if given

@@ -1,13 +1,13 @@
 // Which graph of llama.cpp computes a ModelSpec, and the hyper-parameters to tell it so.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "formats/alibi.h"
 #include "formats/error.h"
 #include "formats/families/gguf_graphs.h"
 #include "formats/families/gguf_model.h"
 #include "formats/json.h"
+#include "formats/rope_frequencies.h"
 
 namespace regroup {
 namespace {
@@ -437,17 +437,12 @@ std::vector<std::string> gguf_differences(const ModelSpec& spec) {
 }
 
 std::vector<float> gguf_rope_factors(const RopeSpec& rope) {
-  const RopeScaling& scaling = rope.scaling;
+  RopeSpec plain = rope;
+  plain.scaling = {};
+  const std::vector<double> before = rope_frequencies(plain), after = rope_frequencies(rope);
   std::vector<float> factors;
-  for (std::int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim);
-    const double wavelength = 2.0 * std::numbers::pi * std::pow(rope.theta, exponent);
-    const double turns = scaling.original_positions / wavelength;
-    const double kept =
-        std::clamp((turns - scaling.low_frequency_factor) /
-                       (scaling.high_frequency_factor - scaling.low_frequency_factor),
-                   0.0, 1.0);
-    factors.push_back(static_cast<float>(1.0 / ((1.0 - kept) / scaling.factor + kept)));
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    factors.push_back(static_cast<float>(before[i] / after[i]));
   }
   return factors;
 }

@@ -1,6 +1,10 @@
 // Statistics of attention inputs against their definition, and pooled models against their source.
 #include "uptrain/calibrate.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/matmul.h>
@@ -80,6 +84,33 @@ TEST_CASE("statistics are mean and covariance of what each layer's attention rea
       CHECK_NOTHROW(calibration.check_source(fingerprint_of(golden.source)));
       CHECK(calibration.tokens() == std::to_string(golden.tokens.numel()));
     }
+  }
+}
+
+TEST_CASE("where keys rotate the statistics tell how far every head looks", "[uptrain]") {
+  for (const char* name : {"llama_mha", "gpt_neox", "bloom"}) {
+    const TemporaryDirectory directory;
+    const GoldenCase golden = load_golden_case(name);
+    calibrate_golden(golden, directory, 2);
+    const ModelSpec& spec = golden.source.spec;
+    const Calibration calibration(directory / "stats.safetensors");
+    CAPTURE(name);
+    if (!has_distances(spec, AttentionRole::kSelf)) {
+      CHECK_THROWS(calibration.distances(AttentionRole::kSelf, 0, spec.query_heads));
+      continue;
+    }
+    for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      const KeyDistances found =
+          calibration.distances(AttentionRole::kSelf, layer, spec.query_heads);
+      REQUIRE(found.length == golden.tokens.size(1));
+      for (std::int64_t head = 0; head < spec.query_heads; ++head) {
+        const auto row = found.weights.begin() + head * found.length;
+        CHECK(std::abs(std::accumulate(row, row + found.length, 0.0) - 1.0) < 1e-5);
+        CHECK(*std::min_element(row, row + found.length) > 0.0);
+      }
+    }
+    CHECK_THAT(refusal_of([&] { calibration.distances(AttentionRole::kSelf, 0, 100); }),
+               is_bad_input("decoder.0.distances", "100"));
   }
 }
 

@@ -23,14 +23,28 @@ constexpr PoolMethod kEveryMethod[] = {PoolMethod::kMean,    PoolMethod::kFirst,
                                        PoolMethod::kRandom,  PoolMethod::kSelect,
                                        PoolMethod::kAligned, PoolMethod::kLowrank};
 
-// No RoPE; half-split; interleaved; partial: planes (0, 1) and (2, 3) of six features.
+// No RoPE; half-split; interleaved; partial. Then the same by distances.
 std::vector<HeadBasis> every_basis() {
-  return {free_basis(4), {{{0, 2}, {1, 3}}, {}}, {{{0, 1}, {2, 3}}, {}}, {{{0, 1}}, {2, 3}}};
+  return {free_basis(4),
+          {{{0, 2}, {1, 3}}, {}},
+          {{{0, 1}, {2, 3}}, {}},
+          {{{0, 1}}, {2, 3}},
+          {{{0, 2}, {1, 3}}, {}, {1.0, 0.1}},
+          {{{0, 1}, {2, 3}}, {}, {1.0, 0.01}},
+          {{{0, 1}}, {2, 3}, {0.5}}};
 }
 
+// Where the basis tells frequencies, attention falls with the distance.
 PoolingTask task_of(PoolMethod method, std::int64_t groups, const HeadBasis& basis,
                     const InputMoments& moments) {
-  return {method, groups, basis, moments, moments};
+  PoolingTask task{method, groups, basis, moments, moments};
+  if (!basis.frequencies.empty()) {
+    ModelSpec spec;
+    spec.query_heads = 12;  // as many as any test has
+    spec.max_positions = 9;
+    task.distances = usual_distances(spec);
+  }
+  return task;
 }
 
 // Copies the kv heads of each group from its first.
@@ -130,7 +144,7 @@ TEST_CASE("groups of equal heads are pooled without loss by every method", "[con
         const InputMoments moments = random_moments(30, random);
         const PooledAttention pooled = pool_attention(heads, task_of(method, 2, basis, moments));
         const at::Tensor inputs = random({9, 30});
-        CAPTURE(name_of(method), biases, basis.planes.size());
+        CAPTURE(name_of(method), biases, basis.planes.size(), basis.frequencies);
         CHECK(pooled.heads.kv_heads == 2);
         CHECK(distance(attend(pooled.heads, basis, inputs), attend(heads, basis, inputs)) < 1e-9);
         CHECK(std::abs(pooled.groups[1].key_energy - 1.0) < 1e-9);
@@ -158,7 +172,7 @@ double error_after_change(PoolMethod method, const HeadBasis& basis, bool scales
 TEST_CASE("heads that are rotated copies of one another are aligned without loss", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
-      CAPTURE(basis.planes.size(), basis.free.size(), biases);
+      CAPTURE(basis.planes.size(), basis.free.size(), basis.frequencies, biases);
       const SmallSizes sizes{.biases = biases};
       CHECK(error_after_change(PoolMethod::kAligned, basis, false, basis, sizes) < 1e-8);
       CHECK(error_after_change(PoolMethod::kLowrank, basis, false, basis, sizes) < 1e-8);
@@ -170,7 +184,7 @@ TEST_CASE("heads that are rotated copies of one another are aligned without loss
 TEST_CASE("lowrank merges heads that any invertible change of basis sets apart", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
-      CAPTURE(basis.planes.size(), basis.free.size(), biases);
+      CAPTURE(basis.planes.size(), basis.free.size(), basis.frequencies, biases);
       const SmallSizes sizes{.biases = biases};
       CHECK(error_after_change(PoolMethod::kLowrank, basis, true, basis, sizes) < 1e-7);
       CHECK(error_after_change(PoolMethod::kAligned, basis, true, basis, sizes) > 1e-2);
@@ -277,7 +291,7 @@ TEST_CASE("lowrank keeps more than aligned, aligned more than the mean", "[conve
       };
       const GroupReport mean = kept(PoolMethod::kMean), aligned = kept(PoolMethod::kAligned),
                         lowrank = kept(PoolMethod::kLowrank);
-      CAPTURE(groups, basis.planes.size());
+      CAPTURE(groups, basis.planes.size(), basis.frequencies);
       CHECK(lowrank.key_energy > aligned.key_energy);
       CHECK(lowrank.value_energy > aligned.value_energy);
       CHECK(aligned.key_energy > mean.key_energy);
