@@ -58,12 +58,15 @@ InputMoments random_moments(const Options& options, at::Generator& generator) {
   return moments;
 }
 
-HeadBasis rotating_basis(std::int64_t head_dim) {
-  HeadBasis basis;
-  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
-    basis.planes.emplace_back(i, i + head_dim / 2);
-  }
-  return basis;
+// What the layer says of positions.
+ModelSpec layer_spec(const Options& options) {
+  ModelSpec spec;
+  spec.query_heads = options.heads;
+  spec.head_dim = options.head_dim;
+  spec.positions = options.rope ? PositionKind::kRope : PositionKind::kNone;
+  spec.rope.rotary_dim = options.head_dim;
+  spec.max_positions = 4096;
+  return spec;
 }
 
 struct Usage {
@@ -104,10 +107,13 @@ void run(const Options& options) {
   }
   heads.o = random_linear(options.hidden, features, generator);
   const InputMoments moments = random_moments(options, generator);
-  const PoolingTask task{
-      parse_pool_method(options.method), options.kv_heads,
-      options.rope ? rotating_basis(options.head_dim) : free_basis(options.head_dim), moments,
-      moments};
+  const ModelSpec spec = layer_spec(options);
+  const PoolingTask task{parse_pool_method(options.method),
+                         options.kv_heads,
+                         key_basis(spec, AttentionRole::kSelf),
+                         moments,
+                         moments,
+                         options.rope ? usual_distances(spec) : KeyDistances{}};
   fmt::print("{} {} -> {} heads, {}, {}, {:.2f} GiB before\n", options.method, options.heads,
              options.kv_heads, options.rope ? "RoPE" : "no RoPE",
              options.diagonal ? "diagonal metric" : "full covariance", usage().peak_gib);
