@@ -182,6 +182,9 @@ Json report_json(const ConversionReport& done) {
   if (!done.groupings.empty()) {
     report["groupings"] = groupings_json(done.groupings);
   }
+  if (done.budget) {
+    report["kv_budget"] = budget_json(*done.budget);
+  }
   if (plan.cross_kv_bytes_per_token) {
     report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
     report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
@@ -254,6 +257,9 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     }
     if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
       console.print(layers_table(done.layers) + "\n");
+    }
+    if (done.budget) {
+      console.print(budget_table(*done.budget) + "\n");
     }
     console.print(summary_text(plan) + grouping_text(done.groupings) + kept_text(done.layers));
     if (done.comparison) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/budget_report.h"
 #include "cli/compare_result.h"
 #include "cli/console.h"
 #include "converter/conversion_plan.h"
@@ -22,7 +23,8 @@ struct ConversionReport {
   bool dry_run = false;
   bool measured = false;  ///< whether the table of layers was asked for
   std::vector<LayerReport> layers = {};
-  std::vector<LayerGrouping> groupings = {};  ///< where heads were grouped by similarity
+  std::vector<LayerGrouping> groupings = {};      ///< where heads were grouped by similarity
+  std::optional<KvBudget> budget = std::nullopt;  ///< where one was shared
   std::optional<OutputComparison> comparison = std::nullopt;
   double seconds = 0.0;
 };

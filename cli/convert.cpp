@@ -13,6 +13,7 @@
 #include "cli/compare_result.h"
 #include "cli/conversion_report.h"
 #include "cli/interrupt.h"
+#include "cli/kv_budget.h"
 #include "cli/progress.h"
 #include "cli/refit.h"
 #include "cli/sleeping_threads.h"
@@ -43,6 +44,7 @@ struct ConvertOptions {
   std::string grouping = "contiguous";
   std::string calibration;
   RefitOptions refit;
+  KvBudgetOptions budget;
   bool measure = false;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
@@ -74,7 +76,9 @@ const std::map<std::string, Container> kContainers{{"safetensors", Container::kS
 
 ConversionRequest request_of(const ConvertOptions& options) {
   ConversionRequest request;
-  if (!options.kv_heads.empty()) {
+  if (!options.budget.budget.empty()) {
+    // Found later, when the model is open.
+  } else if (!options.kv_heads.empty()) {
     request.kv_heads = parse_kv_heads(options.kv_heads);
   } else if (options.target == "same" && options.positions == "keep" && options.dtype.empty() &&
              options.container.empty()) {
@@ -124,12 +128,19 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
   request.calibration = open_calibration(options.calibration, source);
+  std::optional<KvBudget> budget;
+  if (!options.budget.budget.empty()) {
+    budget = share_kv_budget(source, request, options.budget, options.refit, console,
+                             interrupt_requested());
+    request.kv_heads = budget->kv_heads();
+  }
   request.refiner = make_refiner(source, options.refit, interrupt_requested());
   std::vector<LayerGrouping> groupings;
   const ConversionPlan plan = make_plan(source, request, options, console, groupings);
   ConversionReport done{
       plan, source, options.source, options.destination, options.dry_run, options.measure};
   done.groupings = std::move(groupings);
+  done.budget = std::move(budget);
   const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
@@ -180,6 +191,19 @@ void add_common_options(CLI::App& command, ConvertOptions& options) {
   command.add_flag("--json", options.json, "report as JSON");
 }
 
+void add_budget_options(CLI::App& command, KvBudgetOptions& options) {
+  command
+      .add_option("--kv-budget", options.budget,
+                  "in place of --kv-heads: what keys and values of a token may take, as a size "
+                  "such as 64KiB or a share of the source's such as 25%; layers that the model "
+                  "misses least share more")
+      ->excludes("--kv-heads");
+  command.add_option("--kv-budget-data", options.data,
+                     "token file: how much each layer is missed is measured on this text");
+  command.add_option("--kv-budget-tokens", options.max_tokens, "read about so many tokens of it")
+      ->check(CLI::PositiveNumber);
+}
+
 // Of what follows pooling.
 void add_refit_options(CLI::App& command, RefitOptions& options) {
   command.add_option("--refit", options.data,
@@ -198,7 +222,8 @@ void add_refit_options(CLI::App& command, RefitOptions& options) {
       .add_option("--refit-lr", options.learning_rate,
                   "learning rate, relative to the size of the weights")
       ->check(CLI::PositiveNumber);
-  command.add_option("--device", options.device, "where refitting computes: cpu, cuda, cuda:N");
+  command.add_option("--device", options.device,
+                     "where refitting and --kv-budget compute: cpu, cuda, cuda:N");
   command.add_option("--threads", options.threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)
       ->default_str("");
@@ -263,6 +288,7 @@ void add_convert_command(CLI::App& program, Console& console) {
   command->add_option("--calibration", options->calibration,
                       "statistics of the source made by regroup calibrate: lowrank, aligned and "
                       "select then weigh errors as they occur in text");
+  add_budget_options(*command, options->budget);
   add_refit_options(*command, options->refit);
   command->add_flag("--measure", options->measure,
                     "also measure what the other methods keep of each layer, and in a dry run");

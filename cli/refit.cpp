@@ -10,22 +10,29 @@
 
 namespace regroup {
 
+std::int64_t context_of(const Model& source, const RefitOptions& options) {
+  const std::int64_t usual = WindowSettings().context;
+  return options.context > 0 ? options.context
+                             : std::min(usual, source.spec.max_positions.value_or(usual));
+}
+
+void check_computable(const char* option, const Model& source) {
+  if (!source.spec.not_computable.empty()) {
+    throw_usage("{}: {} cannot be computed: {}", option, printable(source.spec.architecture),
+                printable(source.spec.not_computable));
+  }
+}
+
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop) {
   if (options.data.empty()) {
     return nullptr;
   }
-  if (!source.spec.not_computable.empty()) {
-    throw_usage("--refit: {} cannot be computed: {}", printable(source.spec.architecture),
-                printable(source.spec.not_computable));
-  }
+  check_computable("--refit", source);
   let_threads_sleep();
   set_compute_threads(options.threads);
   RefitSettings settings;
-  settings.windows.context =
-      options.context > 0 ? options.context
-                          : std::min(settings.windows.context,
-                                     source.spec.max_positions.value_or(settings.windows.context));
+  settings.windows.context = context_of(source, options);
   settings.windows.batch = options.batch;
   settings.windows.max_tokens = options.max_tokens;
   settings.steps = options.steps;

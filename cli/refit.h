@@ -22,6 +22,12 @@ struct RefitOptions {
   int threads = 0;  ///< 0: one per core
 };
 
+/// Tokens in a window of theirs for that model.
+std::int64_t context_of(const Model& source, const RefitOptions& options);
+
+/// Throws kUsage naming `option` where it is not known how to compute the model.
+void check_computable(const char* option, const Model& source);
+
 /// The refiner that they describe, or none. Throws kUsage in a build without LibTorch. Keeps
 /// references to `source` and `stop`.
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,

@@ -2,7 +2,8 @@
 
 An option in `needs` may be missing from the program at hand; then the method is left out, with a
 note. In options, {calibration} and {other_calibration} stand for files of `regroup calibrate`,
-{training} for the training tokens, {seed} for the model's seed.
+{training} for the training tokens, {seed} for the model's seed, {percent} for the part of the cache
+that the ratio leaves.
 """
 from dataclasses import dataclass
 
@@ -22,6 +23,11 @@ class Method:
     options: tuple
     uptrained: bool = False  # also trained, at every alpha
     needs: tuple = ()
+
+    @property
+    def has_budget(self):
+        """Whether the cache is shared by bytes, not by a number of heads for all layers."""
+        return "--kv-budget" in self.options
 
     @property
     def calibrations(self):
@@ -45,6 +51,11 @@ METHODS = {method.key: method for method in (
            ("--pool", "lowrank", "--calibration", "{other_calibration}")),
     Method("lowrank-similar", "lowrank, calibrated, similar heads",
            ("--pool", "lowrank", *CALIBRATED, *SIMILAR), uptrained=True, needs=("--grouping",)),
+    Method("lowrank-budget", "lowrank, calibrated, similar heads, layers by budget",
+           ("--pool", "lowrank", *CALIBRATED, *SIMILAR, "--kv-budget", "{percent}%",
+            "--kv-budget-data", "{training}", "--kv-budget-tokens", "4096",
+            "--refit-context", "{context}"),
+           needs=("--kv-budget",)),
     Method("mean-refit", "mean, refit", ("--pool", "mean", *CALIBRATED, *REFIT),
            needs=("--refit",)),
     Method("lowrank-refit", "lowrank, calibrated, similar heads, refit",

@@ -70,11 +70,12 @@ def convert(study, conversion):
     model, method = conversion.model, METHODS[conversion.method]
     places = {name: calibration_path(model, name) for name in method.calibrations}
     options = filled_in(method.options, seed=model.seed, training=study.data("training"),
-                         context=KINDS[model.kind].window(study.scale), **places)
+                        context=KINDS[model.kind].window(study.scale),
+                        percent=f"{100 // conversion.ratio}", **places)
+    heads = [] if method.has_budget else ["--kv-heads", str(conversion.kv_heads)]
     record = study.program.run_once(
         f"{conversion.converted}.json",
-        ["convert", model.trained, conversion.converted, "--kv-heads", str(conversion.kv_heads),
-         *options], conversion.converted, may_refuse=bool(method.needs))
+        ["convert", model.trained, conversion.converted, *heads, *options], conversion.converted, may_refuse=bool(method.needs))
     if "refused" in record:
         return record
     return evaluate(study, model, conversion.converted)

@@ -32,7 +32,8 @@ class Target:
 def check_targets(results):
     """All targets for which the numbers are there, in the order of their points."""
     targets = []
-    for check in (check_order, check_closed_form, check_refit, check_compute, check_other_text):
+    for check in (check_order, check_closed_form, check_refit, check_compute, check_other_text,
+                  check_budget):
         for kind in (kind.key for kind in results.study.kinds):
             for ratio in results.study.ratios:
                 targets += check(results, kind, ratio)
@@ -106,6 +107,12 @@ def check_compute(results, kind, ratio):
                               f"total, within {CLOSE_NATS:g} nats of MHA", f"{excess:+.4f}",
                               excess <= CLOSE_NATS))
     return targets
+
+
+def check_budget(results, kind, ratio):
+    return compare(7, kind, ratio, "layers by budget below uniform at equal bytes",
+                   value(results, kind, "lowrank-budget", ratio),
+                   value(results, kind, "lowrank-similar", ratio))
 
 
 def check_other_text(results, kind, ratio):
