@@ -8,7 +8,9 @@
 #include "cli/commands.h"
 #include "cli/difference_report.h"
 #include "cli/interrupt.h"
+#include "cli/page/diff_page.h"
 #include "cli/progress.h"
+#include "cli/report_file.h"
 #include "cli/text.h"
 #include "formats/error.h"
 #include "formats/gguf.h"
@@ -23,6 +25,7 @@ struct DiffOptions {
   std::string after;
   std::string filter = "*";
   bool json = false;
+  std::string html;
 };
 
 std::vector<TensorDifference> compare(const Checkpoint& before, const Checkpoint& after,
@@ -65,6 +68,9 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
 }
 
 void run_diff(const DiffOptions& options, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
   const Checkpoint before = open_checkpoint(options.before);
   const Checkpoint after = open_checkpoint(options.after);
   const auto settings = compare_settings(before, after, options);
@@ -87,6 +93,10 @@ void run_diff(const DiffOptions& options, const Console& console) {
       console.print("no difference");
     }
   }
+  if (!options.html.empty()) {
+    write_page(options.html, diff_page({options.before, options.after, tensors, settings}),
+               console);
+  }
   if (!same) {
     throw Error(ErrorKind::kDifference,
                 fmt::format("{} and {} differ: {}", printable(options.before, 0),
@@ -106,6 +116,7 @@ void add_diff_command(CLI::App& program, Console& console) {
   command->add_option("--filter", options->filter,
                       "compare only tensors with names like this, such as '*.k_proj.*'");
   command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write the report as a page to this file");
   command->footer(
       "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-uptrained --filter '*.mlp.*'\n"
       "Ends with 0 where nothing differs, with 5 where something does. Configs (a GGUF file's\n"

@@ -7,8 +7,10 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_report.h"
+#include "cli/page/model_page.h"
 #include "cli/progress.h"
 #include "cli/quantity.h"
+#include "cli/report_file.h"
 #include "cli/tensor_report.h"
 #include "cli/text.h"
 #include "formats/disagreements.h"
@@ -29,6 +31,9 @@ struct InspectOptions {
   bool layers = false;
   bool stats = false;
   bool json = false;
+  std::string html;
+  std::string conversion;
+  std::string run;
 };
 
 // Reads all numbers of the tensors, one part at a time.
@@ -137,7 +142,41 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
 }
 
+// Layers are part of every page; the rest as it was asked for.
+void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
+              const Console& console) {
+  ModelPage page{.summary = found.summary, .cache = found.cache, .layers = found.layers};
+  if (page.layers.empty() && found.summary.spec) {
+    page.layers = summarize_layers(*found.summary.spec, checkpoint);
+  }
+  if (options.tensors) {
+    page.tensors = tensors_table(checkpoint, found.tensors);
+  }
+  if (options.stats) {
+    page.statistics = statistics_table(found.measured);
+  }
+  if (!options.conversion.empty()) {
+    page.conversion = read_conversion_record(options.conversion);
+  }
+  const auto run =
+      options.run.empty() ? run_beside(options.path) : std::filesystem::path(options.run);
+  if (run) {
+    page.training = read_training_curve(*run);
+  }
+  write_page(options.html, model_page(page), console);
+}
+
+void check_page_options(const InspectOptions& options) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  } else if (!options.conversion.empty() || !options.run.empty()) {
+    throw_usage("{} is for a page: --html FILE is needed with it",
+                options.conversion.empty() ? "--run" : "--conversion");
+  }
+}
+
 void run_inspect(const InspectOptions& options, const Console& console) {
+  check_page_options(options);
   const Checkpoint checkpoint = open_checkpoint(options.path);
   const Inspection found = inspect(options, checkpoint, console);
   if (options.json) {
@@ -145,6 +184,18 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   } else {
     print_text(options, found, checkpoint, console);
   }
+  if (!options.html.empty()) {
+    put_page(options, found, checkpoint, console);
+  }
+}
+
+void add_page_options(CLI::App& command, InspectOptions& options) {
+  command.add_option("--html", options.html, "write a page with charts to this file");
+  command.add_option("--conversion", options.conversion,
+                     "of --html: what `convert --json` printed, for the energy that layers keep");
+  command.add_option(
+      "--run", options.run,
+      "of --html: an uptraining run, for its curves (default: PATH.run, if it is there)");
 }
 
 }  // namespace
@@ -168,9 +219,11 @@ void add_inspect_command(CLI::App& program, Console& console) {
   command->add_option("--context", options->context, "tokens to count the KV cache for");
   command->add_option("--batch", options->batch, "sequences to count the KV cache for");
   command->add_flag("--json", options->json, "report as JSON");
+  add_page_options(*command, *options);
   command->footer(
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
+      "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
       "Only headers are read, but with --stats.");
   command->callback([options, &console] { run_inspect(*options, console); });
 }

@@ -148,7 +148,7 @@ std::string provenance_text(const ModelSummary& summary) {
              : "";
 }
 
-using Lines = std::vector<std::pair<std::string_view, std::string>>;
+using Lines = std::vector<std::pair<std::string, std::string>>;
 
 // What attention there is: one line, or one for each role.
 Lines attention_lines(const ModelSummary& summary) {
@@ -199,7 +199,8 @@ Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
           {"disagreements", summary.disagreements}};
 }
 
-std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache) {
+std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
+                                                               const CacheQuestion& cache) {
   Lines lines{
       {"model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
@@ -218,8 +219,12 @@ std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache
   lines.emplace_back("", parts_text(summary));
   lines.emplace_back("weights", weights_text(summary));
   lines.emplace_back("converted", provenance_text(summary));
+  return lines;
+}
+
+std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache) {
   std::string text;
-  for (const auto& [label, value] : lines) {
+  for (const auto& [label, value] : summary_facts(summary, cache)) {
     if (!value.empty()) {
       text += fmt::format("{}{:<12}{}", text.empty() ? "" : "\n", label, value);
     }

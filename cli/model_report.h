@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "formats/json.h"
 #include "formats/model_summary.h"
@@ -17,6 +19,11 @@ struct CacheQuestion {
 };
 
 Json summary_json(const ModelSummary& summary, const CacheQuestion& cache);
+
+/// Names of facts and what is to be said of each, in the order to say it; empty where there is
+/// nothing to say. Without a name: more about the one before.
+std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
+                                                               const CacheQuestion& cache);
 
 /// A line for each fact, no newline at the end.
 std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache);

@@ -8,8 +8,10 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/page/plan_page.h"
 #include "cli/plan_report.h"
 #include "cli/quantity.h"
+#include "cli/report_file.h"
 #include "formats/error.h"
 #include "formats/serving_cost.h"
 
@@ -25,6 +27,7 @@ struct PlanOptions {
   std::string batch = "1";
   std::string cache_dtype;
   bool json = false;
+  std::string html;
 };
 
 const std::map<std::string, DType> kCacheDtypes{
@@ -47,6 +50,9 @@ std::size_t choose(const ServingPlan& plan) {
 }
 
 void run_plan(const PlanOptions& options, bool one_case, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
   ServingQuestion question;
   if (!options.cache_dtype.empty()) {
     question.cache_dtype = kCacheDtypes.at(options.cache_dtype);
@@ -68,6 +74,9 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
+  if (!options.html.empty()) {
+    write_page(options.html, plan_page(plan), console);
+  }
 }
 
 }  // namespace
@@ -95,6 +104,7 @@ void add_plan_command(CLI::App& program, Console& console) {
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
   command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write a page with charts to this file");
   command->footer(
       "Examples: regroup plan Llama-2-7b-hf --bandwidth 3.35TB/s\n"
       "          regroup plan Llama-2-7b-hf --vram 24GiB --context 8192 --batch 16\n"

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "cli/quantity.h"
-#include "cli/table.h"
 #include "cli/text.h"
 #include "formats/kv_heads_config.h"
 #include "formats/printable.h"
@@ -21,16 +20,10 @@ std::string tokens(std::uint64_t count) {
   return count % 1024 == 0 ? fmt::format("{}k", count / 1024) : std::to_string(count);
 }
 
-// What to pass to --kv-heads; of the model as it is, what it has.
-std::string heads_of(const ServingCost& cost) {
-  return cost.kv_heads ? std::to_string(*cost.kv_heads)
-                       : fmt::format("{} (now)", text_of_heads(cost.spec.kv_heads));
-}
-
 // One row per cost: its kv heads, `first` columns, then what `cell` says of each context.
-std::string table_of(const ServingPlan& plan, const std::vector<std::string>& first,
-                     const std::function<std::vector<std::string>(const ServingCost&)>& facts,
-                     const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
+Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
+               const std::function<std::vector<std::string>(const ServingCost&)>& facts,
+               const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
   Table table;
   table.add_column("kv heads", Table::Align::kRight);
   for (const std::string& heading : first) {
@@ -40,7 +33,7 @@ std::string table_of(const ServingPlan& plan, const std::vector<std::string>& fi
     table.add_column(tokens(context), Table::Align::kRight);
   }
   for (const ServingCost& cost : plan.costs) {
-    std::vector<std::string> row{heads_of(cost)};
+    std::vector<std::string> row{heads_text(cost)};
     for (std::string& fact : facts(cost)) {
       row.push_back(std::move(fact));
     }
@@ -49,7 +42,7 @@ std::string table_of(const ServingPlan& plan, const std::vector<std::string>& fi
     }
     table.add_row(std::move(row));
   }
-  return table.text();
+  return table;
 }
 
 std::string sequences(std::uint64_t count) {
@@ -73,42 +66,41 @@ std::string heading(const ServingPlan& plan) {
   return text;
 }
 
-std::string cache_table(const ServingPlan& plan) {
+PlanTable cache_table(const ServingPlan& plan) {
   const bool cross = plan.costs.front().spec.has_encoder();
   std::vector<std::string> first{"weights", "per token"};
   if (cross) {
     first.emplace_back("cross");
   }
-  return fmt::format("KV cache of {} in {}, by tokens each{}\n", sequences(plan.batch),
-                     name_of(plan.cache_dtype), cross ? " of the text and of the source" : "") +
-         table_of(
-             plan, first,
-             [&](const ServingCost& cost) {
-               std::vector<std::string> row{memory(cost.weight_bytes),
-                                            memory(cost.cache.per_token())};
-               if (cross) {
-                 row.push_back(memory(cost.cache.cross_per_token()));
-               }
-               return row;
-             },
-             [&](const ServingCost& cost, std::uint64_t context) {
-               return memory(plan.batch * cost.cache.at(context));
-             });
+  return {fmt::format("KV cache of {} in {}, by tokens each{}", sequences(plan.batch),
+                      name_of(plan.cache_dtype), cross ? " of the text and of the source" : ""),
+          table_of(
+              plan, first,
+              [&](const ServingCost& cost) {
+                std::vector<std::string> row{memory(cost.weight_bytes),
+                                             memory(cost.cache.per_token())};
+                if (cross) {
+                  row.push_back(memory(cost.cache.cross_per_token()));
+                }
+                return row;
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return memory(plan.batch * cost.cache.at(context));
+              })};
 }
 
-std::string batch_table(const ServingPlan& plan) {
-  return fmt::format(
-             "\n\nSequences that fit in {} beside the weights, by tokens each; the longest {}\n",
-             memory(*plan.vram), sequences(plan.batch)) +
-         table_of(
-             plan, {"longest"},
-             [&](const ServingCost& cost) {
-               const auto longest = cost.largest_context(*plan.vram, plan.batch);
-               return std::vector{longest ? with_thousands(*longest) : std::string("any")};
-             },
-             [&](const ServingCost& cost, std::uint64_t context) {
-               return with_thousands(cost.largest_batch(*plan.vram, context));
-             });
+PlanTable batch_table(const ServingPlan& plan) {
+  return {fmt::format("Sequences that fit in {} beside the weights, by tokens each; the longest {}",
+                      memory(*plan.vram), sequences(plan.batch)),
+          table_of(
+              plan, {"longest"},
+              [&](const ServingCost& cost) {
+                const auto longest = cost.largest_context(*plan.vram, plan.batch);
+                return std::vector{longest ? with_thousands(*longest) : std::string("any")};
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return with_thousands(cost.largest_batch(*plan.vram, context));
+              })};
 }
 
 double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint64_t context) {
@@ -116,17 +108,17 @@ double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint6
          static_cast<double>(*plan.bandwidth);
 }
 
-std::string step_table(const ServingPlan& plan) {
-  return fmt::format("\n\nMilliseconds to read weights and cache at {}/s, once per token of {}\n",
-                     text_of_bytes(static_cast<double>(*plan.bandwidth)), sequences(plan.batch)) +
-         table_of(
-             plan, {"weights"},
-             [&](const ServingCost& cost) {
-               return std::vector{fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, 0))};
-             },
-             [&](const ServingCost& cost, std::uint64_t context) {
-               return fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, context));
-             });
+PlanTable step_table(const ServingPlan& plan) {
+  return {fmt::format("Milliseconds to read weights and cache at {}/s, once per token of {}",
+                      text_of_bytes(static_cast<double>(*plan.bandwidth)), sequences(plan.batch)),
+          table_of(
+              plan, {"weights"},
+              [&](const ServingCost& cost) {
+                return std::vector{fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, 0))};
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, context));
+              })};
 }
 
 // "Llama-2-7b-gqa8" beside the source, "x-mqa.gguf" beside a file; of a name on the hub its last
@@ -156,13 +148,6 @@ std::string needs_of(const ServingPlan& plan, const ServingCost& cost) {
   return fmt::format("{} of weights + {} of cache = {}", memory(cost.weight_bytes),
                      memory(plan.batch * cost.cache.at(context)),
                      memory(cost.memory(context, plan.batch)));
-}
-
-std::string choice_text(const ServingPlan& plan) {
-  const ServingCost& cost = plan.costs[*plan.chosen];
-  return fmt::format(
-      "\n\n{} kv heads fit in {} ({}){}", heads_of(cost), memory(*plan.vram), needs_of(plan, cost),
-      cost.kv_heads ? ": " + command_for(plan, *cost.kv_heads) : ": no conversion is needed");
 }
 
 Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
@@ -221,11 +206,34 @@ Json plan_json(const ServingPlan& plan) {
 
 }  // namespace
 
+std::string heads_text(const ServingCost& cost) {
+  return cost.kv_heads ? std::to_string(*cost.kv_heads)
+                       : fmt::format("{} (now)", text_of_heads(cost.spec.kv_heads));
+}
+
+std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
+  std::vector<PlanTable> tables{cache_table(plan)};
+  if (plan.vram) {
+    tables.push_back(batch_table(plan));
+  }
+  if (plan.bandwidth) {
+    tables.push_back(step_table(plan));
+  }
+  return tables;
+}
+
+PlanChoice choice_of(const ServingPlan& plan) {
+  const ServingCost& cost = plan.costs[*plan.chosen];
+  return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), memory(*plan.vram),
+                      needs_of(plan, cost)),
+          cost.kv_heads ? command_for(plan, *cost.kv_heads) : ""};
+}
+
 std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
   return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
                      sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     memory(*plan.vram), heads_of(fewest), needs_of(plan, fewest));
+                     memory(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
 }
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console) {
@@ -233,15 +241,14 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
     console.print(text_of_json(plan_json(plan)));
     return;
   }
-  std::string text = heading(plan) + "\n\n" + cache_table(plan);
-  if (plan.vram) {
-    text += batch_table(plan);
-  }
-  if (plan.bandwidth) {
-    text += step_table(plan);
+  std::string text = heading(plan);
+  for (const PlanTable& table : plan_tables(plan)) {
+    text += fmt::format("\n\n{}\n{}", table.caption, table.table.text(console));
   }
   if (plan.chosen) {
-    text += choice_text(plan);
+    const PlanChoice choice = choice_of(plan);
+    text += fmt::format("\n\n{}: {}", choice.text,
+                        choice.command.empty() ? "no conversion is needed" : choice.command);
   }
   console.print(text);
   const ModelSpec& spec = plan.costs.front().spec;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/table.h"
 #include "formats/serving_cost.h"
 
 namespace regroup {
@@ -24,6 +25,25 @@ struct ServingPlan {
 
 /// Why the fewest kv heads do not fit either: "16 sequences of 8192 tokens need …".
 std::string text_of_shortage(const ServingPlan& plan);
+
+/// A table and what it shows.
+struct PlanTable {
+  std::string caption;
+  Table table;
+};
+
+/// Caches by context; where memory or bandwidth are given, what fits and how long a step takes.
+std::vector<PlanTable> plan_tables(const ServingPlan& plan);
+
+/// What to pass to --kv-heads for one of the costs; of the model as it is, what it has.
+std::string heads_text(const ServingCost& cost);
+
+/// "4 kv heads fit in 24 GiB (…)", and the command that makes them, if one is needed. Only where
+/// something was chosen.
+struct PlanChoice {
+  std::string text, command;
+};
+PlanChoice choice_of(const ServingPlan& plan);
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console);
 

@@ -12,10 +12,21 @@ namespace regroup {
 class Table {
  public:
   enum class Align { kLeft, kRight };
+  struct Column {
+    std::string heading;
+    Align align;
+  };
+  struct Row {
+    std::vector<std::string> cells;
+    Tint tint;
+  };
 
   void add_column(std::string heading, Align align);
   /// As many cells as there are columns.
   void add_row(std::vector<std::string> cells, Tint tint = Tint::kNone);
+
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<Row>& rows() const { return rows_; }
 
   /// Headings, a rule, rows; two spaces between columns, no newline at the end. Widths count code
   /// points, so that names in any script line up.
@@ -26,15 +37,6 @@ class Table {
   std::string text(const Console& console) const;
 
  private:
-  struct Column {
-    std::string heading;
-    Align align;
-  };
-  struct Row {
-    std::vector<std::string> cells;
-    Tint tint;
-  };
-
   std::vector<std::size_t> widths() const;
   void fit(std::vector<std::size_t>& widths, std::size_t available) const;
   std::string line(const std::vector<std::string>& cells,

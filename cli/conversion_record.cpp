@@ -1,0 +1,54 @@
+#include "cli/conversion_record.h"
+
+#include "formats/error.h"
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::uint64_t kMaxReportBytes = 64U << 20;
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<double> number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+}
+
+}  // namespace
+
+ConversionRecord read_conversion_record(const std::filesystem::path& path) {
+  const std::string where = printable(path.string(), 0);
+  const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
+  ConversionRecord record{
+      text_at(report, "source"), text_at(report, "pool"), text_at(report, "grouping"), {}};
+  if (record.pool.empty()) {
+    throw_bad_input("{}: no \"pool\": not what regroup convert --json printed", where);
+  }
+  if (!report.contains("layers")) {
+    return record;
+  }
+  if (!report["layers"].is_array()) {
+    throw_bad_input("{}: layers is a JSON {}, a list is needed", where,
+                    report["layers"].type_name());
+  }
+  for (const Json& layer : report["layers"]) {
+    const auto number = layer.is_object() ? number_at(layer, "layer") : std::nullopt;
+    if (!number) {
+      throw_bad_input("{}: an entry of layers has no number \"layer\"", where);
+    }
+    record.layers.push_back(
+        {text_at(layer, "attention"), *number, number_at(layer, "key_energy_kept"),
+         number_at(layer, "value_energy_kept"), number_at(layer, "output_error_before_refit"),
+         number_at(layer, "output_error_after_refit")});
+  }
+  return record;
+}
+
+}  // namespace regroup

@@ -1,0 +1,134 @@
+#include "cli/page/heat_map.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "cli/page/markup.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kLevels = 9;  // of colour, from -1 to 1
+
+std::optional<std::size_t> level_of(double value) {
+  if (!std::isfinite(value)) {
+    return std::nullopt;
+  }
+  const double share = (std::clamp(value, -1.0, 1.0) + 1.0) / 2.0;
+  return std::min(static_cast<std::size_t>(share * kLevels), kLevels - 1);
+}
+
+// A path for each level: runs of cells of one row that share it.
+std::array<std::string, kLevels> paths_of(const HeatMap& map) {
+  std::array<std::string, kLevels> paths;
+  for (std::size_t row = 0; row < map.heads; ++row) {
+    for (std::size_t begin = 0, end = 0; begin < map.heads; begin = end) {
+      const auto level = level_of(map.values[row * map.heads + begin]);
+      for (end = begin + 1; end < map.heads && level_of(map.values[row * map.heads + end]) == level;
+           ++end) {
+      }
+      if (level) {
+        fmt::format_to(std::back_inserter(paths[*level]), "M{} {}h{}v1h-{}z", begin, row,
+                       end - begin, end - begin);
+      }
+    }
+  }
+  return paths;
+}
+
+// Over pairs of different heads, those of one group or those of two; nothing where there are none.
+std::optional<double> mean_of(const HeatMap& map, bool within) {
+  double sum = 0.0, count = 0.0;
+  for (std::size_t a = 0; a < map.heads; ++a) {
+    for (std::size_t b = 0; b < map.heads; ++b) {
+      const bool together = map.group > 0 && a / map.group == b / map.group;
+      const double value = map.values[a * map.heads + b];
+      if (a != b && together == within && std::isfinite(value)) {
+        sum += value;
+        count += 1.0;
+      }
+    }
+  }
+  return count > 0.0 ? std::optional(sum / count) : std::nullopt;
+}
+
+std::string description_of(const HeatMap& map) {
+  std::string text = fmt::format("Similarity of {} heads with one another", map.heads);
+  for (const bool within : {true, false}) {
+    if (const auto mean = mean_of(map, within)) {
+      text += fmt::format(", {} on average {:.2f}",
+                          within          ? "within groups"
+                          : map.group > 0 ? "between groups"
+                                          : "of two heads",
+                          *mean);
+    }
+  }
+  return text + ".";
+}
+
+std::string frames_of(const HeatMap& map) {
+  std::string path;
+  for (std::size_t at = 0; map.group > 1 && at < map.heads; at += map.group) {
+    const std::size_t side = std::min(map.group, map.heads - at);
+    fmt::format_to(std::back_inserter(path), "M{} {}h{}v{}h-{}z", at, at, side, side, side);
+  }
+  return path.empty() ? "" : fmt::format("<path class=\"frame\" d=\"{}\"/>\n", path);
+}
+
+}  // namespace
+
+std::string svg_of(const HeatMap& map, const std::string& id) {
+  if (map.values.size() != map.heads * map.heads) {
+    throw std::invalid_argument("a heat map needs one value for each pair of heads");
+  }
+  std::string cells;
+  const auto paths = paths_of(map);
+  for (std::size_t level = 0; level < kLevels; ++level) {
+    if (!paths[level].empty()) {
+      cells += fmt::format("<path class=\"h{}\" d=\"{}\"/>\n", level, paths[level]);
+    }
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat\" viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-labelledby=\"{}-title {}-description\">\n<title id=\"{}-title\">{}</title>\n"
+      "<desc id=\"{}-description\">{}</desc>\n{}{}</svg>\n",
+      map.heads, map.heads, id, id, id, escaped(map.title), id, description_of(map), cells,
+      frames_of(map));
+}
+
+std::string heat_map_key() {
+  std::string cells;
+  for (std::size_t level = 0; level < kLevels; ++level) {
+    cells += fmt::format("<path class=\"h{}\" d=\"M{} 0h20v10h-20z\"/>", level, 20 * level);
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat-key\" viewBox=\"0 0 180 24\" "
+      "role=\"img\" "
+      "aria-label=\"Colours: -1 opposite, 0 nothing in common, 1 the same\">{}"
+      "<text x=\"0\" y=\"21\">-1</text><text x=\"90\" y=\"21\" text-anchor=\"middle\">0</text>"
+      "<text x=\"180\" y=\"21\" text-anchor=\"end\">1</text></svg>\n",
+      cells);
+}
+
+// From brown over the ground to blue: light in the middle in either scheme would hide in the dark,
+// so the middle is grey there.
+std::string_view heat_map_style() {
+  return R"(
+.heat,.heat-key{--h0:#8c4a03;--h1:#bd7322;--h2:#dba960;--h3:#f0d9ae;--h4:#eef0f2;--h5:#bddbe9;--h6:#75b1d3;--h7:#3182bd;
+--h8:#08468b;--frame:#1b1f24;--soft:#57606a;font:10px system-ui,sans-serif}
+@media screen and (prefers-color-scheme:dark){.heat,.heat-key{--h0:#f5c285;--h1:#d9954a;--h2:#a56a28;--h3:#5f4426;
+--h4:#2b3036;--h5:#28495d;--h6:#2f7099;--h7:#4ba3d6;--h8:#a8dcff;--frame:#e6e9ec;--soft:#a3abb3}}
+.heat path,.heat-key path{stroke:none}.heat .frame{fill:none;stroke:var(--frame);stroke-width:1.4px;
+vector-effect:non-scaling-stroke}.heat-key text{fill:var(--soft)}
+.h0{fill:var(--h0)}.h1{fill:var(--h1)}.h2{fill:var(--h2)}.h3{fill:var(--h3)}.h4{fill:var(--h4)}
+.h5{fill:var(--h5)}.h6{fill:var(--h6)}.h7{fill:var(--h7)}.h8{fill:var(--h8)}
+)";
+}
+
+}  // namespace regroup

@@ -1,0 +1,196 @@
+// Pages of inspect, plan and diff: whole, closed in themselves, and obeying nothing that files say.
+#include <algorithm>
+#include <cstdlib>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <fmt/format.h>
+
+#include "tests/cli/markup_reader.h"
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+// Runs a command that writes a page, and checks what must hold of every page.
+Markup page_of(std::vector<std::string> command, const fs::path& page) {
+  command.insert(command.end(), {"--html", page.string()});
+  const ProgramResult result = run_program(command);
+  CAPTURE(result.err);
+  CHECK((result.exit_code == 0 || result.exit_code == 5));
+  CHECK_THAT(result.err, ContainsSubstring("wrote " + page.string()));
+  const std::string text = bytes_of_file(page);
+  Markup read = read_markup(text);
+  CHECK(read.fault == "");
+  for (const char* reach_out : {"<script", "http://", "https://", "url(", "@import"}) {
+    std::string without_namespace = text;
+    const std::string xmlns = "xmlns=\"http://www.w3.org/2000/svg\"";
+    for (std::size_t at = 0; (at = without_namespace.find(xmlns, at)) != text.npos;) {
+      without_namespace.erase(at, xmlns.size());
+    }
+    CAPTURE(reach_out);
+    CHECK(without_namespace.find(reach_out) == std::string::npos);
+  }
+  CHECK(std::count(read.attributes.begin(), read.attributes.end(), "src") == 0);
+  auto ids = read.ids;
+  std::sort(ids.begin(), ids.end());
+  CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
+  for (const std::string& reference : read.references) {
+    CAPTURE(reference);
+    CHECK(std::binary_search(ids.begin(), ids.end(), reference));
+  }
+  return read;
+}
+
+long count(const Markup& page, const std::string& tag) {
+  return std::count(page.tags.begin(), page.tags.end(), tag);
+}
+
+TEST_CASE("the page of inspect has heads, caches, slopes and what was asked for", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const Markup page = page_of({"inspect", golden("bloom_12").string(), "--tensors", "--stats"},
+                              directory / "p.html");
+  CHECK(count(page, "svg") == 3);
+  for (const char* words :
+       {"12 query heads", "Heads by layer", "KV cache by context", "ALiBi slopes",
+        "transformer.h.1.self_attention.query_key_value.weight"}) {
+    CHECK_THAT(page.text, ContainsSubstring(words));
+  }
+}
+
+TEST_CASE("inspect makes a page of whatever it reads", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  for (const char* name : {"t5", "bert", "nemotron_nas", "gguf/llama.gguf", "llama_torch",
+                           "llama_sharded/model-00002-of-00008.safetensors"}) {
+    CAPTURE(name);
+    const Markup page = page_of({"inspect", golden(name).string()}, directory / "p.html");
+    CHECK_THAT(page.text, ContainsSubstring("Summary"));
+  }
+}
+
+TEST_CASE("the page of a result shows what its conversion kept and how its training went",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string result = (directory / "result").string();
+  CHECK(
+      run_program({"convert", golden("llama_mha").string(), result, "--kv-heads", "1"}).exit_code ==
+      0);
+  put_file(directory / "c.json", R"({"source": "the-source", "pool": "lowrank", "layers": [
+    {"attention": "decoder", "layer": 0, "key_energy_kept": 0.5, "value_energy_kept": 0.8125},
+    {"attention": "decoder", "layer": 1, "key_energy_kept": 0.6, "value_energy_kept": 0.9}]})");
+  put_file(directory / "result.run/metrics.jsonl",
+           "{\"step\": 0, \"eval_loss\": 3.25}\n{\"step\": 1, \"loss\": 2.5, \"lr\": 0.1}\n"
+           "{\"step\": 2, \"loss\": 2.0, \"lr\": 0.05}\n{\"step\": 2, \"eval_loss\": 2.125}\n");
+  const Markup page = page_of({"inspect", result, "--conversion", (directory / "c.json").string()},
+                              directory / "p.html");
+  for (const char* words : {"the-source", "Energy kept, decoder", "81.25 %", "Uptraining",
+                            "3.25 -> 2.125", "source_kv_heads"}) {
+    CHECK_THAT(page.text, ContainsSubstring(words));
+  }
+  CHECK(run_program({"inspect", result, "--run", (directory / "result.run").string()}).exit_code ==
+        2);
+}
+
+TEST_CASE("the page of plan has a curve for every number of kv heads, and the command",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const Markup page = page_of(
+      {"plan", model, "--vram", "1MiB", "--context", "1k", "--batch", "4", "--bandwidth", "1GB/s"},
+      directory / "p.html");
+  CHECK(count(page, "svg") == 3);
+  CHECK(count(page, "table") == 6);  // three of them to unfold
+  for (const char* words : {"(now)", "regroup convert", "Tokens per second at most", "1 MiB"}) {
+    CHECK_THAT(page.text, ContainsSubstring(words));
+  }
+}
+
+TEST_CASE("the page of diff lists what differs", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "a", tiny_llama());
+  put_model(directory / "b", tiny_llama({.kv_heads = 4}));
+  const std::string a = (directory / "a").string(), b = (directory / "b").string();
+  const Markup page = page_of({"diff", a, b}, directory / "p.html");
+  CHECK_THAT(page.text, ContainsSubstring("model.layers.1.self_attn.k_proj.weight") &&
+                            ContainsSubstring("num_key_value_heads"));
+  CHECK_THAT(page_of({"diff", a, a}, directory / "p.html").text, ContainsSubstring("none"));
+}
+
+TEST_CASE("names and configs that are markup stay text", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string attack =
+      "</td></title></style><script>alert(1)</script>\"'&amp;<img src=x onerror=alert(2)>";
+  TinyModel model = tiny_llama();
+  model.tensors.push_back(model.tensor("model.norm.weight"));
+  model.tensors.back().name = attack;
+  model.set("architectures", Json({"LlamaForCausalLM"}).dump()).set("extra", Json(attack).dump());
+  const fs::path evil = put_model(directory / "<b>&amp;", model);
+  TinyModel other = tiny_llama();
+  put_model(directory / "other", other);
+  put_file(directory / "c.json",
+           Json({{"source", attack},
+                 {"pool", attack},
+                 {"layers", {{{"attention", attack}, {"layer", 0}, {"key_energy_kept", 0.5}}}}})
+               .dump());
+  const Markup inspected = page_of(
+      {"inspect", evil.string(), "--tensors", "--conversion", (directory / "c.json").string()},
+      directory / "p.html");
+  const Markup compared =
+      page_of({"diff", evil.string(), (directory / "other").string()}, directory / "q.html");
+  for (const Markup& page : {inspected, compared}) {
+    CHECK(count(page, "script") + count(page, "img") + count(page, "b") == 0);
+    CHECK_THAT(page.text, ContainsSubstring("<script>alert(1)</script>"));
+  }
+}
+
+TEST_CASE("a page takes the place of a page, and of nothing else", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama").string();
+  const fs::path page = directory / "p.html";
+  page_of({"inspect", model}, page);
+  page_of({"inspect", model}, page);
+  CHECK(tree_of(directory.path()).size() == 1);  // nothing half done beside it
+  put_file(directory / "weights.safetensors", "precious");
+  for (const fs::path& wrong : {directory / "weights.safetensors", directory.path()}) {
+    const ProgramResult result = run_program({"inspect", model, "--html", wrong.string()});
+    CHECK(result.exit_code == 2);
+    CHECK(result.one_line_of_error());
+  }
+  CHECK(bytes_of_file(directory / "weights.safetensors") == "precious");
+  CHECK(run_program({"inspect", model, "--html", (directory / "no/p.html").string()}).exit_code ==
+        4);
+}
+
+TEST_CASE("pages open in a browser without a complaint", "[end_to_end]") {
+  if (std::system("command -v chromium > /dev/null") != 0) {
+    SKIP("chromium is not installed");
+  }
+  const TemporaryDirectory directory;
+  const auto complaints = [&](const fs::path& page) {
+    const fs::path log = directory / "log";
+    const std::string command = fmt::format(
+        "HOME='{0}' timeout 60 chromium --headless --no-sandbox --disable-gpu --no-first-run "
+        "--enable-logging=stderr --v=0 --user-data-dir='{0}/profile' --virtual-time-budget=1000 "
+        "--screenshot='{0}/shot.png' 'file://{1}' > '{2}' 2>&1",
+        directory.path().string(), page.string(), log.string());
+    CHECK(std::system(command.c_str()) == 0);
+    CHECK(fs::file_size(directory / "shot.png") > 1000);
+    return bytes_of_file(log).find("CONSOLE") != std::string::npos;
+  };
+  page_of({"inspect", golden("bloom_12").string(), "--stats"}, directory / "p.html");
+  CHECK_FALSE(complaints(directory / "p.html"));
+  std::string broken = bytes_of_file(directory / "p.html");  // the policy stops what is smuggled in
+  broken.insert(broken.find("<main"), "<script>alert(1)</script>");
+  put_file(directory / "broken.html", broken);
+  CHECK(complaints(directory / "broken.html"));
+}
+
+}  // namespace
+}  // namespace regroup
