@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -40,6 +41,18 @@ fs::path program_with_libtorch() {
   return fs::exists(beside, fault) ? beside : here / REGROUP_LIBEXEC / "regroup-compute";
 }
 
+// LibTorch_ROOT, the torch/ folder of a wheel, comes ahead of where the program looks by itself.
+void prefer_named_libtorch() {
+  const char* root = std::getenv("LibTorch_ROOT");
+  if (root == nullptr || *root == '\0') {
+    return;
+  }
+  const char* others = std::getenv("LD_LIBRARY_PATH");
+  const std::string paths = std::string(root) + "/lib" +
+                            (others != nullptr && *others != '\0' ? ":" + std::string(others) : "");
+  ::setenv("LD_LIBRARY_PATH", paths.c_str(), 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,6 +64,7 @@ int main(int argc, char** argv) {
     });
   }
   const fs::path program = program_with_libtorch();
+  prefer_named_libtorch();
   ::execv(program.c_str(), argv);
   const std::string fault = std::strerror(errno);
   Console().error("regroup: " + printable(program.string(), 0) + ": " + fault);

@@ -34,7 +34,8 @@ function(regroup_compile_settings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
-    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
+    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/regroup>")
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -51,6 +51,12 @@ TEST_CASE("what only looks needs no LibTorch, all else says where it was looked 
   CHECK(run("inspect '" + golden("llama").string() + "'") == 0);
   CHECK(run("convert a b --kv-heads 1") == 4);
   CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring("regroup-compute: No such file"));
+  put_file(directory / "regroup-compute", "#!/bin/sh\necho $1 $LD_LIBRARY_PATH\n");
+  fs::permissions(directory / "regroup-compute", fs::perms::owner_all);
+  ::setenv("LibTorch_ROOT", "/some/torch", 1);
+  CHECK(run("eval") == 0);
+  ::unsetenv("LibTorch_ROOT");
+  CHECK(bytes_of_file(directory / "out").starts_with("eval /some/torch/lib"));
 }
 
 }  // namespace

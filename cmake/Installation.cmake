@@ -1,0 +1,84 @@
+# What `cmake --install` puts where, and the packages that cpack makes of it: a .tar.gz that runs from
+# wherever it is unpacked, and a .deb.
+
+# Beside the programs lies what distributions may lack: lib/regroup/libfmt.so.*. A link from
+# lib/regroup/torch to the torch/ folder of a wheel gives them LibTorch; failing that, the one they
+# were built with.
+set(REGROUP_PRIVATE_LIBRARIES "${CMAKE_INSTALL_LIBDIR}/regroup")
+
+# Programs are built as they are installed, so that nothing is linked twice. CMake adds by itself only
+# those folders of libraries that lie outside this one.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+set(CMAKE_INSTALL_RPATH ${LibTorch_LIBRARY_DIRS}
+  "${PROJECT_SOURCE_DIR}/.deps/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+
+# regroup_install_program(<target> <folder>)
+function(regroup_install_program target folder)
+  file(RELATIVE_PATH up "/prefix/${folder}" "/prefix/${REGROUP_PRIVATE_LIBRARIES}")
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/${up};$ORIGIN/${up}/torch/lib;${CMAKE_INSTALL_RPATH}")
+  install(TARGETS ${target} RUNTIME DESTINATION "${folder}")
+endfunction()
+
+# The libraries and their headers, for others to link as regroup::formats and regroup::converter.
+function(_regroup_install_libraries)
+  include(CMakePackageConfigHelpers)
+  set(cmake_folder "${CMAKE_INSTALL_LIBDIR}/cmake/regroup")
+  foreach(folder IN ITEMS formats converter)
+    set_target_properties(regroup_${folder} PROPERTIES EXPORT_NAME ${folder})
+    install(TARGETS regroup_${folder} EXPORT regroupTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    # Headers that need LibTorch's are of use inside only.
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup"
+      FILES_MATCHING PATTERN "*.h"
+      REGEX "pooling/(aligned|combination|group_loss|head_moments|layer_problem|lowrank|planes|pooling_errors)\\.h$" EXCLUDE)
+  endforeach()
+  install(FILES "${PROJECT_BINARY_DIR}/generated/formats/version.h"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup/formats")
+  install(EXPORT regroupTargets NAMESPACE regroup:: DESTINATION "${cmake_folder}")
+  configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/regroupConfig.cmake.in"
+    "${PROJECT_BINARY_DIR}/regroupConfig.cmake" INSTALL_DESTINATION "${cmake_folder}")
+  write_basic_package_version_file("${PROJECT_BINARY_DIR}/regroupConfigVersion.cmake"
+    COMPATIBILITY SameMinorVersion)
+  install(FILES "${PROJECT_BINARY_DIR}/regroupConfig.cmake" "${PROJECT_BINARY_DIR}/regroupConfigVersion.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" DESTINATION "${cmake_folder}")
+endfunction()
+
+function(_regroup_configure_cpack)
+  set(CPACK_PACKAGE_NAME regroup)
+  set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Turns multi-head attention checkpoints into grouped-query ones")
+  set(CPACK_PACKAGE_VENDOR regroup)
+  set(CPACK_PACKAGE_CONTACT "the regroup project")
+  set(CPACK_GENERATOR TGZ DEB)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_VERBATIM_VARIABLES ON)
+  set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/forget_build_folders.cmake")
+  # dpkg-shlibdeps finds no package for LibTorch. What else is needed is what it was built with, or newer.
+  execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE libc OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REGEX MATCH "[0-9.]+" libc "${libc}")
+  string(REGEX MATCH "^[0-9]+" compiler "${CMAKE_CXX_COMPILER_VERSION}")
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${libc}), libgcc-s1, libstdc++6")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS " (>= ${compiler})")
+  endif()
+  include(CPack)
+endfunction()
+
+# regroup_install_package(): all but the programs and what they say of themselves, see cli/.
+macro(regroup_install_package)
+  # A program finds it under the name that it asks for.
+  get_target_property(_fmt fmt::fmt IMPORTED_LOCATION_NONE)
+  if(NOT _fmt)
+    get_target_property(_fmt fmt::fmt LOCATION)
+  endif()
+  if(_fmt MATCHES "\\.so")
+    file(REAL_PATH "${_fmt}" _fmt_file)
+    string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
+    install(FILES "${_fmt_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "libfmt.so.${_fmt_abi}")
+  endif()
+  _regroup_install_libraries()
+  _regroup_configure_cpack()
+endmacro()

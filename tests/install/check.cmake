@@ -1,0 +1,31 @@
+# Steps that the tests of this folder share.
+
+# check_output(<what> <pattern> <command>...): runs it in an environment that knows nothing of the build;
+# it must succeed and say the pattern.
+function(check_output what pattern)
+  execute_process(COMMAND env -u LD_LIBRARY_PATH ${ARGN}
+    OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
+  if(NOT code EQUAL 0 OR NOT output MATCHES "${pattern}")
+    message(FATAL_ERROR "${what}: exit code ${code}, \"${pattern}\" was expected in:\n${output}")
+  endif()
+endfunction()
+
+# check_programs(<prefix>): the programs of a prefix answer, with LibTorch where it is part of them.
+function(check_programs prefix)
+  set(model "${SOURCE}/tests/golden/llama")
+  check_output("inspect" "LlamaForCausalLM" "${prefix}/bin/regroup" inspect "${model}")
+  if(LIBTORCH)
+    check_output("eval's help" "--context" env "LibTorch_ROOT=${LIBTORCH}" "${prefix}/bin/regroup" eval --help)
+    file(REMOVE "${prefix}/lib/regroup/torch")
+    file(CREATE_LINK "${LIBTORCH}" "${prefix}/lib/regroup/torch" SYMBOLIC)
+    check_output("convert's help" "--kv-heads" "${prefix}/bin/regroup" convert --help)
+  else()
+    check_output("convert" "kv heads" "${prefix}/bin/regroup" convert "${model}" "${prefix}/none" --kv-heads 1 --dry-run)
+  endif()
+  foreach(file IN ITEMS share/man/man1/regroup.1 share/bash-completion/completions/regroup
+      share/zsh/site-functions/_regroup share/fish/vendor_completions.d/regroup.fish)
+    if(NOT EXISTS "${prefix}/${file}")
+      message(FATAL_ERROR "${file} is not installed")
+    endif()
+  endforeach()
+endfunction()

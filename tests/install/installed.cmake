@@ -1,0 +1,20 @@
+# Installs into a fresh prefix, moves that elsewhere, and uses it from outside: the program, and the
+# example that links the libraries.
+include("${CMAKE_CURRENT_LIST_DIR}/check.cmake")
+set(work "${BUILD}/install_test")
+file(REMOVE_RECURSE "${work}")
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/first" OUTPUT_QUIET
+  COMMAND_ERROR_IS_FATAL ANY)
+file(RENAME "${work}/first" "${work}/moved")
+check_programs("${work}/moved")
+
+execute_process(
+  COMMAND "${CMAKE_COMMAND}" -S "${SOURCE}/examples/cache_of_model" -B "${work}/example" -G "${GENERATOR}"
+    "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DLibTorch_ROOT=${LIBTORCH}"
+    "-DCMAKE_PREFIX_PATH=${work}/moved;${SOURCE}/.deps/usr"
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/example" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+# Two layers of 4 kv heads of 8 in F32: keys and values of one token are 2 x 2 x 4 x 8 x 4 bytes.
+check_output("the example" "k_proj.weight becomes .*KV cache per token: 512 -> 128 bytes"
+  "${work}/example/cache_of_model" "${SOURCE}/tests/golden/llama" 1)
+file(REMOVE_RECURSE "${work}")
