@@ -170,29 +170,29 @@ bool SafetensorsHeaderParser::end_array() {
 }
 
 void SafetensorsHeaderParser::finish_entry() {
-  const std::string name = printable(entry_.name);
   const std::string_view missing = !has_dtype_     ? "dtype"
                                    : !has_shape_   ? "shape"
                                    : !has_offsets_ ? "data_offsets"
                                                    : "";
   if (!missing.empty()) {
-    throw_bad_input("{}: tensor {}: field {} is missing", where_, name, missing);
+    throw_bad_input("{}: tensor {}: field {} is missing", where_, printable(entry_.name), missing);
   }
   entry_.begin = offsets_[0];
   entry_.end = offsets_[1];
   if (entry_.begin > entry_.end) {
-    throw_bad_input("{}: tensor {}: data_offsets begin {} after end {}", where_, name, entry_.begin,
-                    entry_.end);
+    throw_bad_input("{}: tensor {}: data_offsets begin {} after end {}", where_,
+                    printable(entry_.name), entry_.begin, entry_.end);
   }
   std::uint64_t expected = 0;
   try {
     expected = tensor_bytes(entry_.dtype, entry_.shape);
   } catch (const Error& fault) {
-    throw_bad_input("{}: tensor {}: {}", where_, name, fault.what());
+    throw_bad_input("{}: tensor {}: {}", where_, printable(entry_.name), fault.what());
   }
   if (entry_.bytes() != expected) {
-    throw_bad_input("{}: tensor {}: data_offsets span {} bytes, {} of {} need {}", where_, name,
-                    entry_.bytes(), text_of(entry_.shape), name_of(entry_.dtype), expected);
+    throw_bad_input("{}: tensor {}: data_offsets span {} bytes, {} of {} need {}", where_,
+                    printable(entry_.name), entry_.bytes(), text_of(entry_.shape),
+                    name_of(entry_.dtype), expected);
   }
   tensors_.push_back(std::move(entry_));
 }

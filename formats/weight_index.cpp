@@ -3,10 +3,12 @@
 #include <map>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "formats/container.h"
 #include "formats/error.h"
-#include "formats/json.h"
 #include "formats/printable.h"
+#include "formats/weight_index_parser.h"
 
 namespace regroup {
 namespace {
@@ -23,41 +25,29 @@ void check_shard_name(const std::string& shard, const std::string& where) {
   }
 }
 
-using ShardsToTensors = std::map<std::string, std::set<std::string>>;
-
-ShardsToTensors parse_weight_map(const nlohmann::json& index, const std::string& where) {
-  const auto weight_map = index.find("weight_map");
-  if (weight_map == index.end() || !weight_map->is_object()) {
-    throw_bad_input("{}: weight_map {}, an object is needed", where,
-                    weight_map == index.end() ? "is missing" : "is no object");
-  }
-  ShardsToTensors shards;
-  for (const auto& [tensor, shard] : weight_map->items()) {
-    if (!shard.is_string()) {
-      throw_bad_input("{}: weight_map entry {} is no string", where, printable(tensor));
-    }
-    const auto& name = shard.get_ref<const std::string&>();
-    check_shard_name(name, where);
-    shards[name].insert(tensor);
-  }
-  if (shards.empty()) {
-    throw_bad_input("{}: weight_map is empty", where);
-  }
-  return shards;
-}
-
-void check_shard_tensors(const Checkpoint::Part& part, std::set<std::string> indexed,
+// Throws naming a tensor that stands only in the index, or only in the shard.
+void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex& index, std::size_t shard,
                          const std::string& where) {
   const std::string file = printable(part.file.path().filename().string());
+  std::set<std::string_view> names;
   for (const TensorInfo& tensor : part.tensors) {
-    if (indexed.erase(tensor.name) == 0) {
+    const auto indexed = index.shard_of.find(tensor.name);
+    if (indexed == index.shard_of.end() || indexed->second != shard) {
       throw_bad_input("{}: tensor {} stands in {} but not under it in weight_map", where,
                       printable(tensor.name), file);
     }
   }
-  if (!indexed.empty()) {
-    throw_bad_input("{}: weight_map puts tensor {} in {}, which does not hold it", where,
-                    printable(*indexed.begin()), file);
+  if (part.tensors.size() == index.shards[shard].tensors) {
+    return;
+  }
+  for (const TensorInfo& tensor : part.tensors) {
+    names.insert(tensor.name);
+  }
+  for (const auto& [name, place] : index.shard_of) {
+    if (place == shard && !names.contains(name)) {
+      throw_bad_input("{}: weight_map puts tensor {} in {}, which does not hold it", where,
+                      printable(name), file);
+    }
   }
 }
 
@@ -65,32 +55,27 @@ void check_shard_tensors(const Checkpoint::Part& part, std::set<std::string> ind
 
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
   const std::string where = printable(index.string(), 0);
-  const nlohmann::json json = parse_sorted_json_object(read_text(index, kMaxIndexBytes), where);
+  const WeightIndex found = parse_weight_index(read_text(index, kMaxIndexBytes), where);
+  std::map<std::string_view, std::size_t> by_name;  // shards are opened in this order
+  for (std::size_t i = 0; i < found.shards.size(); ++i) {
+    check_shard_name(found.shards[i].file, where);
+    by_name.emplace(found.shards[i].file, i);
+  }
   std::vector<Checkpoint::Part> parts;
-  for (auto& [shard, tensors] : parse_weight_map(json, where)) {
+  for (const auto& [shard, number] : by_name) {
     const std::filesystem::path path = index.parent_path() / shard;
     if (!path_exists(path)) {
       throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard),
-                      tensors.size());
+                      found.shards[number].tensors);
     }
     parts.push_back(open_weight_file(path));
-    check_shard_tensors(parts.back(), std::move(tensors), where);
+    check_shard_tensors(parts.back(), found, number, where);
   }
   return parts;
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  using Event = nlohmann::json::parse_event_t;
-  const auto all_but_names = [](int depth, Event event, const nlohmann::json& parsed) {
-    return !(depth == 1 && event == Event::key && parsed == "weight_map");
-  };
-  const auto json = nlohmann::json::parse(read_text(index, kMaxIndexBytes), all_but_names, false);
-  const auto metadata = json.find("metadata");
-  const bool there = metadata != json.end() && metadata->is_object();
-  const auto size = there ? metadata->find("total_size") : json.end();
-  return there && size != metadata->end() && size->is_number_unsigned()
-             ? std::optional(size->get<std::uint64_t>())
-             : std::nullopt;
+  return parse_total_size(read_text(index, kMaxIndexBytes));
 }
 
 std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& names) {

@@ -163,6 +163,27 @@ TEST_CASE("index rejects text that is not one JSON object without duplicate keys
              is_bad_input(kIndexFile, "not valid JSON"));
   CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","a":"two.safetensors")"),
              is_bad_input(kIndexFile, "duplicate key \"a\""));
+  CHECK_THAT(shards.refusal(R"({"weight_map":{"a":"one.safetensors"},"weight_map":{}})"),
+             is_bad_input(kIndexFile, "duplicate key \"weight_map\""));
+  CHECK_THAT(shards.refusal("[1]"), is_bad_input(kIndexFile, "a JSON array"));
+  CHECK_THAT(shards.refusal("7"), is_bad_input(kIndexFile, "a JSON number"));
+  CHECK_THAT(shards.refusal(R"({"weight_map":{"a":{}}})"), is_bad_input(kIndexFile, "entry a"));
+  CHECK_THAT(shards.refusal(fmt::format(R"({{"more":{}1)", std::string(100, '['))),
+             is_bad_input(kIndexFile, "nested deeper than 64"));
+}
+
+TEST_CASE("an index's total size is read wherever it stands, and nothing else for it",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  const auto total = [&](std::string_view text) {
+    put_file(directory / "index.json", text);
+    return total_size_of_index(directory / "index.json");
+  };
+  CHECK(total(R"({"metadata":{"total_size":20},"weight_map":{}})") == 20);
+  CHECK(total(R"({"weight_map":{"total_size":"7"},"metadata":{"x":[1],"total_size":20}})") == 20);
+  CHECK(total(R"({"metadata":{"more":{"total_size":1}},"total_size":2})") == std::nullopt);
+  CHECK(total(R"({"metadata":{"total_size":-20}})") == std::nullopt);
+  CHECK(total("no JSON") == std::nullopt);
 }
 
 TEST_CASE("index text names shards as Hugging Face does", "[formats]") {

@@ -1,0 +1,165 @@
+#include "formats/weight_index_parser.h"
+
+#include <unordered_set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+
+// Knows where in the document an event stands; what comes of it is for others to say.
+class IndexEvents : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("boolean"); }
+  bool number_integer(number_integer_t) override { return value("number"); }
+  bool number_unsigned(number_unsigned_t number) override {
+    return is_total_size() ? total_size(number) : value("number");
+  }
+  bool number_float(number_float_t, const string_t&) override { return value("number"); }
+  bool string(string_t& text) override { return in_weight_map() ? shard(text) : value("string"); }
+  bool binary(binary_t&) override { return value("binary"); }
+
+  bool start_object(std::size_t) override { return value("object") && open(); }
+  bool start_array(std::size_t) override { return value("array") && open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& fault) override {
+    return broken(fault.what());
+  }
+  bool key(string_t& name) override {
+    if (depth_ == 1) {
+      member_ = name;
+    } else if (depth_ == 2) {
+      inner_ = std::move(name);
+    }
+    return named();
+  }
+
+ protected:
+  virtual bool value(std::string_view /*type*/) { return true; }
+  virtual bool shard(const std::string& /*file*/) { return true; }
+  virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
+  virtual bool named() { return true; }
+  virtual bool too_deep() { return false; }
+  virtual bool broken(const char* /*why*/) { return false; }
+
+  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
+  bool is_total_size() const {
+    return depth_ == 2 && member_ == "metadata" && inner_ == "total_size";
+  }
+
+  std::size_t depth_ = 0;
+  std::string member_, inner_;  // the last key of the document, and of an object in it
+
+ private:
+  bool open() { return ++depth_ <= kMaxDepth || too_deep(); }
+  bool close() {
+    --depth_;
+    return true;
+  }
+};
+
+class WeightMapReader : public IndexEvents {
+ public:
+  explicit WeightMapReader(std::string_view where) : where_(where) {}
+
+  WeightIndex read(std::string_view text) {
+    // The parser would skip the one and take the other for the end of the text.
+    if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
+      throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where_);
+    }
+    nlohmann::json::sax_parse(text.begin(), text.end(), this);
+    if (!members_.contains("weight_map")) {
+      throw_bad_input("{}: weight_map is missing, an object is needed", where_);
+    }
+    if (found_.shard_of.empty()) {
+      throw_bad_input("{}: weight_map is empty", where_);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  bool value(std::string_view type) override {
+    if (depth_ == 0 && type != "object") {
+      throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
+    }
+    if (depth_ == 1 && member_ == "weight_map" && type != "object") {
+      throw_bad_input("{}: weight_map is no object, an object is needed", where_);
+    }
+    if (in_weight_map()) {
+      throw_bad_input("{}: weight_map entry {} is no string", where_, printable(inner_));
+    }
+    return true;
+  }
+
+  bool shard(const std::string& file) override {
+    if (found_.shards.empty() || found_.shards[last_].file != file) {
+      const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
+      if (is_new) {
+        found_.shards.push_back({file, 0});
+      }
+      last_ = known->second;
+    }
+    ++found_.shards[last_].tensors;
+    found_.shard_of.emplace(std::move(inner_), last_);
+    return true;
+  }
+
+  bool named() override {
+    const bool again = depth_ == 1 ? !members_.insert(member_).second
+                                   : in_weight_map() && found_.shard_of.contains(inner_);
+    if (again) {
+      throw_bad_input("{}: duplicate key \"{}\"", where_,
+                      printable(depth_ == 1 ? member_ : inner_));
+    }
+    return true;
+  }
+
+  bool too_deep() override { throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth); }
+
+  bool broken(const char* why) override {
+    throw_bad_input("{}: not valid JSON: {}", where_, printable(why));
+  }
+
+  std::string_view where_;
+  WeightIndex found_;
+  std::unordered_map<std::string, std::size_t> number_of_;  // of shards
+  std::unordered_set<std::string> members_;
+  std::size_t last_ = 0;
+};
+
+class TotalSizeReader : public IndexEvents {
+ public:
+  std::optional<std::uint64_t> read(std::string_view text) {
+    nlohmann::json::sax_parse(text.begin(), text.end(), this);
+    return found_;
+  }
+
+ private:
+  bool total_size(std::uint64_t bytes) override {
+    found_ = bytes;
+    return false;  // enough
+  }
+
+  std::optional<std::uint64_t> found_;
+};
+
+}  // namespace
+
+WeightIndex parse_weight_index(std::string_view text, std::string_view where) {
+  return WeightMapReader(where).read(text);
+}
+
+std::optional<std::uint64_t> parse_total_size(std::string_view text) {
+  return TotalSizeReader().read(text);
+}
+
+}  // namespace regroup
