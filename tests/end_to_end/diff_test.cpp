@@ -1,4 +1,6 @@
 // regroup diff and regroup verify, as typed.
+#include <functional>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -129,6 +131,62 @@ TEST_CASE("verify passes a conversion and names what was changed after it", "[en
   CHECK(failed.one_line_of_error());
   CHECK_THAT(failed.err, ContainsSubstring("is not what its recorded conversion makes of"));
   CHECK(verify({"--json"}).json()["tensors"].size() == 1);
+}
+
+// Changes the bytes of one tensor of model.safetensors.
+void damage(const fs::path& model, const std::string& tensor,
+            const std::function<void(std::string&)>& change) {
+  const Checkpoint checkpoint = open_checkpoint(model);
+  const TensorInfo& info = checkpoint.at(tensor);
+  std::string file = bytes_of_file(model / "model.safetensors");
+  std::string bytes = file.substr(info.begin, info.end - info.begin);
+  change(bytes);
+  put_file(model / "model.safetensors", file.replace(info.begin, bytes.size(), bytes));
+}
+
+void change_config(const fs::path& model, const std::function<void(Json&)>& change) {
+  Json config = Json::parse(bytes_of_file(model / "config.json"));
+  change(config);
+  put_file(model / "config.json", config.dump(2));
+}
+
+TEST_CASE("diff and verify catch a flipped bit, swapped groups, wrong slopes and a wrong config",
+          "[end_to_end]") {
+  constexpr const char* kCopied = "transformer.h.0.mlp.dense_4h_to_h.weight";
+  constexpr const char* kPooled = "transformer.h.1.self_attention.query_key_value.weight";
+  const auto flip = [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; };
+  const auto swap_groups = [](std::string& bytes) {  // four of equal size, one after another
+    const std::size_t group = bytes.size() / 4;
+    bytes = bytes.substr(group, group) + bytes.substr(0, group) + bytes.substr(2 * group);
+  };
+  const std::vector<std::pair<std::string, std::function<void(const fs::path&)>>> damages{
+      {kCopied, [&](const fs::path& model) { damage(model, kCopied, flip); }},
+      {kPooled, [&](const fs::path& model) { damage(model, kPooled, flip); }},
+      {kPooled, [&](const fs::path& model) { damage(model, kPooled, swap_groups); }},
+      {"regroup.alibi.slopes[3]",
+       [](const fs::path& model) {
+         change_config(model, [](Json& config) { config["regroup"]["alibi"]["slopes"][3] = 0.2; });
+       }},
+      {"layer_norm_epsilon", [](const fs::path& model) {
+         change_config(model, [](Json& config) { config["layer_norm_epsilon"] = 1e-6; });
+       }}};
+  const TemporaryDirectory directory;
+  const fs::path source = put_model(directory / "source", tiny_bloom());
+  const fs::path result = converted(source, directory / "result", {"--kv-heads", "4"});
+  for (const auto& [named, change] : damages) {
+    CAPTURE(named);
+    const fs::path damaged = directory / "damaged";
+    fs::remove_all(damaged);
+    fs::copy(result, damaged);
+    CHECK(diff(result, damaged).exit_code == 0);
+    change(damaged);
+    const ProgramResult different = diff(result, damaged);
+    CHECK(different.exit_code == 5);
+    CHECK_THAT(different.out, ContainsSubstring(named));
+    const ProgramResult wrong = run_program({"verify", source.string(), damaged.string(), "-q"});
+    CHECK(wrong.exit_code == 5);
+    CHECK_THAT(wrong.out, ContainsSubstring(named));
+  }
 }
 
 TEST_CASE("verify refuses what records no conversion", "[end_to_end]") {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <fmt/format.h>
 
 #include "tests/file_tree.h"
 #include "tests/program.h"
@@ -39,6 +40,57 @@ TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
   CHECK(bash_offers("regroup inspect --sort ''") == "shard name bytes\n");
   CHECK(bash_offers("regroup completions z") == "zsh\n");
   CHECK(bash_offers("regroup inspect tests/gol") == "tests/golden\n");
+}
+
+TEST_CASE("fish completes commands, options, values and files", "[end_to_end]") {
+  if (!installed("fish")) {
+    SKIP("fish is not installed");
+  }
+  const TemporaryDirectory directory;
+  put_file(directory / "regroup.fish", run_program({"completions", "fish"}).out);
+  const auto offers = [&](const std::string& words) {
+    const std::string command = "HOME='" + directory.path().string() +
+                                "' fish --no-config -c \"source '" +
+                                (directory / "regroup.fish").string() + "'; complete -C '" + words +
+                                "'\" | cut -f 1 > '" + (directory / "out").string() + "'";
+    CHECK(std::system(command.c_str()) == 0);
+    return bytes_of_file(directory / "out");
+  };
+  CHECK(offers("regroup ins") == "inspect\n");
+  CHECK(offers("regroup inspect --lay") == "--layers\n--layout\n");
+  CHECK(offers("regroup convert --pool l") == "lowrank\n");
+  CHECK(offers("regroup completions z") == "zsh\n");
+  CHECK(offers("regroup inspect tests/gol") == "tests/golden/\n");
+}
+
+// A shell of its own on a pseudo-terminal, as completion needs one; regroup there says how it was
+// called.
+TEST_CASE("zsh completes commands, options and values", "[end_to_end]") {
+  if (!installed("zsh")) {
+    SKIP("zsh is not installed");
+  }
+  const TemporaryDirectory directory;
+  put_file(directory / "_regroup", run_program({"completions", "zsh"}).out);
+  put_file(directory / "ask", R"zsh(zmodload zsh/zpty
+zpty shell 'TERM=dumb zsh -f -i'
+zpty -w shell "fpath=('$1' \$fpath)"
+zpty -w shell 'autoload -U compinit; compinit -u -D'
+zpty -w shell 'zstyle ":completion:*" insert-tab false; regroup() { print called: $* :end }'
+zpty -w -n shell $'regroup ins\t\n'
+zpty -w -n shell $'regroup inspect --ten\t\n'
+zpty -w -n shell $'regroup convert --pool low\t\n'
+zpty -w -n shell $'regroup completions fi\t\n'
+zpty -w -n shell $'exit\n'
+while zpty -r shell line; do print -r -- "$line"; done
+)zsh");
+  const std::string folder = directory.path().string();
+  const std::string command = fmt::format("timeout 60 zsh -f '{0}/ask' '{0}' > '{0}/out'", folder);
+  CHECK(std::system(command.c_str()) == 0);
+  for (const char* called :
+       {"called: inspect :end", "called: inspect --tensors :end",
+        "called: convert --pool lowrank :end", "called: completions fish :end"}) {
+    CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring(called));
+  }
 }
 
 TEST_CASE("every shell's script names every command and option", "[end_to_end]") {
