@@ -42,8 +42,9 @@ Tint tint_of(const TensorDifference& difference) {
                                        : Tint::kNotice;
 }
 
-std::string json_text(const std::optional<Json>& value) {
-  return value ? printable(value->dump(-1, ' ', true, Json::error_handler_t::replace), 60) : "-";
+std::string json_text(const std::optional<Json>& value, std::size_t max_bytes) {
+  return value ? printable(value->dump(-1, ' ', true, Json::error_handler_t::replace), max_bytes)
+               : "-";
 }
 
 Json number_or_text(double value) {
@@ -75,17 +76,17 @@ Table differences_table(const std::vector<TensorDifference>& differences) {
   return table;
 }
 
-Table settings_table(const std::vector<JsonDifference>& differences) {
+Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes) {
   Table table;
   for (const char* heading : {"setting", "before", "after"}) {
     table.add_column(heading, Table::Align::kLeft);
   }
   for (const JsonDifference& difference : differences) {
-    table.add_row(
-        {printable(difference.path), json_text(difference.before), json_text(difference.after)},
-        !difference.before  ? Tint::kGood
-        : !difference.after ? Tint::kBad
-                            : Tint::kNotice);
+    table.add_row({printable(difference.path), json_text(difference.before, max_bytes),
+                   json_text(difference.after, max_bytes)},
+                  !difference.before  ? Tint::kGood
+                  : !difference.after ? Tint::kBad
+                                      : Tint::kNotice);
   }
   return table;
 }

@@ -10,7 +10,8 @@
 namespace regroup {
 
 Table differences_table(const std::vector<TensorDifference>& differences);
-Table settings_table(const std::vector<JsonDifference>& differences);
+/// Values are cut to `max_bytes` (0: never).
+Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
 
 Json differences_json(const std::vector<TensorDifference>& differences);
 Json settings_json(const std::vector<JsonDifference>& differences);

@@ -25,13 +25,24 @@ std::string code_points(const std::string& text, std::size_t first, std::size_t 
   return part;
 }
 
-std::vector<std::string> parts_between_dots(const std::string& text) {
-  std::vector<std::string> parts{""};
-  for (const char byte : text) {
-    if (byte == '.') {
+// A piece of a name and the dot or hyphen behind it, if any.
+struct NamePart {
+  std::string text;
+  std::string end = {};
+
+  bool is_number() const {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  }
+};
+
+std::vector<NamePart> parts_of(const std::string& name) {
+  std::vector<NamePart> parts(1);
+  for (const char byte : name) {
+    if (byte == '.' || byte == '-') {
+      parts.back().end = byte;
       parts.emplace_back();
     } else {
-      parts.back() += byte;
+      parts.back().text += byte;
     }
   }
   return parts;
@@ -41,25 +52,27 @@ std::string cut(const std::string& text, std::size_t width) {
   return width_of(text) <= width ? text : code_points(text, 0, width - 1) + "~";
 }
 
-// The longest parts between dots give way, so that the numbers of layers stay:
-// "transf~.h.0.self_a~.query_~.weight".
+// The longest parts give way, but no numbers: those of layers and shards stay.
+// "transf~.h.0.self_a~.query_~.weight", "mod~-00001-of-00003.safet~".
 std::string shortened(const std::string& text, std::size_t width) {
   constexpr std::size_t kLeastPart = 3;
-  const std::vector<std::string> parts = parts_between_dots(text);
-  std::vector<std::size_t> kept;
-  for (const std::string& part : parts) {
-    kept.push_back(width_of(part));
+  const std::vector<NamePart> parts = parts_of(text);
+  std::vector<std::size_t> spare;  // what each part can give
+  for (const NamePart& part : parts) {
+    const std::size_t length = width_of(part.text);
+    spare.push_back(part.is_number() || length < kLeastPart ? 0 : length - kLeastPart);
   }
   for (std::size_t total = width_of(text); total > width; --total) {
-    const auto longest = std::max_element(kept.begin(), kept.end());
-    if (*longest <= kLeastPart) {
+    const auto longest = std::max_element(spare.begin(), spare.end());
+    if (*longest == 0) {
       break;
     }
     --*longest;
   }
   std::string result;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    result += (i == 0 ? "" : ".") + cut(parts[i], kept[i]);
+    const bool whole = parts[i].is_number() || width_of(parts[i].text) < kLeastPart;
+    result += (whole ? parts[i].text : cut(parts[i].text, spare[i] + kLeastPart)) + parts[i].end;
   }
   return cut(result, width);
 }

@@ -21,7 +21,7 @@ std::string diff_page(const DiffPage& facts) {
   }
   if (!facts.settings.empty()) {
     page.begin_section("settings", "Settings");
-    page.add_table(settings_table(facts.settings), "Settings that differ");
+    page.add_table(settings_table(facts.settings, 0), "Settings that differ");
   }
   return page.text();
 }

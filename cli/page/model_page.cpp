@@ -35,7 +35,7 @@ void add_heads(Page& page, const ModelPage& facts) {
   page.begin_section("heads", "Heads and caches");
   page.add_charts(charts);
   if (facts.summary.spec) {
-    page.add_table(layers_table(facts.layers, facts.summary.spec->head_dim), "Layers");
+    page.add_table(layers_table(facts.layers, facts.summary.spec->head_dim), "Layers", true);
   }
 }
 

@@ -19,17 +19,20 @@ std::string scrolling_table(const Table& table, const std::string& caption) {
       "<table aria-label=\"{0}\">\n<thead><tr>",
       escaped(caption));
   const auto& columns = table.columns();
-  const auto kind = [&](std::size_t column) {
-    return columns[column].align == Table::Align::kRight ? " class=\"number\"" : "";
+  constexpr std::size_t kLong = 24;  // bytes, that may be broken where the window is narrow
+  const auto kind = [&](std::size_t column, const std::string& cell) {
+    return columns[column].align == Table::Align::kRight ? " class=\"number\""
+           : cell.size() > kLong                         ? " class=\"long\""
+                                                         : "";
   };
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    html += fmt::format("<th scope=\"col\"{}>{}</th>", kind(c), escaped(columns[c].heading));
+    html += fmt::format("<th scope=\"col\"{}>{}</th>", kind(c, ""), escaped(columns[c].heading));
   }
   html += "</tr></thead>\n<tbody>\n";
   for (const Table::Row& row : table.rows()) {
     html += "<tr>";
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      html += fmt::format("<td{}>{}</td>", kind(c), escaped(row.cells[c]));
+      html += fmt::format("<td{}>{}</td>", kind(c, row.cells[c]), escaped(row.cells[c]));
     }
     html += "</tr>\n";
   }
@@ -97,8 +100,15 @@ void Page::add_warnings(const std::vector<std::string>& warnings) {
   body() += "</ul>\n";
 }
 
-void Page::add_table(const Table& table, const std::string& caption) {
-  body() += fmt::format("<h3>{}</h3>\n", escaped(caption)) + scrolling_table(table, caption);
+void Page::add_table(const Table& table, const std::string& caption, bool fold) {
+  constexpr std::size_t kManyRows = 12;
+  const std::string html = scrolling_table(table, caption);
+  if (fold && table.rows().size() > kManyRows) {
+    body() += fmt::format("<details><summary>{} ({})</summary>\n{}</details>\n", escaped(caption),
+                          table.rows().size(), html);
+  } else {
+    body() += fmt::format("<h3>{}</h3>\n{}", escaped(caption), html);
+  }
 }
 
 void Page::add_command(const std::string& command) {

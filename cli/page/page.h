@@ -26,7 +26,8 @@ class Page {
   void add_facts(const Facts& facts);  ///< those with an empty value are left out
   void add_paragraph(const std::string& text);
   void add_warnings(const std::vector<std::string>& warnings);
-  void add_table(const Table& table, const std::string& caption);
+  /// One of many rows is folded up where `fold` is set.
+  void add_table(const Table& table, const std::string& caption, bool fold = false);
   void add_command(const std::string& command);
   /// Side by side where there is room, each with its numbers as a table to unfold.
   void add_charts(const std::vector<Chart>& charts);

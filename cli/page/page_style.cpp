@@ -28,20 +28,20 @@ pre{background:var(--card);border:1px solid var(--rule);border-radius:6px;paddin
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 section>h3{margin:1.6rem 0 .4rem}
 th,td{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
-th{font-weight:600;vertical-align:bottom}.number{text-align:right}
+th{font-weight:600;vertical-align:bottom}td{vertical-align:top}.number{text-align:right}.long{white-space:normal;overflow-wrap:anywhere;min-width:12rem}
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));gap:1rem;margin:0 0 1.2rem}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:.8rem}
 .figures>figure{max-width:34rem}
 figcaption p{margin:.1rem 0 .6rem;color:var(--soft);font-size:.875rem;line-height:1.4}
 figure .chart{--ground:var(--card);display:block;width:100%;height:auto}
 summary{color:var(--link);cursor:pointer;font-size:.875rem;padding:.3rem 0;width:fit-content}
-details .scroll{max-height:20rem;overflow:auto;margin:0}
-.heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.5rem,1fr));gap:.8rem}
+figure .scroll{max-height:20rem;overflow:auto;margin:0}
+.heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,10rem),1fr));gap:.8rem}
 .heat-maps figure{padding:.5rem}.heat-maps figcaption{font-size:.8rem;color:var(--soft);margin:0 0 .3rem}
-.heat{display:block;width:100%;height:auto}.heat-key{width:12rem;margin:0 0 .8rem;display:block}
+.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:12rem;margin:0 0 .8rem;display:block}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}}
-@media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,details{display:none}h2{break-after:avoid}
+@media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}
 figure,dl div,tr{break-inside:avoid}.figures{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
 table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-right:.5rem}thead{display:table-header-group}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}.heat-maps{grid-template-columns:repeat(5,1fr)}

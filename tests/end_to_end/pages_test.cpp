@@ -75,6 +75,14 @@ TEST_CASE("inspect makes a page of whatever it reads", "[end_to_end]") {
   }
 }
 
+TEST_CASE("a long table of layers is folded up, whole", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path model = put_model(directory / "model", tiny_llama({.layers = 40}));
+  const Markup page = page_of({"inspect", model.string()}, directory / "p.html");
+  CHECK_THAT(page.text, ContainsSubstring("Layers (40)"));
+  CHECK(count(page, "tr") >= 41 + 41);  // and the numbers of the chart of heads
+}
+
 TEST_CASE("the page of a result shows what its conversion kept and how its training went",
           "[end_to_end]") {
   const TemporaryDirectory directory;

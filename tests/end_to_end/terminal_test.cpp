@@ -52,6 +52,13 @@ TEST_CASE("tables are no wider than the terminal, and whole where there is room"
   CHECK(after_summary(run_program(command).out).find('~') == std::string::npos);
 }
 
+TEST_CASE("numbers of shards stay in names that are cut short", "[end_to_end]") {
+  const std::string text =
+      run_on_terminal({"inspect", golden("llama_sharded").string(), "--tensors"}, 72).out;
+  CHECK(widest_line(text.substr(text.find("tensor  "))) <= 72);
+  CHECK_THAT(text, ContainsSubstring("~-00002-of-00008.") && ContainsSubstring("~.1."));
+}
+
 TEST_CASE("colour is for terminals that are not told otherwise", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "a", tiny_llama());
