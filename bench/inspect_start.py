@@ -103,11 +103,11 @@ def seconds(command):
 
 def bytes_read(command, directory):
     """Of files in `directory`, by strace."""
-    with tempfile.NamedTemporaryFile("r") as log:
-        subprocess.run(["strace", "-f", "-y", "-e", "trace=read,pread64", "-o", log.name, *command],
+    with tempfile.TemporaryDirectory() as logs:  # one file per thread, so that no line is torn
+        subprocess.run(["strace", "-ff", "-y", "-e", "trace=read,pread64", "-o", f"{logs}/log", *command],
                        check=True, capture_output=True)
         counts = {"weights": 0, "other": 0}
-        for line in log:
+        for line in (line for log in Path(logs).iterdir() for line in log.open()):
             found = re.search(r"<(" + re.escape(str(directory)) + r"/[^>]*)>.* = (\d+)$", line.strip())
             if found:
                 kind = "weights" if found[1].endswith(".safetensors") else "other"

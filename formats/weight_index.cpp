@@ -1,7 +1,12 @@
 #include "formats/weight_index.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -51,6 +56,52 @@ void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex& index,
   }
 }
 
+Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex& index,
+                            std::size_t number, const std::string& where) {
+  const WeightIndex::Shard& shard = index.shards[number];
+  const std::filesystem::path path = directory / shard.file;
+  if (!path_exists(path)) {
+    throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard.file),
+                    shard.tensors);
+  }
+  Checkpoint::Part part = open_weight_file(path);
+  check_shard_tensors(part, index, number, where);
+  return part;
+}
+
+// Parts 0 to count - 1, by several threads where there are many. Of several errors the first part's
+// is thrown, as if they had been opened one after the other.
+std::vector<Checkpoint::Part> open_side_by_side(
+    std::size_t count, const std::function<Checkpoint::Part(std::size_t)>& open) {
+  constexpr std::size_t kWorthAThread = 8;  // headers
+  const std::size_t cores = std::max(std::thread::hardware_concurrency(), 1U);
+  const std::size_t helpers = std::min(cores, count / kWorthAThread + 1) - 1;
+  std::vector<std::future<Checkpoint::Part>> results(count);
+  std::vector<std::packaged_task<Checkpoint::Part()>> tasks;
+  for (std::size_t i = 0; i < count; ++i) {
+    tasks.emplace_back([&open, i] { return open(i); });
+    results[i] = tasks.back().get_future();
+  }
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      tasks[i]();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < helpers; ++i) {
+      threads.emplace_back(work);
+    }
+    work();
+  }
+  std::vector<Checkpoint::Part> parts;
+  for (std::future<Checkpoint::Part>& result : results) {
+    parts.push_back(result.get());
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
@@ -61,17 +112,13 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
     check_shard_name(found.shards[i].file, where);
     by_name.emplace(found.shards[i].file, i);
   }
-  std::vector<Checkpoint::Part> parts;
+  std::vector<std::size_t> numbers;
   for (const auto& [shard, number] : by_name) {
-    const std::filesystem::path path = index.parent_path() / shard;
-    if (!path_exists(path)) {
-      throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard),
-                      found.shards[number].tensors);
-    }
-    parts.push_back(open_weight_file(path));
-    check_shard_tensors(parts.back(), found, number, where);
+    numbers.push_back(number);
   }
-  return parts;
+  return open_side_by_side(numbers.size(), [&](std::size_t i) {
+    return open_shard(index.parent_path(), found, numbers[i], where);
+  });
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {

@@ -116,6 +116,27 @@ TEST_CASE("index rejects a missing shard, naming it", "[formats]") {
              is_bad_input(kIndexFile, "shard two.safetensors is missing", "1 tensors"));
 }
 
+TEST_CASE("many shards are opened in the order of their names, and the first broken one is told",
+          "[formats]") {
+  const Shards shards;
+  std::string map;
+  for (int i = 0; i < 40; ++i) {
+    const std::string tensor = fmt::format("t{}", i), file = fmt::format("s{:02}.safetensors", i);
+    put_checkpoint(shards.path(file), std::vector{varied_tensor(tensor, DType::kF32, {2})});
+    map += fmt::format("{}\"{}\":\"{}\"", i == 0 ? "" : ",", tensor, file);
+  }
+  const auto parts = shards.open_map(map);
+  REQUIRE(parts.size() == 40);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    CHECK(parts[i].tensors.front().name == fmt::format("t{}", i));
+  }
+  put_file(shards.path("s07.safetensors"), "broken");
+  put_file(shards.path("s31.safetensors"), "broken");
+  for (int again = 0; again < 5; ++again) {
+    CHECK_THAT(shards.refusal_of_map(map), is_bad_input("s07.safetensors"));
+  }
+}
+
 TEST_CASE("index rejects a shard name longer than a file name can be", "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal_of_map(fmt::format(R"("a":"{}")", std::string(300, 'x'))),
