@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxMetricsBytes = 1U << 30;
 constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kRecipeFile = "run.json";
 
 void append(std::vector<StepValue>& values, const Json& line, const char* key) {
   const auto found = line.find(key);
@@ -39,6 +40,27 @@ void add_line(TrainingCurve& curve, const Json& line) {
   curve.tokens = std::max(curve.tokens, number_at(line, "tokens"));
 }
 
+// "learning rate" and "0.002"; what was left to others to decide is null and left out.
+std::vector<std::pair<std::string, std::string>> read_recipe(const fs::path& file) {
+  constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
+  std::vector<std::pair<std::string, std::string>> facts;
+  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable(file.string(), 0));
+  const auto recipe = run.find("recipe");
+  if (recipe == run.end() || !recipe->is_object()) {
+    throw_bad_input("{}: no \"recipe\"", printable(file.string(), 0));
+  }
+  for (const auto& [key, value] : recipe->items()) {
+    if (!value.is_null()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      facts.emplace_back(name, value.is_string()
+                                   ? value.get<std::string>()
+                                   : value.dump(-1, ' ', true, Json::error_handler_t::replace));
+    }
+  }
+  return facts;
+}
+
 }  // namespace
 
 TrainingCurve read_training_curve(const fs::path& path) {
@@ -58,6 +80,9 @@ TrainingCurve read_training_curve(const fs::path& path) {
   }
   if (curve.empty()) {
     throw_bad_input("{}: holds no loss of any step", printable(file.string(), 0));
+  }
+  if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
+    curve.recipe = read_recipe(path / kRecipeFile);
   }
   return curve;
 }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace regroup {
@@ -23,11 +25,14 @@ struct TrainingCurve {
   double seconds = 0.0;     ///< spent in steps
   double tokens = 0.0;      ///< trained on
 
+  std::vector<std::pair<std::string, std::string>> recipe;  ///< what the run was asked for, as text
+
   bool empty() const { return loss.empty() && evaluation.empty(); }
 };
 
-/// `path` is a run's directory (OUTPUT.run) or its metrics.jsonl. A last line that was cut off is
-/// left out. Throws kBadInput naming the line that is no JSON object with a "step".
+/// `path` is a run's directory (OUTPUT.run), whose run.json has the recipe, or a metrics.jsonl. A
+/// last line that was cut off is left out. Throws kBadInput naming the line that is no JSON object
+/// with a "step".
 TrainingCurve read_training_curve(const std::filesystem::path& path);
 
 /// OUTPUT.run, where there is one with metrics.

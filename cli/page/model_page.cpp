@@ -82,6 +82,15 @@ void add_training(Page& page, const TrainingCurve& curve) {
                   {"held-out loss", first(curve.evaluation) + last(curve.evaluation)},
                   {"skipped steps", curve.skipped > 0 ? with_thousands(curve.skipped) : ""}});
   page.add_charts(training_charts(curve));
+  if (!curve.recipe.empty()) {
+    Table recipe;
+    recipe.add_column("setting", Table::Align::kLeft);
+    recipe.add_column("value", Table::Align::kLeft);
+    for (const auto& [name, value] : curve.recipe) {
+      recipe.add_row({name, value});
+    }
+    page.add_table(recipe, "Recipe");
+  }
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ TEST_CASE("metrics become curves; what is not finite is left out, a cut line too
       "\"seconds\": 1, "
       "\"skipped\": true}\n"
       "{\"step\": 3, \"lo");
+  put_file(
+      directory / "m.run/run.json",
+      R"({"version": "0.1.0", "recipe": {"alpha": null, "learning_rate": 0.002, "schedule": "wsd"}})");
   CHECK(run_beside(directory / "m") == directory / "m.run");
   CHECK(run_beside(directory.path().string() + "/m/") == directory / "m.run");
   CHECK_FALSE(run_beside(directory / "n"));
@@ -34,6 +37,8 @@ TEST_CASE("metrics become curves; what is not finite is left out, a cut line too
   CHECK(curve.skipped == 1);
   CHECK(curve.seconds == 3.0);
   CHECK(curve.tokens == 16.0);
+  CHECK(curve.recipe == std::vector<std::pair<std::string, std::string>>{{"learning rate", "0.002"},
+                                                                         {"schedule", "wsd"}});
 }
 
 TEST_CASE("a metrics file that is something else is refused with its line", "[cli]") {
@@ -45,6 +50,8 @@ TEST_CASE("a metrics file that is something else is refused with its line", "[cl
   CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n[1]\n"),
              is_bad_input("line 2 is no JSON object"));
   CHECK_THAT(refused("{\"step\": \"1\"}\n"), is_bad_input("line 1"));
+  put_file(directory / "run.json", "[]");
+  CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n"), is_bad_input("run.json"));
   CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("holds no loss"));
 }
 
