@@ -229,6 +229,7 @@ class Drawing {
 
   // Names at the right ends of their lines, pushed apart where they would overlap.
   void draw_end_labels() {
+    constexpr double kApart = 11.5;
     struct Label {
       double y;
       std::size_t number;
@@ -243,7 +244,11 @@ class Drawing {
     std::stable_sort(labels.begin(), labels.end(),
                      [](const Label& a, const Label& b) { return a.y < b.y; });
     for (std::size_t i = 1; i < labels.size(); ++i) {
-      labels[i].y = std::max(labels[i].y, labels[i - 1].y + 11.5);
+      labels[i].y = std::max(labels[i].y, labels[i - 1].y + kApart);
+    }
+    double lowest = bottom_;  // those that were pushed below the axis come up again
+    for (auto label = labels.rbegin(); label != labels.rend(); ++label, lowest -= kApart) {
+      label->y = std::min(label->y, lowest);
     }
     for (const Label& label : labels) {
       put_text(right_ + 6.0, label.y, "start", "label", chart_.series[label.number].name);

@@ -110,13 +110,16 @@ TEST_CASE("names in charts cannot become markup", "[cli]") {
 TEST_CASE("names at the ends of lines keep apart", "[cli]") {
   Chart chart = small_chart();
   chart.key = Chart::Key::kEndLabels;
-  chart.series = {{"first", {{0, 1}, {10, 3}}}, {"second", {{0, 2}, {10, 3}}}};
+  chart.series = {
+      {"first", {{0, 1}, {10, 1}}}, {"second", {{0, 2}, {10, 1}}}, {"third", {{0, 3}, {10, 1}}}};
   const std::string svg = svg_of(chart);
   const auto height_of = [&](const std::string& name) {
     const std::size_t begin = svg.rfind("y=\"", svg.find(">" + name + "</text>"));
     return std::stod(svg.substr(begin + 3));
   };
-  CHECK(std::abs(height_of("first") - height_of("second")) > 11.0);
+  CHECK(height_of("second") - height_of("first") > 11.0);
+  CHECK(height_of("third") - height_of("second") > 11.0);
+  CHECK(height_of("third") < height_of("step") - 20.0);  // not among the words of the axis
 }
 
 }  // namespace
