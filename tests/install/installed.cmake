@@ -8,6 +8,18 @@ execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work
 file(RENAME "${work}/first" "${work}/moved")
 check_programs("${work}/moved")
 
+# What a header includes is there, too, and none wants LibTorch's.
+file(GLOB_RECURSE headers "${work}/moved/include/regroup/*.h")
+foreach(header IN LISTS headers)
+  file(STRINGS "${header}" includes REGEX "^#include")
+  foreach(include IN LISTS includes)
+    if(include MATCHES "<(ATen|torch|c10)/" OR
+        (include MATCHES "\"(.*)\"" AND NOT EXISTS "${work}/moved/include/regroup/${CMAKE_MATCH_1}"))
+      message(FATAL_ERROR "${header}: ${include} is not installed: leave the header out in cmake/Installation.cmake")
+    endif()
+  endforeach()
+endforeach()
+
 execute_process(
   COMMAND "${CMAKE_COMMAND}" -S "${SOURCE}/examples/cache_of_model" -B "${work}/example" -G "${GENERATOR}"
     "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DLibTorch_ROOT=${LIBTORCH}"
