@@ -20,7 +20,8 @@ namespace {
 using namespace regroup;
 namespace fs = std::filesystem;
 
-// Whether the command named first is one of those here. A --config may hold options of any command.
+// Whether the command named first is one of those here. A --config may hold options of any command,
+// and --similarity has heads to multiply.
 bool only_looks(int argc, char** argv) {
   constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
   constexpr std::array<std::string_view, 3> kHere{"inspect", "plan", "diff"};
@@ -29,8 +30,9 @@ bool only_looks(int argc, char** argv) {
     return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
   });
   return command != words.end() && std::find(kHere.begin(), kHere.end(), *command) != kHere.end() &&
-         std::none_of(words.begin(), words.end(),
-                      [](std::string_view word) { return word.starts_with("--config"); });
+         std::none_of(words.begin(), words.end(), [](std::string_view word) {
+           return word.starts_with("--config") || word == "--similarity";
+         });
 }
 
 // Beside this program, as it is built, or where it is installed.

@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/report_file.h"
+#include "cli/similarity.h"
 #include "cli/tensor_report.h"
 #include "cli/text.h"
 #include "formats/disagreements.h"
@@ -30,6 +31,7 @@ struct InspectOptions {
   bool tensors = false;
   bool layers = false;
   bool stats = false;
+  SimilarityQuestion similarity;
   bool json = false;
   std::string html;
   std::string conversion;
@@ -79,6 +81,7 @@ struct Inspection {
   std::vector<const TensorInfo*> tensors;
   std::vector<LayerSummary> layers;
   std::vector<MeasuredTensor> measured;
+  std::vector<LayerSimilarity> similarities;
 };
 
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
@@ -96,6 +99,10 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   }
   if (options.layers) {
     found.layers = summarize_layers(*spec, checkpoint);
+  }
+  if (options.similarity.asked) {
+    found.similarities =
+        measure_similarity(options.path, options.layout, options.similarity, console);
   }
   if (options.stats) {
     found.measured = measure(checkpoint, found.tensors, console);
@@ -119,6 +126,9 @@ void print_json(const InspectOptions& options, const Inspection& found,
   if (options.tensors) {
     report["tensors"] = tensors_json(checkpoint, found.tensors);
   }
+  if (options.similarity.asked) {
+    report["similarity"] = similarity_json(found.similarities);
+  }
   if (options.stats) {
     report["statistics"] = statistics_json(found.measured);
   }
@@ -133,6 +143,9 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
   if (options.tensors) {
     console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
+  }
+  if (options.similarity.asked) {
+    console.print("\n" + similarity_table(found.similarities).text(console));
   }
   if (options.stats) {
     console.print("\n" + statistics_table(found.measured).text(console));
@@ -155,6 +168,7 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
   if (options.stats) {
     page.statistics = statistics_table(found.measured);
   }
+  page.similarities = similarity_maps(found.similarities);
   if (!options.conversion.empty()) {
     page.conversion = read_conversion_record(options.conversion);
   }
@@ -189,6 +203,20 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   }
 }
 
+void add_similarity_options(CLI::App& command, SimilarityQuestion& question) {
+  command.add_flag("--similarity", question.asked,
+                   "compare the kv heads of every layer, as they are and aligned, and say what "
+                   "they would keep if neighbours shared one");
+  command
+      .add_option("--kv-heads", question.kv_heads,
+                  "of --similarity: kv heads that are left (default: half)")
+      ->needs("--similarity");
+  command
+      .add_option("--calibration", question.calibration,
+                  "of --similarity: statistics of the model made by regroup calibrate")
+      ->needs("--similarity");
+}
+
 void add_page_options(CLI::App& command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
   command.add_option("--conversion", options.conversion,
@@ -212,6 +240,7 @@ void add_inspect_command(CLI::App& program, Console& console) {
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--stats", options->stats,
                     "read every tensor: norm, range, NaN and infinities");
+  add_similarity_options(*command, options->similarity);
   command->add_option("--filter", options->choice.filter,
                       "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
   command->add_option("--sort", options->choice.sort, "order of --tensors and --stats")
@@ -224,7 +253,7 @@ void add_inspect_command(CLI::App& program, Console& console) {
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
       "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
-      "Only headers are read, but with --stats.");
+      "Only headers are read, but with --stats and --similarity.");
   command->callback([options, &console] { run_inspect(*options, console); });
 }
 

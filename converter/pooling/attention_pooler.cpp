@@ -85,6 +85,11 @@ SimilarHeads AttentionPooler::similar_heads(AttentionRole role, std::size_t laye
   return find_similar_heads(heads, task(role, layer, heads));
 }
 
+HeadSimilarity AttentionPooler::similarity(AttentionRole role, std::size_t layer) const {
+  const AttentionHeads heads = read(role, layer);
+  return similarity_of_heads(heads, task(role, layer, heads));
+}
+
 const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
   const Place place{role, layer};
   if (last_ != place) {

@@ -12,6 +12,7 @@
 #include "converter/head_order.h"
 #include "converter/pooling/attention_refiner.h"
 #include "converter/pooling/calibration.h"
+#include "converter/pooling/head_similarity.h"
 #include "converter/pooling/pool_attention.h"
 #include "converter/pooling/similar_heads.h"
 #include "formats/checkpoint.h"
@@ -61,6 +62,12 @@ class AttentionPooler {
   /// Which of the source's heads should share one in that layer. Throws the same.
   SimilarHeads similar_heads(AttentionRole role, std::size_t layer) const;
 
+  /// How much the heads of that layer resemble one another. Throws the same.
+  HeadSimilarity similarity(AttentionRole role, std::size_t layer) const;
+
+  /// That layer pooled, computed anew and before any refiner. Throws the same.
+  PooledAttention pool(AttentionRole role, std::size_t layer) const;
+
   /// Of all layers so far, in the order of roles and layers.
   std::vector<LayerReport> reports() const;
 
@@ -70,7 +77,6 @@ class AttentionPooler {
   KeyDistances distances(AttentionRole role, std::size_t layer) const;
   AttentionHeads read(AttentionRole role, std::size_t layer) const;
   PoolingTask task(AttentionRole role, std::size_t layer, const AttentionHeads& heads) const;
-  PooledAttention pool(AttentionRole role, std::size_t layer) const;
 
   using Place = std::pair<AttentionRole, std::size_t>;
 

@@ -1,0 +1,11 @@
+#include "cli/similarity.h"
+#include "formats/error.h"
+
+namespace regroup {
+
+std::vector<LayerSimilarity> measure_similarity(const std::string&, const std::string&,
+                                                const SimilarityQuestion&, const Console&) {
+  throw_usage("--similarity: this program was built without LibTorch");
+}
+
+}  // namespace regroup
