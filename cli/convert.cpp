@@ -155,7 +155,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
         [&](std::uint64_t bytes, std::string_view tensor) {
           progress.update(bytes, printable(tensor, 60));
         },
-        interrupt_requested(), check);
+        interrupt_requested(), check, options.refit.threads);
     if (!compared) {
       progress.finish();
     }

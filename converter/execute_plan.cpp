@@ -1,13 +1,12 @@
 #include "converter/execute_plan.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "converter/norm_fold.h"
+#include "converter/write_tensors.h"
 #include "formats/error.h"
 #include "formats/gguf_writer.h"
 #include "formats/llama2c.h"
@@ -162,11 +161,22 @@ namespace {
 // Where a single file stands while it is staged.
 constexpr const char* kStagedFile = "model";
 
-std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan, const fs::path& staged) {
+std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   std::vector<OutputTensor> outputs;
   for (const TensorStep& step : plan.steps) {
     outputs.push_back(step.output);
+    if (step.unchanged()) {
+      const std::vector<ByteRange> ranges = ranges_of(checkpoint.at(step.copy_of));
+      outputs.back().stands = ranges.size() == 1 ? std::optional(ranges.front()) : std::nullopt;
+    }
   }
+  return outputs;
+}
+
+std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
+                                              const Checkpoint& checkpoint,
+                                              const fs::path& staged) {
+  const std::vector<OutputTensor> outputs = outputs_of(plan, checkpoint);
   switch (plan.container) {
     case Container::kTorch:
       return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);
@@ -180,64 +190,22 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan, const 
   return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
 }
 
-// Where a computed tensor stands in the order in which a model computes; others come first.
-std::tuple<int, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
-  for (const HeadMove& move : step.moves) {
-    if (move.pooled) {
-      const PooledTensor& tensor = *move.pooled;
-      return {tensor.role == AttentionRole::kEncoder ? 1 : 2, tensor.layer, tensor.role};
-    }
-  }
-  return {};
-}
-
-// A layer is pooled once, for all of its tensors, and a refiner goes through a model in order.
-std::vector<const TensorStep*> in_turn(const std::vector<TensorStep>& steps) {
-  std::vector<const TensorStep*> order;
-  for (const TensorStep& step : steps) {
-    order.push_back(&step);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const TensorStep* one, const TensorStep* other) {
-    return turn_of(*one) < turn_of(*other);
-  });
-  return order;
-}
-
-void write_tensors(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                   AttentionPooler& pooler, CheckpointWriter& writer,
-                   const ConversionProgress& progress, const std::atomic<bool>& stop) {
-  std::uint64_t done = 0;
-  for (const TensorStep* each : in_turn(plan.steps)) {
-    const TensorStep& step = *each;
-    if (stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
-    const std::string& name = step.output.name;
-    if (step.unchanged()) {
-      writer.copy(name, checkpoint, checkpoint.at(step.copy_of));
-    } else {
-      writer.write(name, make_tensor(step, plan, checkpoint, pooler));
-    }
-    done += writer.bytes_of(name);
-    progress(done, name);
-  }
-  writer.finish();
-}
-
 }  // namespace
 
 std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
                                             const fs::path& destination,
                                             const ConversionProgress& progress,
                                             const std::atomic<bool>& stop,
-                                            const ConversionCheck& check) {
+                                            const ConversionCheck& check, int threads) {
   const bool single = is_single_file(plan.container);
   if (!single) {
     refuse_output_inside(source, destination);
   }
   StagedDirectory staged(destination);
   AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
-  write_tensors(plan, source.checkpoint, pooler, *make_writer(plan, staged.path()), progress, stop);
+  const auto writer = make_writer(plan, source.checkpoint, staged.path());
+  write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop}, threads);
+  writer->finish();
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();
   }

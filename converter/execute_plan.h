@@ -15,7 +15,7 @@
 
 namespace regroup {
 
-/// Called after each tensor: bytes written so far and its name.
+/// Called after each tensor, by one thread at a time: bytes written so far and its name.
 using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::string_view tensor)>;
 
 /// Looks at the complete result, still under another name, and throws if it must not appear.
@@ -39,15 +39,17 @@ std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Check
                                          const std::atomic<bool>& stop);
 
 /// Writes the converted model to `destination`, which must not exist and appears only when it is
-/// complete. Holds one output tensor and its sources at a time. Throws kInterrupted soon after
-/// `stop` turns true, leaving nothing behind; kBadInput for NaN or infinities in K or V;
-/// kEnvironment when writing fails or space cannot suffice; whatever `check` throws.
+/// complete. Copies and computes side by side on up to `threads` threads (0: one per core), which
+/// change nothing in the result; holds one output tensor and its sources at a time, or several that
+/// are small together. Throws kInterrupted soon after `stop` turns true, leaving nothing behind;
+/// kBadInput for NaN or infinities in K or V; kEnvironment when writing fails or space cannot
+/// suffice; whatever `check` throws.
 ///
 /// Returns what was measured of the layers that were computed rather than moved.
 std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
                                             const std::filesystem::path& destination,
                                             const ConversionProgress& progress,
                                             const std::atomic<bool>& stop,
-                                            const ConversionCheck& check = {});
+                                            const ConversionCheck& check = {}, int threads = 0);
 
 }  // namespace regroup

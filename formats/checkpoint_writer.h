@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -19,6 +20,9 @@ struct OutputTensor {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
+  /// Where its bytes stand already, if it is to be a copy: a container that is free to choose puts
+  /// it where filesystems can share blocks.
+  std::optional<ByteRange> stands = std::nullopt;
 };
 
 /// The tensors, in order, as runs of at most `max_bytes` each; a larger tensor stands alone. There

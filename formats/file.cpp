@@ -1,13 +1,11 @@
 #include "formats/file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -80,6 +78,7 @@ File::~File() {
 }
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  start_reading(offset, out.size());
   while (!out.empty()) {
     const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) {
@@ -98,6 +97,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 }
 
 void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  const std::uint64_t begin = offset;
   while (!bytes.empty()) {
     const ssize_t put =
         ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -110,48 +110,7 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
     offset += static_cast<std::uint64_t>(put);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
-}
-
-void File::copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                     std::uint64_t length) {
-  constexpr std::uint64_t kChunk = 64U << 20;  // large enough to stream, small enough to interrupt
-  while (length > 0) {
-    auto from = static_cast<off_t>(source_offset);
-    auto to = static_cast<off_t>(offset);
-    const ssize_t moved =
-        ::copy_file_range(source.descriptor_, &from, descriptor_, &to, std::min(length, kChunk), 0);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved < 0 && (errno == EXDEV || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ||
-                      errno == EPERM)) {
-      copy_through_memory(source, source_offset, offset, length);
-      return;
-    }
-    if (moved < 0) {
-      throw_system("write", path_);
-    }
-    if (moved == 0) {
-      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", shown(source.path_),
-                      source_offset, length);
-    }
-    source_offset += static_cast<std::uint64_t>(moved);
-    offset += static_cast<std::uint64_t>(moved);
-    length -= static_cast<std::uint64_t>(moved);
-  }
-}
-
-void File::copy_through_memory(const File& source, std::uint64_t source_offset,
-                               std::uint64_t offset, std::uint64_t length) {
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(length, 4U << 20));
-  while (length > 0) {
-    const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(length, buffer.size()));
-    source.read_at(source_offset, chunk);
-    write_at(offset, chunk);
-    source_offset += chunk.size();
-    offset += chunk.size();
-    length -= chunk.size();
-  }
+  start_writing(begin, offset - begin);
 }
 
 void File::check_unchanged() const {

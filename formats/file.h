@@ -10,6 +10,10 @@
 
 namespace regroup {
 
+/// Filesystems share (XFS, btrfs) and devices take whole blocks of this many bytes: a copy whose
+/// two offsets are the same modulo it costs nothing or little.
+inline constexpr std::uint64_t kSharedBlock = 4096;
+
 /// An open regular file. Weights are read with pread, never mapped: a file that is truncated
 /// under a mapping kills the reader with SIGBUS, a short pread is an error one can report.
 class File {
@@ -38,8 +42,10 @@ class File {
   /// Writes all of `bytes` at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
-  /// Copies `length` bytes of `source` from `source_offset` to `offset`, inside the kernel where
-  /// the filesystem can, else through a small buffer.
+  /// Copies `length` bytes of `source` from `source_offset` to `offset`. Whole blocks (see
+  /// kSharedBlock) are shared with it where the filesystem can, else written to the device from
+  /// where they lie in the page cache; the rest, and what that is impossible for, is copied inside
+  /// the kernel, else through a small buffer.
   void copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                  std::uint64_t length);
 
@@ -51,8 +57,14 @@ class File {
 
  private:
   File(std::filesystem::path path, int descriptor);
+  std::uint64_t copy_blocks(const File& source, std::uint64_t source_offset, std::uint64_t offset,
+                            std::uint64_t length);
+  void copy_in_kernel(const File& source, std::uint64_t source_offset, std::uint64_t offset,
+                      std::uint64_t length);
   void copy_through_memory(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                            std::uint64_t length);
+  void start_reading(std::uint64_t offset, std::uint64_t length) const;
+  void start_writing(std::uint64_t offset, std::uint64_t length);
 
   std::filesystem::path path_;
   int descriptor_ = -1;

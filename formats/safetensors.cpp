@@ -118,7 +118,8 @@ Checkpoint::Part open_safetensors(const std::filesystem::path& path) {
 }
 
 std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
-                                      const std::map<std::string, std::string>& metadata) {
+                                      const std::map<std::string, std::string>& metadata,
+                                      std::optional<std::uint64_t> data_in_block) {
   Json header = Json::object();
   if (!metadata.empty()) {
     header["__metadata__"] = metadata;
@@ -135,7 +136,8 @@ std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
                                                   {"data_offsets", {tensor.begin, tensor.end}}}});
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t unpadded = kLengthBytes + text.size();
+  text.append(data_in_block ? (*data_in_block - unpadded) % kSharedBlock : -unpadded % 8, ' ');
   const std::uint64_t length = text.size();
   std::string encoded(kLengthBytes, '\0');
   std::memcpy(encoded.data(), &length, sizeof(length));

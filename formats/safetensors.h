@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,12 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::string_view where, std::vector<TensorInfo>& tensors,
                               std::map<std::string, std::string>& metadata);
 
-/// The bytes before the data section: length and header, padded with spaces to 8 bytes. The
+/// The bytes before the data section: length and header, padded with spaces to 8 bytes, or so that
+/// the data begins at byte `data_in_block` (a multiple of 8) of a block of kSharedBlock. The
 /// tensors' `begin` and `end` are relative to the data section. Throws kUsage for a block type,
 /// which the format does not have.
 std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
-                                      const std::map<std::string, std::string>& metadata);
+                                      const std::map<std::string, std::string>& metadata,
+                                      std::optional<std::uint64_t> data_in_block = std::nullopt);
 
 }  // namespace regroup

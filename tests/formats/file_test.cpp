@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <fmt/format.h>
 
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -67,12 +68,18 @@ TEST_CASE("create never replaces a file or follows a link", "[formats]") {
   CHECK(bytes_of_file(directory / "there") == "kept");
 }
 
-TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
-  const TemporaryDirectory directory;
+// No two blocks of it are the same.
+std::string varied_bytes() {
   std::string bytes;
   for (int i = 0; i < 100'000; ++i) {
     bytes.push_back(static_cast<char>(i * 7 + i / 251));
   }
+  return bytes;
+}
+
+TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::string bytes = varied_bytes();
   put_file(directory / "source", bytes);
   const File source = File::open(directory / "source");
   File target = File::create(directory / "target");
@@ -80,6 +87,26 @@ TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
   target.copy_from(source, 0, 0, 3);
   target.sync_and_close();
   CHECK(bytes_of_file(directory / "target") == bytes.substr(0, 3) + bytes.substr(12'345, 54'321));
+}
+
+TEST_CASE("copying by whole blocks moves the range and nothing beside it", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::string bytes = varied_bytes();
+  put_file(directory / "source", bytes);
+  const File source = File::open(directory / "source");
+  for (const std::size_t begin : {0, 100, 4096}) {
+    for (const std::size_t length : {0, 3000, 4096, 20'000, 50'000}) {
+      CAPTURE(begin, length);
+      const auto path = directory / fmt::format("{}-{}", begin, length);
+      File target = File::create(path);
+      target.write_at(0, std::as_bytes(std::span(std::string(70'000, '.'))));
+      target.copy_from(source, begin, begin + 2 * kSharedBlock, length);
+      target.sync_and_close();
+      std::string expected(70'000, '.');
+      expected.replace(begin + 2 * kSharedBlock, length, bytes, begin, length);
+      CHECK((bytes_of_file(path) == expected));
+    }
+  }
 }
 
 TEST_CASE("copying more than the source holds is an error, not zeros", "[formats]") {

@@ -98,6 +98,42 @@ TEST_CASE("writer copies a tensor byte for byte from another checkpoint", "[form
   }
 }
 
+// Two large tensors that stand in files, and a small one made in between.
+std::vector<OutputTensor> standing(const ByteRange& first, const ByteRange& second) {
+  constexpr std::int64_t kBytes = 20 * kSharedBlock;
+  return {{"first", DType::kU8, {kBytes}, first},
+          {"made", DType::kU8, {kSharedBlock}},
+          {"second", DType::kU8, {kBytes}, second}};
+}
+
+TEST_CASE("large copies lie in their blocks as they do in the source", "[formats]") {
+  const TemporaryDirectory directory;
+  for (const std::uint64_t begin : {8, 96, 4088, 12'288}) {
+    CAPTURE(begin);
+    const auto path = directory / std::to_string(begin);
+    std::filesystem::create_directory(path);
+    const auto tensors = standing({0, begin, begin + 20 * kSharedBlock}, {0, begin, begin});
+    SafetensorsWriter(path, tensors, {});
+    const std::string file = bytes_of_file(path / "model.safetensors");
+    const std::uint64_t header =
+        8 + static_cast<unsigned char>(file[0]) + 256 * static_cast<unsigned char>(file[1]);
+    CHECK(header % kSharedBlock == begin % kSharedBlock);
+    CHECK(header < 2 * kSharedBlock);
+  }
+}
+
+TEST_CASE("shards end where copies go on in another file, unless one file holds all", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto tensors = standing({0, 8, 8}, {1, 8, 8});
+  const auto files_of = [&](const char* name, std::uint64_t max_bytes) {
+    std::filesystem::create_directory(directory / name);
+    SafetensorsWriter(directory / name, tensors, {}, max_bytes);
+    return tree_of(directory / name).size();
+  };
+  CHECK(files_of("whole", 100 * kSharedBlock) == 1);
+  CHECK(files_of("split", 40 * kSharedBlock) == 3);  // two shards and an index
+}
+
 TEST_CASE("writer refuses what it was not told of", "[formats]") {
   const TemporaryDirectory directory;
   SafetensorsWriter writer(directory.path(), announced(kTensors), {});
