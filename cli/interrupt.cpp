@@ -26,6 +26,7 @@ void install_interrupt_handlers() {
   action.sa_flags = SA_RESTART;  // a read or write in progress goes on: the work stops in between
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on files is an error of the write, not a death
 }
 
 const std::atomic<bool>& interrupt_requested() { return requested; }

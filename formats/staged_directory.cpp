@@ -1,9 +1,13 @@
 #include "formats/staged_directory.h"
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <string_view>
+#include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -13,6 +17,26 @@
 
 namespace regroup {
 namespace {
+
+constexpr std::string_view kPartial = ".partial-";
+
+// The descriptor of a directory that nobody else has locked, or -1.
+int open_and_lock(const std::filesystem::path& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor);
+    return -1;
+  }
+  return descriptor;
+}
+
+// Whether that is the number of a process that is no more.
+bool is_dead(std::string_view digits) {
+  pid_t process = 0;
+  const auto [end, fault] = std::from_chars(digits.begin(), digits.end(), process);
+  return fault == std::errc() && end == digits.end() && process > 0 && ::kill(process, 0) != 0 &&
+         errno == ESRCH;
+}
 
 // "a/" and "a/." name the directory "a".
 std::filesystem::path without_trailing_slash(std::filesystem::path path) {
@@ -48,11 +72,18 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination) {
                 printable(destination_.string(), 0));
   }
   staging_ = destination_;
-  staging_ += fmt::format(".partial-{}", ::getpid());
+  staging_ += fmt::format("{}{}", kPartial, ::getpid());
   for (auto parent = destination_.parent_path(); !std::filesystem::exists(parent, fault);
        parent = parent.parent_path()) {
     ++parents_made_;
   }
+  create();
+  lock();
+  remove_abandoned();
+}
+
+void StagedDirectory::create() {
+  std::error_code fault;
   std::filesystem::create_directories(destination_.parent_path(), fault);
   if (!fault) {
     // Left by a killed run whose process number came round again: nobody else can be writing it.
@@ -67,9 +98,32 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination) {
   }
 }
 
+// Where a filesystem has no locks, nothing is ever taken for abandoned.
+void StagedDirectory::lock() { lock_ = open_and_lock(staging_); }
+
+void StagedDirectory::remove_abandoned() const {
+  const std::string prefix = destination_.filename().string() + std::string(kPartial);
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(destination_.parent_path(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !is_dead(std::string_view(name).substr(prefix.size()))) {
+      continue;
+    }
+    const int abandoned = open_and_lock(entry.path());
+    if (abandoned >= 0) {
+      std::filesystem::remove_all(entry.path(), ignored);
+      ::close(abandoned);
+    }
+  }
+}
+
 StagedDirectory::~StagedDirectory() {
   if (!published_) {
     discard();
+  }
+  if (lock_ >= 0) {
+    ::close(lock_);
   }
 }
 

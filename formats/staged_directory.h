@@ -7,7 +7,8 @@
 namespace regroup {
 
 /// Built beside its final name ("DST.partial-<pid>"), then renamed: a reader sees nothing or all.
-/// Destroyed without publish(), it leaves nothing behind, parents made for it included.
+/// Destroyed without publish(), it leaves nothing behind, parents made for it included. What a
+/// killed run left for the same destination is removed: its process is gone and its lock is free.
 class StagedDirectory {
  public:
   /// Makes missing parents. Throws kUsage if `destination` exists or is empty, kEnvironment if its
@@ -30,12 +31,16 @@ class StagedDirectory {
   void publish_file(const std::string& name);
 
  private:
+  void create();
+  void lock();
+  void remove_abandoned() const;
   void discard() const;
   void rename_to_destination(const std::filesystem::path& from) const;
 
   std::filesystem::path destination_;
   std::filesystem::path staging_;
   int parents_made_ = 0;
+  int lock_ = -1;  ///< the open directory, locked as long as somebody writes to it
   bool published_ = false;
 };
 

@@ -43,8 +43,10 @@ int exit_code_of(int status) {
 
 }  // namespace
 
-RunningProgram::RunningProgram(const std::vector<std::string>& arguments) {
+RunningProgram::RunningProgram(const std::vector<std::string>& arguments,
+                               const std::vector<std::string>& under) {
   std::vector<std::string> words = command_of(arguments);
+  words.insert(words.begin(), under.begin(), under.end());
   const std::vector<char*> argv = pointers_to(words);
   const std::string out = (streams_ / "out").string();
   const std::string err = (streams_ / "err").string();
@@ -54,11 +56,10 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
   const int fault =
-      ::posix_spawn(&process_, REGROUP_PROGRAM, &actions, nullptr, argv.data(), environ);
+      ::posix_spawnp(&process_, argv.front(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (fault != 0) {
-    throw std::runtime_error(std::string("cannot run " REGROUP_PROGRAM ": ") +
-                             std::strerror(fault));
+    throw std::runtime_error("cannot run " + words.front() + ": " + std::strerror(fault));
   }
 }
 
@@ -80,8 +81,9 @@ ProgramResult RunningProgram::wait() {
   return {exit_code_of(status), bytes_of_file(streams_ / "out"), bytes_of_file(streams_ / "err")};
 }
 
-ProgramResult run_program(const std::vector<std::string>& arguments) {
-  return RunningProgram(arguments).wait();
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& under) {
+  return RunningProgram(arguments, under).wait();
 }
 
 ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,

@@ -25,7 +25,9 @@ struct ProgramResult {
 /// The program while it runs.
 class RunningProgram {
  public:
-  explicit RunningProgram(const std::vector<std::string>& arguments);
+  /// `under` is another program, with its arguments, that runs it ("strace -f").
+  explicit RunningProgram(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& under = {});
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
   ~RunningProgram();
@@ -39,7 +41,8 @@ class RunningProgram {
 };
 
 /// Runs it to the end with those arguments, stdin empty, stdout and stderr apart.
-ProgramResult run_program(const std::vector<std::string>& arguments);
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& under = {});
 
 /// The same on a terminal of that many columns, as a person sees it: what was written to either
 /// stream, and the exit code. `variables` ("NO_COLOR=1") are added to the environment.

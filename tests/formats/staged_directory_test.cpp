@@ -1,6 +1,10 @@
 #include "formats/staged_directory.h"
 
+#include <fcntl.h>
 #include <optional>
+#include <set>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -132,6 +136,41 @@ TEST_CASE("a read-only parent is a failure of the environment", "[formats]") {
   CHECK_THAT(refusal_of([&] { StagedDirectory(parent / "fixed" / "model"); }),
              is_environment_failure("cannot create", "Permission denied"));
   CHECK(tree_of(parent / "fixed").empty());
+}
+
+TEST_CASE("what a killed run left is removed, what anybody else may be writing stays",
+          "[formats]") {
+  const TemporaryDirectory parent;
+  const pid_t dead = ::fork();
+  if (dead == 0) {
+    ::_exit(0);
+  }
+  ::waitpid(dead, nullptr, 0);
+  const std::string abandoned = "model.partial-" + std::to_string(dead);
+  const std::string living = "model.partial-" + std::to_string(::getppid());
+  for (const std::string& name : {abandoned, living, std::string("model.partial-x"),
+                                  "other.partial-" + std::to_string(dead)}) {
+    put_file(parent / name / "weights", "text");
+  }
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(parent.path())) {
+      found.insert(entry.path().filename().string());
+    }
+    return found;
+  };
+  SECTION("its lock is free") {
+    StagedDirectory(parent / "model").publish();
+    CHECK((names() == std::set<std::string>{"model", living, "model.partial-x",
+                                            "other.partial-" + std::to_string(dead)}));
+  }
+  SECTION("somebody elsewhere, where that number is alive, holds its lock") {
+    const int holder = ::open((parent / abandoned).c_str(), O_RDONLY | O_DIRECTORY);
+    REQUIRE(::flock(holder, LOCK_EX) == 0);
+    StagedDirectory(parent / "model").publish();
+    CHECK(names().contains(abandoned));
+    ::close(holder);
+  }
 }
 
 }  // namespace
