@@ -25,6 +25,7 @@
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
+#include "formats/staged_directory.h"
 
 namespace regroup {
 namespace {
@@ -124,6 +125,9 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   if (looks_at_weights(request.pooling.method) || options.measure ||
       options.grouping == "similar") {
     let_threads_sleep();
+  }
+  if (!options.dry_run) {
+    check_is_new(options.destination);
   }
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});

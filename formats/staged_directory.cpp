@@ -61,16 +61,22 @@ int rename_to_new(const std::filesystem::path& from, const std::filesystem::path
 
 }  // namespace
 
-StagedDirectory::StagedDirectory(std::filesystem::path destination) {
+void check_is_new(const std::filesystem::path& destination) {
   if (destination.empty()) {
     throw_usage("the destination has no name");
   }
+  const auto path = without_trailing_slash(std::filesystem::absolute(destination));
+  std::error_code fault;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, fault))) {
+    throw_usage("{}: exists already; name one that does not exist yet",
+                printable(path.string(), 0));
+  }
+}
+
+StagedDirectory::StagedDirectory(std::filesystem::path destination) {
+  check_is_new(destination);
   destination_ = without_trailing_slash(std::filesystem::absolute(destination));
   std::error_code fault;
-  if (std::filesystem::exists(std::filesystem::symlink_status(destination_, fault))) {
-    throw_usage("{}: exists already; name one that does not exist yet",
-                printable(destination_.string(), 0));
-  }
   staging_ = destination_;
   staging_ += fmt::format("{}{}", kPartial, ::getpid());
   for (auto parent = destination_.parent_path(); !std::filesystem::exists(parent, fault);

@@ -6,6 +6,10 @@
 
 namespace regroup {
 
+/// Throws kUsage if `destination` exists or is empty: what StagedDirectory throws, ahead of long
+/// work.
+void check_is_new(const std::filesystem::path& destination);
+
 /// Built beside its final name ("DST.partial-<pid>"), then renamed: a reader sees nothing or all.
 /// Destroyed without publish(), it leaves nothing behind, parents made for it included. What a
 /// killed run left for the same destination is removed: its process is gone and its lock is free.

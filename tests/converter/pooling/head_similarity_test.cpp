@@ -109,7 +109,7 @@ TEST_CASE("inspect --similarity foretells what sharing keeps", "[converter]") {
   const ProgramResult grouped = run_program({"inspect", model, "--similarity", "--kv-heads", "1"});
   CHECK(grouped.out.find("-> 1") != std::string::npos);
   CHECK(run_program({"inspect", model, "--kv-heads", "1"}).exit_code == 2);
-  CHECK(run_program({"inspect", model, "--similarity", "--kv-heads", "3"}).exit_code == 2);
+  CHECK(run_program({"inspect", model, "--similarity", "--kv-heads", "7"}).exit_code == 2);
 }
 
 }  // namespace
