@@ -99,10 +99,10 @@ TEST_CASE("copying by whole blocks moves the range and nothing beside it", "[for
       CAPTURE(begin, length);
       const auto path = directory / fmt::format("{}-{}", begin, length);
       File target = File::create(path);
-      target.write_at(0, std::as_bytes(std::span(std::string(70'000, '.'))));
+      std::string expected(70'000, '.');
+      target.write_at(0, std::as_bytes(std::span(expected)));
       target.copy_from(source, begin, begin + 2 * kSharedBlock, length);
       target.sync_and_close();
-      std::string expected(70'000, '.');
       expected.replace(begin + 2 * kSharedBlock, length, bytes, begin, length);
       CHECK((bytes_of_file(path) == expected));
     }
