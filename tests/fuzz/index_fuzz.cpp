@@ -1,0 +1,31 @@
+// An index of two shards that are there.
+#include <stdlib.h>
+
+#include "formats/safetensors.h"
+#include "formats/weight_index.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace regroup {
+namespace {
+
+std::filesystem::path make_shards() {
+  std::string name = (std::filesystem::temp_directory_path() / "regroup-fuzz-XXXXXX").string();
+  const std::filesystem::path directory = ::mkdtemp(name.data());
+  put_checkpoint(directory / "a", std::vector{varied_tensor("x", DType::kF32, {2})});
+  put_checkpoint(directory / "b", std::vector{varied_tensor("y", DType::kF32, {2}),
+                                              varied_tensor("z", DType::kF32, {2})});
+  return directory;
+}
+
+}  // namespace
+}  // namespace regroup
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::filesystem::path directory = regroup::make_shards();
+  regroup::put_file(directory / "index.json", regroup::text_of(data, size));
+  regroup::refuse_or_read([&] { regroup::open_indexed_shards(directory / "index.json"); });
+  regroup::refuse_or_read([&] { regroup::total_size_of_index(directory / "index.json"); });
+  return 0;
+}

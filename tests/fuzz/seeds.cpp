@@ -1,0 +1,155 @@
+// Writes the seed corpus: for each fuzz target a folder of well-formed files and of near misses.
+#include <fmt/format.h>
+
+#include "tests/file_tree.h"
+#include "tests/gguf_builder.h"
+#include "tests/tiny_models.h"
+#include "tests/torch_builder.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Seeds {
+ public:
+  explicit Seeds(fs::path directory) : directory_(std::move(directory)) {}
+
+  void put(const std::string& target, std::string_view bytes) {
+    put_file(directory_ / target / fmt::format("seed-{}", count_++), bytes);
+  }
+
+ private:
+  fs::path directory_;
+  int count_ = 0;
+};
+
+// The target wants the length of the data in the place of that of the header.
+void put_safetensors(Seeds& seeds) {
+  const auto put = [&](std::string_view header, std::uint64_t data_bytes) {
+    seeds.put("safetensors", little_endian(data_bytes, 8) + std::string(header));
+    seeds.put("weight_file", file_with_header(header, data_bytes < 1000 ? data_bytes : 0));
+  };
+  put(R"({})", 0);
+  put(R"({"__metadata__":{"format":"pt","a":"b"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}   )",
+      24);
+  put(R"({"a":{"dtype":"BF16","shape":[],"data_offsets":[0,2]},"b":{"dtype":"F4","shape":[2,2],"data_offsets":[2,4]},"\u0063":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[4,7]}})",
+      7);
+  put(R"({"a":{"shape":[0,9],"dtype":"F8_E4M3","data_offsets":[0,0]},"b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})",
+      8);
+  put(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})",
+      1);
+  put(R"({"a":{"dtype":"F32","shape":[-1,2.5],"data_offsets":[1,0]},"a":[[[[]]]],"x":null})", 4);
+}
+
+void put_torch(Seeds& seeds) {
+  const std::string storage = pickle::storage("FloatStorage", "0", 6);
+  const std::string plain = pickle::tensor({storage, 0, {2, 3}, {3, 1}});
+  const std::string turned = pickle::tensor({storage, 1, {2, 2}, {1, 2}});
+  const std::string typed = pickle::tensor_of_dtype(
+      {pickle::storage("UntypedStorage", "0", 24), 0, {4}, {1}}, "float8_e4m3fn");
+  for (const std::string& value :
+       {pickle::dict({pickle::text("w"), plain, pickle::text("v"), turned}),
+        pickle::dict({pickle::text("state_dict"), pickle::dict({pickle::text("w"), typed})}),
+        pickle::dict({pickle::text("n"), pickle::integer(3)}), pickle::global("os", "system")}) {
+    seeds.put("pickle", pickle::program(value));
+    seeds.put("weight_file", torch_archive(pickle::program(value), {std::string(24, 'x')}).bytes());
+  }
+  const std::string old =
+      pickle::tensor({pickle::legacy_storage("FloatStorage", "a", 2), 0, {2}, {1}});
+  LegacyTorchFile file{pickle::program(pickle::dict({pickle::text("w"), old})),
+                       {{"a", 2, std::string(8, 'y')}}};
+  seeds.put("weight_file", file.bytes());
+}
+
+void put_gguf(Seeds& seeds) {
+  const auto both = [&](const GgufPieces& pieces) {
+    seeds.put("gguf", pieces.text());
+    seeds.put("weight_file", pieces.text());
+  };
+  both({});
+  const auto u32 = [](std::string_view key, std::uint32_t value) {
+    return gguf_entry(key, 4, gguf_u32(value));
+  };
+  const std::vector<std::string> entries{
+      gguf_entry("general.architecture", 8, gguf_string("llama")),
+      u32("general.alignment", 32),
+      u32("llama.block_count", 1),
+      u32("llama.embedding_length", 4),
+      u32("llama.attention.head_count", 2),
+      u32("llama.feed_forward_length", 4),
+      u32("llama.context_length", 8),
+      u32("llama.attention.head_count_kv", 2),
+      gguf_entry("llama.attention.layer_norm_rms_epsilon", 6, gguf_u32(0x3727c5ac)),
+      gguf_array_entry("tokenizer.ggml.tokens", 8, 2, gguf_string("a") + gguf_string("b"))};
+  std::vector<std::string> tensors;
+  std::uint64_t offset = 0;
+  const auto add = [&](std::string_view name, const std::vector<std::uint64_t>& dimensions) {
+    tensors.push_back(gguf_tensor(name, dimensions, 0, offset));
+    std::uint64_t bytes = 4;
+    for (const std::uint64_t size : dimensions) {
+      bytes *= size;
+    }
+    offset += (bytes + 31) / 32 * 32;
+  };
+  add("token_embd.weight", {4, 2});
+  add("output_norm.weight", {4});
+  for (const char* name : {"attn_norm", "ffn_norm"}) {
+    add(fmt::format("blk.0.{}.weight", name), {4});
+  }
+  for (const char* name :
+       {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}) {
+    add(fmt::format("blk.0.{}.weight", name), {4, 4});
+  }
+  both({.entries = entries, .tensors = tensors, .data_bytes = offset});
+  both({.entries = {gguf_array_entry("a", 9, 1, gguf_u32(4) + gguf_u64(0))}});
+  both({.version = 2, .entries = entries, .more_tensors = 1U << 30, .more_entries = 7});
+}
+
+void put_llama2c(Seeds& seeds) {
+  for (const int vocabulary : {5, -5}) {
+    std::string header;
+    for (const int number : {4, 6, 1, 2, 2, vocabulary, 3}) {
+      header += little_endian(static_cast<std::uint32_t>(number), 4);
+    }
+    // Embedding, norms, q k v o, three of the MLP, last norm, two tables of angles, classifier.
+    const std::uint64_t floats =
+        20 + 4 + 4 * 16 + 4 + 3 * 24 + 4 + 2 * 3 + (vocabulary < 0 ? 20 : 0);
+    std::string length;
+    for (int byte = 5; byte >= 0; --byte) {
+      length += static_cast<char>(4 * floats >> 8 * byte & 0xffU);
+    }
+    seeds.put("llama2c", header + length);
+    seeds.put("weight_file", header + std::string(4 * floats, '\0'));
+  }
+}
+
+void put_json(Seeds& seeds) {
+  seeds.put("index", R"({"metadata":{"total_size":24},"weight_map":{"x":"a","y":"b","z":"b"}})");
+  seeds.put("index", R"({"weight_map":{"x":"a","y":"../b","z":"/b","w":"c"}})");
+  seeds.put("index", R"({"metadata":3,"weight_map":[{"x":"a"}]})");
+  for (const TinyModel& model : {tiny_llama(), tiny_gpt2(), tiny_bloom()}) {
+    seeds.put("config", model.config);
+  }
+  for (const auto& entry : fs::directory_iterator(golden(""))) {
+    if (fs::exists(entry.path() / "config.json")) {
+      seeds.put("config", bytes_of_file(entry.path() / "config.json"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace regroup
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    return 2;
+  }
+  regroup::Seeds seeds(argv[1]);
+  regroup::put_safetensors(seeds);
+  regroup::put_torch(seeds);
+  regroup::put_gguf(seeds);
+  regroup::put_llama2c(seeds);
+  regroup::put_json(seeds);
+  return 0;
+}
