@@ -14,6 +14,7 @@ void add_expand_command(CLI::App& program, Console& console);
 void add_inspect_command(CLI::App& program, Console& console);
 void add_manual_command(CLI::App& program, Console& console);
 void add_plan_command(CLI::App& program, Console& console);
+void add_plot_command(CLI::App& program, Console& console);
 void add_verify_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 // and --similarity has heads to multiply.
 bool only_looks(int argc, char** argv) {
   constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
-  constexpr std::array<std::string_view, 3> kHere{"inspect", "plan", "diff"};
+  constexpr std::array<std::string_view, 4> kHere{"inspect", "plan", "diff", "plot"};
   const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
   const auto command = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
     return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
       add_inspect_command(program, console);
       add_plan_command(program, console);
       add_diff_command(program, console);
+      add_plot_command(program, console);
     });
   }
   const fs::path program = program_with_libtorch();

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, [](CLI::App& program, Console& console) {
     add_inspect_command(program, console);
     add_plan_command(program, console);
+    add_plot_command(program, console);
     add_diff_command(program, console);
     add_verify_command(program, console);
     add_convert_command(program, console);

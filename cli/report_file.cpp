@@ -1,6 +1,6 @@
 #include "cli/report_file.h"
 
-#include <array>
+#include <string>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -14,33 +14,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFirst = "<!doctype html>";
+// A kind of report, known by how it begins.
+struct Kind {
+  std::string_view option, name, first;
+};
+constexpr Kind kPage{"--html", "HTML page", "<!doctype html>"};
+constexpr Kind kDrawing{"--output", "SVG file", "<svg "};
 
-bool is_page(const fs::path& path) {
-  std::array<char, kFirst.size()> first{};
+bool is(const Kind& kind, const fs::path& path) {
+  std::string first(kind.first.size(), '\0');
   const File file = File::open(path);
   if (file.size() < first.size()) {
     return false;
   }
   file.read_at(0, std::as_writable_bytes(std::span(first)));
-  return std::string_view(first.data(), first.size()) == kFirst;
+  return first == kind.first;
 }
 
-}  // namespace
-
-void check_page_path(const fs::path& path) {
+void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
-  if (path_exists(path) && !(fs::is_regular_file(path, fault) && is_page(path))) {
-    throw_usage("--html: {}: exists and is no HTML page", printable(path.string(), 0));
+  if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
+    throw_usage("{}: {}: exists and is no {}", kind.option, printable(path.string(), 0), kind.name);
   }
 }
 
-void write_page(const fs::path& path, std::string_view page, const Console& console) {
-  check_page_path(path);
+void write(const Kind& kind, const fs::path& path, std::string_view text, const Console& console) {
+  check_path(kind, path);
   fs::path partial = path;
   partial += fmt::format(".{}.partial", ::getpid());
   try {
-    write_text(partial, page);
+    write_text(partial, text);
     fs::rename(partial, path);
   } catch (const fs::filesystem_error& fault) {
     std::error_code ignored;
@@ -52,6 +55,18 @@ void write_page(const fs::path& path, std::string_view page, const Console& cons
     throw;
   }
   console.note(fmt::format("wrote {}", printable(path.string(), 0)));
+}
+
+}  // namespace
+
+void check_page_path(const fs::path& path) { check_path(kPage, path); }
+
+void write_page(const fs::path& path, std::string_view page, const Console& console) {
+  write(kPage, path, page, console);
+}
+
+void write_drawing(const fs::path& path, std::string_view drawing, const Console& console) {
+  write(kDrawing, path, drawing, console);
 }
 
 }  // namespace regroup

@@ -13,6 +13,10 @@ namespace regroup {
 /// written.
 void write_page(const std::filesystem::path& path, std::string_view page, const Console& console);
 
+/// The same of a drawing, an SVG file.
+void write_drawing(const std::filesystem::path& path, std::string_view drawing,
+                   const Console& console);
+
 /// The same check, ahead of long work.
 void check_page_path(const std::filesystem::path& path);
 

@@ -34,6 +34,7 @@ void add_line(TrainingCurve& curve, const Json& line) {
   append(curve.evaluation, line, "eval_loss");
   append(curve.learning_rate, line, "lr");
   append(curve.gradient_norm, line, "grad_norm");
+  append(curve.speed, line, "tokens_per_second");
   const auto skipped = line.find("skipped");
   curve.skipped += skipped != line.end() && skipped->is_boolean() && skipped->get<bool>() ? 1 : 0;
   curve.seconds += number_at(line, "seconds");

@@ -21,6 +21,7 @@ struct TrainingCurve {
   std::vector<StepValue> evaluation;  ///< loss on held-out text
   std::vector<StepValue> learning_rate;
   std::vector<StepValue> gradient_norm;
+  std::vector<StepValue> speed;  ///< tokens per second
   std::size_t skipped = 0;  ///< steps that changed nothing: their loss or gradients were not finite
   double seconds = 0.0;     ///< spent in steps
   double tokens = 0.0;      ///< trained on

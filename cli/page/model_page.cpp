@@ -81,7 +81,7 @@ void add_training(Page& page, const TrainingCurve& curve) {
                   {"time in steps", curve.seconds > 0 ? text_of_duration(curve.seconds) : ""},
                   {"held-out loss", first(curve.evaluation) + last(curve.evaluation)},
                   {"skipped steps", curve.skipped > 0 ? with_thousands(curve.skipped) : ""}});
-  page.add_charts(training_charts(curve));
+  page.add_charts(training_charts({{"", curve}}));
   if (!curve.recipe.empty()) {
     Table recipe;
     recipe.add_column("setting", Table::Align::kLeft);

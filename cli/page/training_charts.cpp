@@ -1,5 +1,7 @@
 #include "cli/page/training_charts.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "cli/text.h"
@@ -24,9 +26,32 @@ Axis steps_axis() {
           }};
 }
 
-}  // namespace
+// "training" of one run, "first, training" of several.
+std::string series_name(const NamedCurve& run, const char* what, bool several) {
+  return !several ? what : fmt::format("{}, {}", run.name, what);
+}
 
-Chart loss_chart(const TrainingCurve& curve) {
+using Values = std::vector<StepValue> TrainingCurve::*;
+
+void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values, const char* what,
+                Series::Mark mark = Series::Mark::kLine) {
+  for (const NamedCurve& run : runs) {
+    if (!(run.curve.*values).empty()) {
+      chart.series.push_back(
+          {series_name(run, what, runs.size() > 1), points_of(run.curve.*values), mark});
+    }
+  }
+}
+
+std::size_t longest(const std::vector<NamedCurve>& runs) {
+  std::size_t steps = 0;
+  for (const NamedCurve& run : runs) {
+    steps = std::max(steps, run.curve.loss.size());
+  }
+  return steps;
+}
+
+Chart loss_chart(const std::vector<NamedCurve>& runs) {
   Chart chart{.id = "loss",
               .title = "Loss",
               .description = "Loss of training and on held-out text, by step.",
@@ -34,37 +59,41 @@ Chart loss_chart(const TrainingCurve& curve) {
               .y = {.title = "nats per token",
                     .text = [](double loss) { return fmt::format("{:.4g}", loss); }},
               .series = {}};
-  const std::size_t each = (curve.loss.size() + kMostPoints - 1) / kMostPoints;
+  const std::size_t each = (longest(runs) + kMostPoints - 1) / kMostPoints;
   if (each > 1) {
-    chart.description += fmt::format(" Each point of training is the mean of {} steps.", each);
+    chart.description += fmt::format(" Each point of training is the mean of {} steps{}.", each,
+                                     runs.size() > 1 ? " or fewer" : "");
   }
-  if (!curve.loss.empty()) {
-    chart.series.push_back({"training", points_of(curve.loss), Series::Mark::kLine});
-  }
-  if (!curve.evaluation.empty()) {
-    chart.series.push_back({"held-out", points_of(curve.evaluation), Series::Mark::kLineAndDots});
-  }
+  add_series(chart, runs, &TrainingCurve::loss, "training");
+  add_series(chart, runs, &TrainingCurve::evaluation, "held-out", Series::Mark::kLineAndDots);
   return chart;
 }
 
-std::vector<Chart> training_charts(const TrainingCurve& curve) {
-  std::vector<Chart> charts{loss_chart(curve)};
-  if (!curve.learning_rate.empty()) {
-    charts.push_back({.id = "learning-rate",
-                      .title = "Learning rate",
-                      .description = "Learning rate by step.",
-                      .x = steps_axis(),
-                      .y = {.title = "learning rate", .low = 0.0},
-                      .series = {{"learning rate", points_of(curve.learning_rate)}}});
-  }
-  if (!curve.gradient_norm.empty()) {
-    charts.push_back({.id = "gradient-norm",
-                      .title = "Gradient norm",
-                      .description = "Norm of the gradients before clipping, by step.",
-                      .x = steps_axis(),
-                      .y = {.title = "norm", .low = 0.0},
-                      .series = {{"gradient norm", points_of(curve.gradient_norm)}}});
-  }
+// One number of each step.
+Chart step_chart(const char* id, const char* title, const char* description, const char* unit,
+                 const std::vector<NamedCurve>& runs, Values values) {
+  Chart chart{.id = id,
+              .title = title,
+              .description = description,
+              .x = steps_axis(),
+              .y = {.title = unit, .low = 0.0},
+              .series = {}};
+  add_series(chart, runs, values, unit);
+  return chart;
+}
+
+}  // namespace
+
+std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs) {
+  std::vector<Chart> charts{loss_chart(runs),
+                            step_chart("learning-rate", "Learning rate", "Learning rate by step.",
+                                       "learning rate", runs, &TrainingCurve::learning_rate),
+                            step_chart("gradient-norm", "Gradient norm",
+                                       "Norm of the gradients before clipping, by step.", "norm",
+                                       runs, &TrainingCurve::gradient_norm),
+                            step_chart("speed", "Speed", "Tokens per second by step.", "tokens/s",
+                                       runs, &TrainingCurve::speed)};
+  std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
   return charts;
 }
 

@@ -1,6 +1,7 @@
-// The course of an uptraining run as charts.
+// The course of uptraining runs as charts.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cli/page/chart.h"
@@ -8,10 +9,15 @@
 
 namespace regroup {
 
-/// Training and held-out loss by step.
-Chart loss_chart(const TrainingCurve& curve);
+/// A run, and what it is called where there are several.
+struct NamedCurve {
+  std::string name;
+  TrainingCurve curve;
+};
 
-/// That, the learning rate and the norm of the gradients, as far as there are any.
-std::vector<Chart> training_charts(const TrainingCurve& curve);
+/// Loss (training and held-out), learning rate, norm of the gradients and tokens per second by
+/// step, as far as any run has them; all runs in each chart. Their ids are "loss", "learning-rate",
+/// "gradient-norm" and "speed".
+std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs);
 
 }  // namespace regroup
