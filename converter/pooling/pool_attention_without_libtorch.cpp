@@ -1,4 +1,5 @@
-// Says that what pool_attention.h and similar_heads.h declare needs linear algebra.
+// Says that what these headers declare needs linear algebra.
+#include "converter/pooling/head_similarity.h"
 #include "converter/pooling/pool_attention.h"
 #include "converter/pooling/similar_heads.h"
 #include "formats/error.h"
@@ -15,6 +16,10 @@ PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& t
 
 SimilarHeads find_similar_heads(const AttentionHeads&, const PoolingTask&) {
   throw_usage("--grouping similar needs LibTorch: this build of regroup is without it");
+}
+
+HeadSimilarity similarity_of_heads(const AttentionHeads&, const PoolingTask&) {
+  throw_usage("comparing heads needs LibTorch: this build of regroup is without it");
 }
 
 }  // namespace regroup
