@@ -2,6 +2,7 @@
 import dataclasses
 import statistics
 
+from kinds import KINDS
 from methods import METHODS
 from program import read_record
 from stages import CALIBRATION_TEXTS, chosen_rate, source_folder, tuning_cell, uptrained_path
@@ -53,6 +54,17 @@ class Results:
 
     def cells_of(self, kind, method, ratio, alpha):
         return self.by_key_.get((kind, method, ratio, alpha), [])
+
+    def preparation(self, kind, method, ratio):
+        """What calibration and refit cost, as a part of pretraining: the most of any seed. Reading
+        a token is a third of learning from it. None where nothing was measured."""
+        cells = self.cells_of(kind, method, ratio, 0.0)
+        if not cells:
+            return None
+        scale = self.study.scale
+        tokens = max(cell.get("refit", {}).get("train_token_equivalents", 0) for cell in cells)
+        tokens += len(METHODS[method].calibrations) * scale.calibration_tokens / 3
+        return tokens / (scale.tokens_per_step * KINDS[kind].pretrain_steps(scale))
 
     def source_excess(self, kind):
         losses = [loss for (key, _), loss in self.source_loss.items() if key == kind]
