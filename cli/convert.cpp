@@ -134,6 +134,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   request.calibration = open_calibration(options.calibration, source);
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {
+    request.grouping = options.grouping;
     budget = share_kv_budget(source, request, options.budget, options.refit, console,
                              interrupt_requested());
     request.kv_heads = budget->kv_heads();

@@ -11,8 +11,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
 
 #include "converter/execute_plan.h"
+#include "converter/similar_grouping.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "uptrain/transformer.h"
@@ -39,25 +41,37 @@ class Poolers {
       for (const std::int64_t heads : source.spec.kv_heads) {
         uniform.kv_heads.push_back(heads % count == 0 ? std::min(count, heads) : heads);
       }
+      if (request.grouping == "similar") {
+        uniform.order =
+            find_similar_grouping(
+                plan_conversion(source, uniform), source.checkpoint, [](std::int64_t) {}, stop)
+                .order;
+      }
       plans_.push_back(std::make_unique<ConversionPlan>(plan_conversion(source, uniform)));
       poolers_.emplace(count, pooler_of(*plans_.back(), source.checkpoint, &stop));
     }
   }
 
-  // Of a layer with `heads` kv heads.
-  std::vector<std::pair<std::int64_t, AttentionHeads>> pooled(std::size_t layer,
-                                                              std::int64_t heads) {
-    std::vector<std::pair<std::int64_t, AttentionHeads>> all;
+  // What a layer with `heads` kv heads may become, and which of its query heads stands where then.
+  struct Pooled {
+    AttentionHeads heads;
+    std::vector<std::int64_t> query_order;
+  };
+  std::vector<Pooled> pooled(std::size_t layer, std::int64_t heads) {
+    std::vector<Pooled> all;
+    std::size_t plan = 0;
     for (auto& [count, pooler] : poolers_) {
+      const HeadOrder& order = plans_[plan++]->order;
       if (count < heads && heads % count == 0) {
-        all.emplace_back(count, pooler.layer(AttentionRole::kSelf, layer));
+        const AttentionHeads& found = pooler.layer(AttentionRole::kSelf, layer);
+        all.push_back({found, order.heads(AttentionRole::kSelf, layer, found.query_heads)});
       }
     }
     return all;
   }
 
  private:
-  std::vector<std::unique_ptr<ConversionPlan>> plans_;
+  std::vector<std::unique_ptr<ConversionPlan>> plans_;  // by rising counts, as the poolers
   std::map<std::int64_t, AttentionPooler> poolers_;
 };
 
@@ -71,8 +85,13 @@ Linear linear_of(const DenseLinear& linear, c10::Device device) {
 }
 
 // The block with other heads in its attention.
-Block with_heads(const Block& block, const AttentionHeads& heads, c10::Device device) {
+Block with_heads(const Block& block, const Poolers::Pooled& pooled, c10::Device device) {
+  const AttentionHeads& heads = pooled.heads;
   Block changed = block;
+  if (block.attention.alibi) {
+    changed.attention.alibi = block.attention.alibi->in_order(
+        at::tensor(at::ArrayRef<std::int64_t>(pooled.query_order)).to(device));
+  }
   changed.attention.packing = Packing::kSeparate;
   changed.attention.q = linear_of(heads.q, device);
   changed.attention.k = linear_of(heads.k, device);
@@ -171,9 +190,10 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
     }
     const std::size_t layer = walk.layer();
     if (spec.attention(AttentionRole::kSelf, layer).present()) {
-      for (const auto& [count, heads] : poolers.pooled(layer, spec.kv_heads[layer])) {
-        const Block changed = with_heads(walk.block(), heads, settings.device);
-        streams.push_back({{layer, count, 0.0}, run(changed, spec, walk.hidden(), walk)});
+      for (const Poolers::Pooled& pooled : poolers.pooled(layer, spec.kv_heads[layer])) {
+        const Block changed = with_heads(walk.block(), pooled, settings.device);
+        streams.push_back(
+            {{layer, pooled.heads.kv_heads, 0.0}, run(changed, spec, walk.hidden(), walk)});
       }
     }
     walk.run({}, stop);

@@ -30,9 +30,10 @@ struct Sensitivity {
 };
 
 /// Of every layer of a decoder-only model, for every proper divisor of its kv heads, pooled as
-/// `request` asks but for its kv_heads. One layer of the source is in memory at a time, beside the
-/// hidden states of the text for every layer and divisor. `progress` is told how many layers are
-/// done. Throws kUsage for models with an encoder, kInterrupted soon after `stop` turns true.
+/// `request` asks but for its kv_heads; where its grouping is "similar", in groups of similar
+/// heads. One layer of the source is in memory at a time, beside the hidden states of the text for
+/// every layer and divisor. `progress` is told how many layers are done. Throws kUsage for models
+/// with an encoder, kInterrupted soon after `stop` turns true.
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
                                              const TokenFile& data,
                                              const SensitivitySettings& settings,

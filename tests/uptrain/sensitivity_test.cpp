@@ -10,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/execute_plan.h"
+#include "converter/similar_grouping.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/program.h"
@@ -36,6 +37,12 @@ double divergence_of_converted(const GoldenCase& golden, const ConversionRequest
   ConversionRequest one = request;
   one.kv_heads = golden.source.spec.kv_heads;
   one.kv_heads[layer] = kv_heads;
+  if (request.grouping == "similar") {
+    one.order = find_similar_grouping(
+                    plan_conversion(golden.source, one), golden.source.checkpoint,
+                    [](std::int64_t) {}, kGoOn)
+                    .order;
+  }
   execute_conversion(
       plan_conversion(golden.source, one), golden.source, directory / "one", [](auto, auto) {},
       kGoOn);
@@ -62,13 +69,14 @@ TEST_CASE("a layer's sensitivity is what converting it alone does to the predict
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox"}) {
-    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
+    for (const char* grouping : {"contiguous", "similar"}) {
       const TemporaryDirectory directory;
       const GoldenCase golden = load_golden_case(name);
       ConversionRequest request;
-      request.pooling = {method, 0};
+      request.pooling = {PoolMethod::kLowrank, 0};
+      request.grouping = grouping;
       const std::vector<Sensitivity> measured = measure(golden, request, directory);
-      CAPTURE(name, name_of(method));
+      CAPTURE(name, grouping);
       REQUIRE(measured.size() >= golden.source.spec.layers.size());
       for (const Sensitivity& one : {measured.front(), measured.back()}) {
         CAPTURE(one.layer, one.kv_heads);
