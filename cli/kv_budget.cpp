@@ -1,6 +1,8 @@
 #include "cli/kv_budget.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <map>
 
 #include "cli/progress.h"
@@ -20,9 +22,14 @@ std::uint64_t bytes_of_budget(const std::string& text, std::uint64_t source_byte
   if (!text.ends_with('%')) {
     return parse_bytes("--kv-budget", text);
   }
-  const std::uint64_t percent = parse_count("--kv-budget", text.substr(0, text.size() - 1));
-  return source_bytes / 100 * std::min<std::uint64_t>(percent, 100) +
-         source_bytes % 100 * std::min<std::uint64_t>(percent, 100) / 100;
+  double percent = 0.0;
+  const char* end = text.data() + text.size() - 1;
+  const auto [stop, fault] = std::from_chars(text.data(), end, percent);
+  if (fault != std::errc() || stop != end || !(percent > 0.0 && percent <= 100.0)) {
+    throw_usage("--kv-budget: \"{}\" is no share from 0% to 100%", printable(text));
+  }
+  return static_cast<std::uint64_t>(
+      std::llround(percent / 100.0 * static_cast<double>(source_bytes)));
 }
 
 SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,

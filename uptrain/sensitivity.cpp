@@ -138,10 +138,17 @@ struct Stream {
   Batches hidden;
 };
 
-Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden,
-            const LayerWalk& walk) {
+void check_stop(const std::atomic<bool>& stop) {
+  if (stop) {
+    throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+  }
+}
+
+Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden, const LayerWalk& walk,
+            const std::atomic<bool>& stop) {
   Batches result;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
+    check_stop(stop);
     result.push_back(run_block(block, spec, hidden[i], walk.pass(i)));
   }
   return result;
@@ -186,14 +193,14 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
   std::vector<Stream> streams;
   while (walk.next()) {
     for (Stream& stream : streams) {
-      stream.hidden = run(walk.block(), spec, stream.hidden, walk);
+      stream.hidden = run(walk.block(), spec, stream.hidden, walk, stop);
     }
     const std::size_t layer = walk.layer();
     if (spec.attention(AttentionRole::kSelf, layer).present()) {
       for (const Poolers::Pooled& pooled : poolers.pooled(layer, spec.kv_heads[layer])) {
         const Block changed = with_heads(walk.block(), pooled, settings.device);
         streams.push_back(
-            {{layer, pooled.heads.kv_heads, 0.0}, run(changed, spec, walk.hidden(), walk)});
+            {{layer, pooled.heads.kv_heads, 0.0}, run(changed, spec, walk.hidden(), walk, stop)});
       }
     }
     walk.run({}, stop);
@@ -202,6 +209,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
   const Tail tail(source, settings.device);
   std::vector<Sensitivity> measured;
   for (const Stream& stream : streams) {
+    check_stop(stop);
     measured.push_back(stream.change);
     measured.back().divergence = divergence_of(tail, walk.hidden(), stream.hidden);
   }

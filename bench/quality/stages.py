@@ -71,7 +71,7 @@ def convert(study, conversion):
     places = {name: calibration_path(model, name) for name in method.calibrations}
     options = filled_in(method.options, seed=model.seed, training=study.data("training"),
                         context=KINDS[model.kind].window(study.scale),
-                        percent=f"{100 // conversion.ratio}", **places)
+                        percent=f"{100 / conversion.ratio:g}", **places)
     heads = [] if method.has_budget else ["--kv-heads", str(conversion.kv_heads)]
     record = study.program.run_once(
         f"{conversion.converted}.json",

@@ -89,6 +89,19 @@ TEST_CASE("a layer's sensitivity is what converting it alone does to the predict
   }
 }
 
+TEST_CASE("measuring stops when it is asked to", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama_mha");
+  put_file(directory / "tokens", bytes_of_numbers(learnable_text(400, 30)));
+  std::atomic<bool> stop{false};
+  const auto stopped_by_progress = [&] {
+    measure_sensitivity(
+        golden.source, {}, TokenFile::open(directory / "tokens"), {{16, 1, 64}, at::kCPU},
+        [&](std::size_t) { stop = true; }, stop);
+  };
+  CHECK(refusal_of(stopped_by_progress).kind() == ErrorKind::kInterrupted);
+}
+
 TEST_CASE("models with an encoder have no single budget", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("t5");
