@@ -77,13 +77,12 @@ const std::map<std::string, Container> kContainers{{"safetensors", Container::kS
 
 ConversionRequest request_of(const ConvertOptions& options) {
   ConversionRequest request;
-  if (!options.budget.budget.empty()) {
-    // Found later, when the model is open.
-  } else if (!options.kv_heads.empty()) {
+  if (!options.kv_heads.empty()) {
     request.kv_heads = parse_kv_heads(options.kv_heads);
-  } else if (options.target == "same" && options.positions == "keep" && options.dtype.empty() &&
-             options.container.empty()) {
-    throw_usage("nothing to do: --kv-heads, --to, --target, --positions or --dtype is needed");
+  } else if (options.budget.budget.empty() && options.target == "same" &&
+             options.positions == "keep" && options.dtype.empty() && options.container.empty()) {
+    throw_usage(
+        "nothing to do: --kv-heads, --kv-budget, --to, --target, --positions or --dtype is needed");
   }
   request.roles = parse_roles(options.attention);
   request.pooling = {parse_pool_method(options.pool), options.pool_seed};

@@ -17,10 +17,11 @@ namespace regroup {
 using CalibrationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Writes `output`, a safetensors file that names its source model, with mean and covariance of the
-/// inputs of each layer's attention, as F32. An encoder reads the first half of each window, the
-/// decoder beside it the second. One layer is in memory at a time, beside the hidden states of all
-/// windows in fp32 (tokens · D · 4 bytes). Throws kUsage if `output` exists; it appears when it is
-/// complete; kInterrupted soon after `stop` turns true.
+/// inputs of each layer's attention and, where keys rotate, how far each head looks, as F32. An
+/// encoder reads the first half of each window, the decoder beside it the second. One layer is in
+/// memory at a time, beside the hidden states of all windows in fp32 (tokens · D · 4 bytes). Throws
+/// kUsage if `output` exists; it appears when it is complete; kInterrupted soon after `stop` turns
+/// true.
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                const std::filesystem::path& output, const CalibrationProgress& progress,
                const std::atomic<bool>& stop);

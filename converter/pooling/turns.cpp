@@ -1,6 +1,5 @@
 #include "converter/pooling/turns.h"
 
-#include <complex>
 #include <numbers>
 #include <vector>
 
@@ -23,6 +22,16 @@ using Number = c10::complex<double>;
 
 constexpr double kHalf = 0.5 * std::numbers::sqrt2;  // 1/√2
 
+// ω of the eigenvector that stands in each feature's place.
+std::vector<double> turning_of(const HeadBasis& basis) {
+  std::vector<double> omega(static_cast<std::size_t>(basis.head_dim()), 0.0);
+  for (std::size_t p = 0; p < basis.planes.size(); ++p) {
+    omega[static_cast<std::size_t>(basis.planes[p].first)] = -basis.frequencies[p];
+    omega[static_cast<std::size_t>(basis.planes[p].second)] = basis.frequencies[p];
+  }
+  return omega;
+}
+
 }  // namespace
 
 at::Tensor Turns::Pairs::times_rows(const at::Tensor& matrices) const {
@@ -37,16 +46,14 @@ at::Tensor Turns::Pairs::conjugate(const at::Tensor& matrices) const {
       .resolve_conj();
 }
 
-Turns::Turns(const HeadBasis& basis, const at::Tensor& distances) {
+void Turns::find_eigenvectors(const HeadBasis& basis) {
   const auto d = static_cast<std::size_t>(basis.head_dim());
   std::vector<std::int64_t> a(d), b(d);
   std::vector<Number> first(d, 1.0), second(d, 0.0), first_out(d, 1.0), second_out(d, 0.0);
-  std::vector<double> omega(d, 0.0);
   for (const std::int64_t feature : basis.free) {
     a[static_cast<std::size_t>(feature)] = b[static_cast<std::size_t>(feature)] = feature;
   }
-  for (std::size_t p = 0; p < basis.planes.size(); ++p) {
-    const auto [x, y] = basis.planes[p];
+  for (const auto& [x, y] : basis.planes) {
     const auto left = static_cast<std::size_t>(x), right = static_cast<std::size_t>(y);
     a[left] = a[right] = x;
     b[left] = b[right] = y;
@@ -54,16 +61,18 @@ Turns::Turns(const HeadBasis& basis, const at::Tensor& distances) {
     first[left] = first[right] = kHalf;
     second[left] = {0.0, kHalf};
     second[right] = {0.0, -kHalf};
-    omega[left] = -basis.frequencies[p];
-    omega[right] = basis.frequencies[p];
     first_out[left] = second_out[left] = kHalf;
     first_out[right] = {0.0, -kHalf};
     second_out[right] = {0.0, kHalf};
   }
   into_ = {at::tensor(a), at::tensor(b), at::tensor(first), at::tensor(second)};
   out_ = {into_.a, into_.b, at::tensor(first_out), at::tensor(second_out)};
-  const at::Tensor angles =
-      at::outer(at::tensor(omega), at::arange(distances.size(1), at::kDouble));  // [d, T]
+}
+
+Turns::Turns(const HeadBasis& basis, const at::Tensor& distances) {
+  find_eigenvectors(basis);
+  const at::Tensor angles = at::outer(at::tensor(turning_of(basis)),
+                                      at::arange(distances.size(1), at::kDouble));  // [d, T]
   const at::Tensor turning = at::polar(at::ones_like(angles), angles);
   const at::Tensor back = turning.t().conj().resolve_conj();  // [T, d]
   std::vector<at::Tensor> factors;

@@ -41,8 +41,9 @@ class Turns {
     at::Tensor conjugate(const at::Tensor& matrices) const;  // U Y Uᴴ
   };
   Turns() = default;
+  void find_eigenvectors(const HeadBasis& basis);
 
-  Pairs into_, out_;
+  Pairs into_, out_;    ///< into the basis of eigenvectors, and out of it
   at::Tensor factors_;  ///< φ(ω_a − ω_b), complex [n, d, d]
   at::Tensor mean_;
 };
