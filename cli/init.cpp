@@ -16,7 +16,7 @@
 #include "uptrain/device.h"
 #include "uptrain/initialise.h"
 #include "uptrain/language_model.h"
-#include "uptrain/uptrain_plan.h"
+#include "uptrain/training_flops.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,6 @@
 // regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
 #include "uptrain/uptrain.h"
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,11 +11,10 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
+#include "cli/uptrain_report.h"
 #include "formats/error.h"
-#include "formats/printable.h"
 #include "uptrain/run_directory.h"
 
 namespace regroup {
@@ -32,202 +30,13 @@ struct UptrainOptions {
   std::int64_t first_sentinel = -1;
   std::string optimizer = "adamw";
   std::string schedule = "cosine";
+  std::string moments = "fp32";
   std::string teacher_precision;
   int threads = 0;
   bool resume = false;
   bool dry_run = false;
   bool json = false;
 };
-
-std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
-
-// "2e-4, cosine to 2e-05, warm-up 12 steps".
-std::string schedule_text(const Schedule& schedule) {
-  std::string text;
-  switch (schedule.kind) {
-    case ScheduleKind::kCosine:
-      text =
-          fmt::format("{:g}, cosine to {:g}", schedule.peak, schedule.peak * schedule.final_ratio);
-      break;
-    case ScheduleKind::kWarmupStableDecay:
-      text = fmt::format("{:g}, in the last {} steps down to {:g}", schedule.peak,
-                         schedule.decay_steps, schedule.peak * schedule.final_ratio);
-      break;
-    case ScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
-    case ScheduleKind::kInverseSqrt:
-      text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
-                         with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
-      break;
-  }
-  return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
-}
-
-std::string recipe_text(const UptrainPlan& plan) {
-  const UptrainSettings& settings = plan.settings;
-  std::string text = fmt::format(
-      "rate      {}\n"
-      "recipe    {} on {} weights, {}; weight decay {:g}, clipping at {:g}\n",
-      schedule_text(plan.schedule), name_of(settings.optimizer.kind), name_of(settings.trained),
-      name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
-      settings.max_gradient_norm);
-  if (settings.teacher.present()) {
-    text += fmt::format("teacher   {}, weight {:g}, temperature {:g}\n",
-                        printable(settings.teacher.model.string(), 0),
-                        settings.teacher.distillation.weight,
-                        settings.teacher.distillation.temperature);
-  }
-  return text;
-}
-
-// A line per file where there are several.
-std::string sources_text(const UptrainPlan& plan) {
-  std::string text;
-  for (const UptrainPlan::Source& source : plan.sources) {
-    text += fmt::format("          {:.3g} % from {}, {} tokens, seen {:.2f} times\n",
-                        100 * source.share, printable(source.path.string(), 0),
-                        count_text(source.tokens), source.epochs);
-  }
-  return plan.sources.size() > 1 ? text : "";
-}
-
-std::string memory_text(const UptrainPlan& plan) {
-  std::string text = fmt::format("about {} of memory", text_of_memory(plan.memory_bytes));
-  if (plan.memory_available) {
-    text += fmt::format(", {} available", text_of_memory(*plan.memory_available));
-  }
-  return text;
-}
-
-// When the state is saved, and what that takes.
-std::string saving_text(const UptrainPlan& plan) {
-  const std::int64_t every = plan.settings.save_every;
-  const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
-  return fmt::format("{}, {} each, the last two kept", when, text_of_bytes(plan.state_bytes));
-}
-
-std::string plan_text(const UptrainPlan& plan) {
-  const UptrainSettings& settings = plan.settings;
-  return fmt::format(
-      "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
-      "data      {} tokens, seen {:.2f} times\n"
-      "{}{}"
-      "model     {} parameters, {} on {}\n"
-      "compute   {:.3g} FLOPs, {}\n"
-      "states    {}",
-      with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
-      settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      count_text(plan.data_tokens), plan.epochs, sources_text(plan), recipe_text(plan),
-      count_text(plan.parameters), name_of(settings.precision), settings.device.str(), plan.flops,
-      memory_text(plan), saving_text(plan));
-}
-
-Json sources_json(const UptrainPlan& plan) {
-  Json sources = Json::array();
-  for (const UptrainPlan::Source& source : plan.sources) {
-    sources.push_back({{"path", source.path.string()},
-                       {"tokens", source.tokens},
-                       {"share", source.share},
-                       {"epochs", source.epochs}});
-  }
-  return sources;
-}
-
-Json plan_json(const UptrainPlan& plan) {
-  return {{"steps", plan.steps},
-          {"tokens_per_step", plan.tokens_per_step},
-          {"tokens", plan.tokens},
-          {"data_tokens", plan.data_tokens},
-          {"epochs", plan.epochs},
-          {"data", sources_json(plan)},
-          {"parameters", plan.parameters},
-          {"flops", plan.flops},
-          {"memory_bytes", plan.memory_bytes},
-          {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
-          {"state_bytes", plan.state_bytes},
-          {"recipe", plan.recipe}};
-}
-
-Json evaluation_json(const std::optional<Evaluation>& evaluation) {
-  if (!evaluation) {
-    return {};
-  }
-  return {{"loss", evaluation->loss},
-          {"perplexity", evaluation->perplexity},
-          {"tokens", evaluation->tokens}};
-}
-
-// Shows a run on the console as it goes.
-class ConsoleObserver : public UptrainObserver {
- public:
-  ConsoleObserver(const UptrainPlan& plan, const Console& console)
-      : plan_(plan),
-        console_(console),
-        progress_(console, "uptrain", static_cast<std::uint64_t>(plan.steps), "steps") {}
-
-  void on_start(const TrainingProgress& progress) override {
-    progress_.set_start(static_cast<std::uint64_t>(progress.step));
-    if (progress.step > 0) {
-      console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.steps));
-    }
-  }
-  void on_step(const StepReport& report) override {
-    trained_seconds_ += report.seconds;
-    trained_tokens_ += report.tokens;
-    if (!report.skipped) {
-      smoothed_loss_ = smoothed_loss_ < 0 ? report.loss : 0.9 * smoothed_loss_ + 0.1 * report.loss;
-    }
-    progress_.update(static_cast<std::uint64_t>(report.step),
-                     fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_,
-                                 text_of_count(tokens_per_second())));
-  }
-  void on_evaluation(std::int64_t step, const Evaluation& evaluation) override {
-    progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:.4f}", step,
-                                         evaluation.loss, evaluation.perplexity));
-  }
-  void on_saved(const std::filesystem::path& run, std::int64_t step) override {
-    if (console_.verbosity() == Verbosity::kVerbose) {
-      progress_.interrupt_with(
-          fmt::format("step {}: state saved in {}", step, printable(run.string(), 0)));
-    }
-  }
-  void on_warning(const std::string& text) override {
-    progress_.interrupt_with("warning: " + text);
-  }
-
-  double tokens_per_second() const {
-    return trained_seconds_ > 0 ? static_cast<double>(trained_tokens_) / trained_seconds_ : 0.0;
-  }
-  Progress& progress() { return progress_; }
-
- private:
-  const UptrainPlan& plan_;
-  const Console& console_;
-  Progress progress_;
-  double smoothed_loss_ = -1.0;
-  double trained_seconds_ = 0.0;
-  std::int64_t trained_tokens_ = 0;
-};
-
-void report(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
-            bool json, const Console& console) {
-  const std::string output = plan.settings.output.string();
-  if (json) {
-    Json text = plan_json(plan);
-    text["output"] = output;
-    text["last_loss"] = result.last_loss;
-    text["skipped_steps"] = result.progress.skipped;
-    text["before"] = evaluation_json(result.before);
-    text["after"] = evaluation_json(result.after);
-    text["tokens_per_second"] = tokens_per_second;
-    console.print(text_of_json(text));
-    return;
-  }
-  if (result.before && result.after) {
-    console.print(
-        fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss, result.after->loss));
-  }
-  console.print(fmt::format("wrote {}", printable(output, 0)));
-}
 
 // One line that says how to go on, after the error's own.
 [[noreturn]] void explain_resuming(const Error& fault) {
@@ -244,6 +53,7 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
   settings.optimizer.kind = parse_optimizer(options.optimizer);
+  settings.optimizer.moments = parse_precision(options.moments);
   settings.schedule = parse_schedule(options.schedule);
   if (!options.objective.empty()) {
     settings.task.objective = parse_objective(options.objective);
@@ -271,7 +81,7 @@ void run_uptrain(UptrainOptions options, const Console& console) {
     const UptrainResult result =
         run_uptraining(plan, source, data, options.resume, observer, interrupt_requested());
     observer.progress().finish();
-    report(plan, result, observer.tokens_per_second(), options.json, console);
+    report_result(plan, result, observer.tokens_per_second(), options.json, console);
   } catch (const Error& fault) {
     if (fault.kind() == ErrorKind::kInterruptedSaved) {
       explain_resuming(fault);
@@ -316,6 +126,8 @@ void add_recipe_options(CLI::App& command, UptrainOptions& options) {
                      "of weights; norms and biases have none (default: 0.1; adafactor: 0)");
   command.add_option("--beta1", settings.optimizer.beta1, "AdamW's decay of the first moment");
   command.add_option("--beta2", settings.optimizer.beta2, "AdamW's decay of the second moment");
+  command.add_option("--moments", options.moments,
+                     "AdamW: fp32, or bf16, which takes half the memory");
   command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
                      "Adafactor: multiply the learning rate by the size of each tensor's weights");
   command.add_option("--clip", settings.max_gradient_norm, "largest gradient norm; 0 for any");
@@ -353,6 +165,9 @@ void add_teacher_options(CLI::App& command, UptrainOptions& options) {
 void add_run_options(CLI::App& command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command.add_option("--dtype", options.precision, "fp32, or bf16 with fp32 master weights");
+  command.add_flag("--activation-checkpointing", settings.recomputing,
+                   "keep only what each block reads and compute the rest again: less memory, a "
+                   "third more compute");
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   command.add_option("--threads", options.threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)

@@ -13,6 +13,9 @@ struct AdamWSettings {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
+  /// Of what is remembered, m and v: bf16 halves it. Each update is computed in the parameters'
+  /// type.
+  Precision moments = Precision::kFp32;
 };
 
 /// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
@@ -35,17 +38,24 @@ class AdamW : public Optimizer {
   const at::Tensor& count() const { return count_; }
 
  private:
-  // Parameters that share a weight decay.
-  struct Group {
+  // Parameters that are updated together, by one call.
+  struct Batch {
     std::vector<std::size_t> members;
     double weight_decay = 0.0;
   };
-  std::vector<at::Tensor> pick(const Group& group, const std::vector<at::Tensor>& from) const;
+  void add_batches(const std::vector<std::size_t>& members, double weight_decay);
+
+  // Tensors that one call of the fused update takes together.
+  struct Tensors {
+    std::vector<at::Tensor> weights, gradients, first, second;
+  };
+  Tensors pick(const std::vector<std::size_t>& members,
+               const std::vector<at::Tensor>& gradients) const;
 
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;
   AdamWSettings settings_;
-  std::vector<Group> groups_;
+  std::vector<Batch> batches_;
   std::vector<at::Tensor> first_moments_;
   std::vector<at::Tensor> second_moments_;
   at::Tensor count_;

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/stack.h>
 
 namespace regroup {
 namespace {
@@ -16,11 +15,9 @@ std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const Mo
   Norm norm = make_norm(names.front(), spec, parameters);
   norm.weight_offset = 0.0;
   if (spec.qk_norm == QkNorm::kEachHead) {
-    std::vector<at::Tensor> weights;
     for (const NormTensors& head : names) {
-      weights.push_back(parameters.at(head.weight));
+      norm.heads.push_back(parameters.at(head.weight));
     }
-    norm.weight = at::stack(weights).unsqueeze(1);  // [heads, 1, d]
   }
   return norm;
 }

@@ -1,11 +1,13 @@
 #include "uptrain/block.h"
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include "uptrain/recomputation.h"
 #include "uptrain/relative_bias.h"
 
 namespace regroup {
@@ -117,6 +119,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   block.gate = make_linear(names.gate, parameters);
   block.up = make_linear(names.up, parameters);
   block.down = make_linear(names.down, parameters);
+  for (const std::string& name : tensors_of(names)) {
+    block.tensors.push_back(parameters.at(name));
+  }
   return block;
 }
 
@@ -138,6 +143,17 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
   }
   return spec.parallel_residual ? both_at_once(block, spec, x, pass)
                                 : norm_before(block, spec, x, pass);
+}
+
+at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                                const Pass& pass) {
+  const auto run = [&block, &spec, pass](const std::vector<at::Tensor>& inputs) {
+    Pass again = pass;
+    again.mask = inputs[1];
+    again.encoded = inputs[2];
+    return run_block(block, spec, inputs[0], again);
+  };
+  return recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
 }
 
 }  // namespace regroup

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -25,9 +26,10 @@ struct Block {
   /// ALiBi's where queries see both sides, fp64 [1, H, 1, 1]; undefined: the block before's.
   at::Tensor symmetric_slopes;
   Norm cross_norm;
-  AttentionLayer cross;          ///< absent outside of a decoder beside an encoder
-  std::optional<Norm> mlp_norm;  ///< none where the MLP reads what attention reads
-  Linear gate, up, down;         ///< all absent where the block has no MLP
+  AttentionLayer cross;             ///< absent outside of a decoder beside an encoder
+  std::optional<Norm> mlp_norm;     ///< none where the MLP reads what attention reads
+  Linear gate, up, down;            ///< all absent where the block has no MLP
+  std::vector<at::Tensor> tensors;  ///< all of these once more
 
   bool has_mlp() const { return up.present(); }
 };
@@ -44,5 +46,10 @@ void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int6
 /// x: [B, T, D] -> [B, T, D].
 at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                      const Pass& pass);
+
+/// The same, and nothing between x and the result is kept for the gradients: see
+/// recompute_for_gradients(). `block` and `spec` must live until they have been computed.
+at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                                const Pass& pass);
 
 }  // namespace regroup

@@ -21,14 +21,14 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters) : parameters_(std::
 
 void GradientSum::add(const at::Tensor& loss) {
   std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, parameters_);
+  if (!sums_.empty()) {
+    at::_foreach_add_(sums_, gradients);  // widens them as it goes
+    return;
+  }
   for (at::Tensor& gradient : gradients) {
-    gradient = widened(gradient);
+    gradient = widened(gradient);  // one by one, so that not all are there twice
   }
-  if (sums_.empty()) {
-    sums_ = std::move(gradients);
-  } else {
-    at::_foreach_add_(sums_, gradients);
-  }
+  sums_ = std::move(gradients);
 }
 
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {

@@ -10,6 +10,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/stack.h>
 
 #include "formats/error.h"
 
@@ -28,14 +29,12 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   const std::vector<std::int64_t> width = {x.size(-1)};
-  // Weights of single heads, [H, 1, d], are wider than what is normalised.
-  const bool apart = weight.defined() && weight.dim() > 1;
   const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
-  const auto fused_scale = apart ? std::nullopt : optional(scale);
+  const auto fused_scale = heads.empty() ? optional(scale) : std::nullopt;
   const at::Tensor normal = kind == NormKind::kRmsNorm
                                 ? at::rms_norm(x, width, fused_scale, epsilon)
                                 : at::layer_norm(x, width, fused_scale, optional(bias), epsilon);
-  return apart ? normal * scale : normal;
+  return heads.empty() ? normal : normal * at::stack(heads).unsqueeze(1);  // [H, 1, d]
 }
 
 at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +29,8 @@ struct Norm {
   at::Tensor bias;    ///< [D], or undefined
   NormKind kind = NormKind::kRmsNorm;
   double epsilon = 1e-5;
-  double weight_offset = 0.0;  ///< added to the weight
+  double weight_offset = 0.0;          ///< added to the weight
+  std::vector<at::Tensor> heads = {};  ///< instead of one weight: [d] for each of [B, H, T, d]
 
   at::Tensor operator()(const at::Tensor& x) const;
 };

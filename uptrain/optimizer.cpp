@@ -31,16 +31,16 @@ std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
   }
   return std::make_unique<AdamW>(parameters,
                                  AdamWSettings{settings.beta1, settings.beta2, settings.epsilon,
-                                               settings.decay_of_matrices()});
+                                               settings.decay_of_matrices(), settings.moments});
 }
 
-double optimizer_state_bytes(OptimizerKind kind, at::IntArrayRef shape) {
+double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape) {
   double elements = 1;
   for (const std::int64_t size : shape) {
     elements *= static_cast<double>(size);
   }
-  if (kind == OptimizerKind::kAdamW) {
-    return 2 * 4 * elements;
+  if (settings.kind == OptimizerKind::kAdamW) {
+    return 2 * (settings.moments == Precision::kBf16 ? 2 : 4) * elements;
   }
   if (shape.size() < 2) {
     return 4 * elements;

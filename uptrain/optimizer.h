@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "uptrain/device.h"
 #include "uptrain/parameters.h"
 
 namespace regroup {
@@ -44,6 +45,7 @@ struct OptimizerSettings {
   /// Of tensors with two or more dimensions; norms and biases have none. Default: 0.1 for AdamW, 0
   /// for Adafactor.
   std::optional<double> weight_decay = std::nullopt;
+  Precision moments = Precision::kFp32;  ///< AdamW: of what it remembers
   bool scale_by_parameter = true;  ///< Adafactor: updates as large as the parameter's size says
 
   double decay_of_matrices() const {
@@ -55,8 +57,8 @@ struct OptimizerSettings {
 std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
                                           const OptimizerSettings& settings);
 
-/// Bytes of state for a parameter of such a shape in fp32.
-double optimizer_state_bytes(OptimizerKind kind, at::IntArrayRef shape);
+/// Bytes of state for a parameter of such a shape.
+double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape);
 
 /// What to divide gradients of that norm by so that it becomes at most `max_norm`: at least 1.
 /// `max_norm` of 0 stands for no limit.

@@ -187,9 +187,7 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
   return Parameters(std::move(entries));
 }
 
-namespace {
-
-std::set<std::string> names_of(const LayerTensors& layer) {
+std::set<std::string> tensors_of(const LayerTensors& layer) {
   std::set<std::string> names{layer.relative_bias};
   const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
   for (const NormTensors& norm : {layer.attention_norm, layer.cross_norm, layer.mlp_norm}) {
@@ -212,8 +210,6 @@ std::set<std::string> names_of(const LayerTensors& layer) {
   return names;
 }
 
-}  // namespace
-
 Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
                                 at::ScalarType type, at::Device device) {
   std::vector<Parameters::Entry> entries;
@@ -229,7 +225,7 @@ Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std:
                                  const Checkpoint& checkpoint, at::ScalarType type,
                                  at::Device device) {
   std::vector<Parameters::Entry> entries;
-  for (const std::string& name : names_of(spec.stack(role)[layer])) {
+  for (const std::string& name : tensors_of(spec.stack(role)[layer])) {
     entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
   }
   return Parameters(std::move(entries));

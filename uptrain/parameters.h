@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,6 +67,9 @@ at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, cons
 /// one is missing, has another shape than the spec implies, or holds what is no number.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device);
+
+/// The names of all tensors of a layer.
+std::set<std::string> tensors_of(const LayerTensors& layer);
 
 /// Those of one layer alone, of the stack that looks at itself in `role`.
 Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,

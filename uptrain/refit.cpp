@@ -19,7 +19,7 @@
 #include "uptrain/device.h"
 #include "uptrain/gradients.h"
 #include "uptrain/schedule.h"
-#include "uptrain/uptrain_plan.h"
+#include "uptrain/training_flops.h"
 
 namespace regroup {
 namespace {

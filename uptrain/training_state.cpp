@@ -24,7 +24,11 @@ constexpr std::int64_t kVersion = 1;
 constexpr std::uint64_t kMaxStateBytes = 256U << 20;
 
 DType dtype_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return DType::kF64;
+    case at::kBFloat16: return DType::kBF16;
+    default: return DType::kF32;
+  }
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {

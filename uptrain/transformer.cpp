@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
@@ -79,10 +80,11 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
   Pass pass = make_pass(length);
   pass.causal = stack.causal;
   pass.encoded = encoded;
+  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
   at::Tensor x = embed(tokens);  // [B, T, D]
   for (const Block& block : stack.blocks) {
     bring_bias(pass, block, spec_, length, stack.causal, token_embedding_.options());
-    x = run_block(block, spec_, x, pass);
+    x = run(block, spec_, x, pass);
   }
   x = stack.final_norm ? (*stack.final_norm)(x) : x;
   return project_out_.present() ? project_out_(x) : x;

@@ -61,6 +61,11 @@ class Transformer {
   /// Another form of ALiBi than the device's own choice, to compare them.
   void set_alibi_form(AlibiForm form) { alibi_form_ = form; }
 
+  /// Activation checkpointing: of a block only its input is kept for the gradients, the rest is
+  /// computed again. Costs a forward pass more, and gives the
+  /// same gradients, but for the order of sums.
+  void set_recomputing(bool recomputing) { recomputing_ = recomputing; }
+
  private:
   struct Stack {
     std::vector<Block> blocks;
@@ -87,6 +92,7 @@ class Transformer {
   at::Tensor head_;       // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
+  bool recomputing_ = false;
 };
 
 }  // namespace regroup

@@ -123,6 +123,7 @@ class Run {
         frozen_(source.spec, plan.settings.trained, masters_),
         optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
         directory_(open_run(plan, source, resume)) {  // last: nothing else can fail any more
+    model_.set_recomputing(plan.settings.recomputing);
     if (teacher_) {
       loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
     }

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/printable.h"
-#include "uptrain/loss.h"
+#include "uptrain/training_flops.h"
 
 namespace regroup {
 namespace {
@@ -78,139 +77,6 @@ void add_task(Json& recipe, const Task& task) {
   }
 }
 
-// Tokens that pass through each stack for one window.
-struct StackTokens {
-  double encoder = 0.0, decoder = 0.0;
-};
-
-StackTokens tokens_of(const Task& task, std::int64_t sequence) {
-  switch (task.objective) {
-    case Objective::kContinuation:
-      return {static_cast<double>(sequence / 2), static_cast<double>(sequence - sequence / 2)};
-    case Objective::kSpanCorruption: {
-      const SpanCounts counts = span_counts(sequence, task.spans.end_token.has_value());
-      return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
-    }
-    default: return {0.0, static_cast<double>(sequence)};
-  }
-}
-
-// What a block keeps for its backward pass, in elements per token: the residual stream and the
-// norms around it, the heads before and after rotation, attention's output, the MLP's insides.
-double kept_per_token(const ModelSpec& spec, AttentionRole role) {
-  double kept = 0.0;
-  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-    const LayerTensors& layer = spec.stack(role)[i];
-    if (spec.attention(role, i).present()) {
-      const std::int64_t around = role == AttentionRole::kCross ? 2 : 3;
-      const std::int64_t heads =
-          2 * (spec.query_heads + 2 * spec.kv_heads_of(role)[i]) + spec.query_heads;
-      kept += static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
-    }
-    if (role != AttentionRole::kCross && layer.up.present()) {
-      const std::int64_t width =
-          layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-      kept += static_cast<double>(3 * spec.hidden_size + 4 * width);
-    }
-  }
-  return kept;
-}
-
-std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-    count += spec.attention(role, i).present() ? 1 : 0;
-  }
-  return count;
-}
-
-double kept_per_window(const ModelSpec& spec, const StackTokens& tokens) {
-  double kept = 0.0;
-  for (const AttentionRole role : spec.roles()) {
-    kept += kept_per_token(spec, role) *
-            (role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder);
-  }
-  return kept;
-}
-
-double elements_of(const Shape& shape) {
-  double elements = 1.0;
-  for (const std::int64_t size : shape) {
-    elements *= static_cast<double>(size);
-  }
-  return elements;
-}
-
-// Weights, and of those that are trained masters, gradients and the optimizer's state.
-double memory_of_weights(const UptrainSettings& settings, const ModelSpec& spec) {
-  const bool bf16 = settings.precision == Precision::kBf16;
-  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
-  const std::set<std::string> trained(names.begin(), names.end());
-  double bytes = 0.0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    const double elements = elements_of(tensor.shape);
-    bytes += elements * (bf16 ? 2 : 4);
-    if (trained.contains(tensor.name)) {
-      bytes += elements * (bf16 ? 4 + 4 + 2 : 4);
-      bytes += optimizer_state_bytes(settings.optimizer.kind, tensor.shape);
-    }
-  }
-  return bytes;
-}
-
-double memory_of(const UptrainSettings& settings, const ModelSpec& spec, const Task& task,
-                 std::int64_t sequence) {
-  const auto batch = static_cast<double>(settings.batch);
-  const double activations = batch * kept_per_window(spec, tokens_of(task, sequence)) *
-                             (settings.precision == Precision::kBf16 ? 2 : 4);
-  const double predictions = batch * static_cast<double>(predictions_in(task, sequence));
-  const double chunks = settings.teacher.present() ? 6.0 : 3.0;  // of logits, at a time
-  const double logits = chunks * 4.0 *
-                        std::min(static_cast<double>(kLogitsPerChunk),
-                                 predictions * static_cast<double>(spec.vocab_size));
-  return memory_of_weights(settings, spec) + activations + logits;
-}
-
-// Masters and the optimizer's memory, in fp32.
-double bytes_of_state(const UptrainSettings& settings, const ModelSpec& spec) {
-  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
-  const std::set<std::string> trained(names.begin(), names.end());
-  double bytes = 0.0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    if (trained.contains(tensor.name)) {
-      bytes += 4 * elements_of(tensor.shape) +
-               optimizer_state_bytes(settings.optimizer.kind, tensor.shape);
-    }
-  }
-  return bytes;
-}
-
-double bytes_of_teacher(const UptrainSettings& settings, const ModelSpec& teacher) {
-  const Precision precision = settings.teacher.precision.value_or(settings.precision);
-  return static_cast<double>(count_parameters(teacher)) * (precision == Precision::kBf16 ? 2 : 4);
-}
-
-// Elements of the tensors of an encoder's blocks.
-std::int64_t encoder_parameters(const ModelSpec& spec) {
-  std::set<std::string> names;
-  for (const LayerTensors& layer : spec.encoder_layers) {
-    const AttentionLayout& attention = layer.attention;
-    for (const LinearTensors& linear :
-         {attention.q, attention.k, attention.v, attention.o, layer.gate, layer.up, layer.down}) {
-      names.insert({linear.weight, linear.bias});
-    }
-    for (const NormTensors& norm : {layer.attention_norm, layer.mlp_norm}) {
-      names.insert({norm.weight, norm.bias});
-    }
-    names.insert(layer.relative_bias);
-  }
-  double elements = 0.0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    elements += names.contains(tensor.name) ? elements_of(tensor.shape) : 0.0;
-  }
-  return static_cast<std::int64_t>(elements);
-}
-
 std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
   const std::int64_t samples = plan.tokens / plan.sequence_length;
   std::vector<UptrainPlan::Source> sources;
@@ -226,7 +92,7 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.recipe["teacher"] = fingerprint_of(teacher);
   plan.flops += training_flops_per_token(teacher.spec, plan.task, plan.sequence_length) *
                 static_cast<double>(plan.tokens) / 3.0;
-  plan.memory_bytes += bytes_of_teacher(plan.settings, teacher.spec);
+  plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec);
 }
 
 }  // namespace
@@ -262,48 +128,6 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   return teacher;
 }
 
-std::int64_t count_parameters(const ModelSpec& spec) {
-  std::int64_t total = 0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    std::int64_t elements = 1;
-    for (const std::int64_t size : tensor.shape) {
-      elements *= size;
-    }
-    total += elements;
-  }
-  return total;
-}
-
-std::int64_t multiplied_weights(const ModelSpec& spec) {
-  std::int64_t multiplied = count_parameters(spec);
-  if (!spec.position_embedding.empty()) {
-    multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
-  }
-  if (!spec.lm_head.empty()) {
-    multiplied -= spec.vocab_size * spec.embedding_width();
-  }
-  return multiplied;
-}
-
-double training_flops_per_token(const ModelSpec& spec, const Task& task,
-                                std::int64_t sequence_length) {
-  const std::int64_t multiplied = multiplied_weights(spec);
-  const auto attention = [&](AttentionRole role, double queries, double keys, double share) {
-    return 12.0 * share * static_cast<double>(attending_layers(spec, role)) *
-           static_cast<double>(spec.query_heads * spec.head_dim) * queries * keys;
-  };
-  const StackTokens tokens = tokens_of(task, sequence_length);
-  const auto encoder = static_cast<double>(encoder_parameters(spec));
-  double flops = 6.0 * encoder * tokens.encoder +
-                 6.0 * (static_cast<double>(multiplied) - encoder) * tokens.decoder;
-  flops += attention(AttentionRole::kSelf, tokens.decoder, tokens.decoder, spec.causal ? 0.5 : 1.0);
-  if (spec.has_encoder()) {
-    flops += attention(AttentionRole::kEncoder, tokens.encoder, tokens.encoder, 1.0) +
-             attention(AttentionRole::kCross, tokens.decoder, tokens.encoder, 1.0);
-  }
-  return flops / static_cast<double>(sequence_length);
-}
-
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data) {
   settings.validate();
@@ -332,9 +156,9 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.parameters = count_parameters(spec);
   plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
                static_cast<double>(plan.tokens);
-  plan.memory_bytes = memory_of(settings, spec, plan.task, plan.sequence_length);
+  plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
   plan.memory_available = available_memory(settings.device);
-  plan.state_bytes = bytes_of_state(settings, spec);
+  plan.state_bytes = saved_state_bytes(settings, spec);
   if (settings.teacher.present()) {
     add_teacher(plan, open_teacher(settings, source));
   }

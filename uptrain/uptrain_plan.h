@@ -9,6 +9,7 @@
 #include "uptrain/language_model.h"
 #include "uptrain/schedule.h"
 #include "uptrain/token_batches.h"
+#include "uptrain/training_memory.h"
 #include "uptrain/uptrain_settings.h"
 
 namespace regroup {
@@ -33,8 +34,8 @@ struct UptrainPlan {
   };
   std::vector<Source> sources;  ///< one per training file
   std::int64_t parameters = 0;
-  double flops = 0.0;         ///< of the whole run, see training_flops_per_token()
-  double memory_bytes = 0.0;  ///< an estimate: weights, gradients, optimizer, activations
+  double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
+  TrainingMemory memory;
   std::optional<double> memory_available;  ///< bytes the device has free, where that is known
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
 };
@@ -50,20 +51,6 @@ TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec
 /// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.
 /// Throws kUsage when a model with learned positions has fewer.
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec);
-
-/// Elements of all tensors the model computes with.
-std::int64_t count_parameters(const ModelSpec& spec);
-
-/// Those that a token is multiplied with: all but the tables that it is looked up in.
-std::int64_t multiplied_weights(const ModelSpec& spec);
-
-/// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
-/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer with attention for
-/// its causal half, twice that where all of it counts. Chowdhery et al., PaLM, appendix B,
-/// https://arxiv.org/abs/2204.02311. Of an encoder-decoder it is the mean over the task's windows,
-/// whose tokens are read in part by the one, in part by the other.
-double training_flops_per_token(const ModelSpec& spec, const Task& task,
-                                std::int64_t sequence_length);
 
 /// The model `settings` name as the teacher of `student`. Throws kBadInput where it cannot be: its
 /// vocabulary, what it predicts or the positions it has are others.

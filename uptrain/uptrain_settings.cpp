@@ -78,6 +78,12 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
   faults.within(0, 0.999999, "beta2", optimizer.beta2);
   faults.within(1e-20, 1, "epsilon", optimizer.epsilon);
   faults.within(0, 10, "weight decay", optimizer.decay_of_matrices());
+  const bool narrow = optimizer.moments == Precision::kBf16;
+  faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
+                 "bf16 moments are for the optimizer adamw");
+  // Less than half of bf16's last place would be forgotten of a moment, which is nothing.
+  faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
+                 "bf16 moments need a beta1 and beta2 of 0.99 at most");
 }
 
 void check_teacher(Faults& faults, const TeacherSettings& teacher) {
@@ -92,6 +98,9 @@ Json recipe_of_optimizer(const OptimizerSettings& settings) {
   if (settings.kind == OptimizerKind::kAdamW) {
     recipe.update(
         {{"beta1", settings.beta1}, {"beta2", settings.beta2}, {"epsilon", settings.epsilon}});
+    if (settings.moments != Precision::kFp32) {
+      recipe["moments"] = name_of(settings.moments);
+    }
   } else {
     recipe["scale_by_parameter"] = settings.scale_by_parameter;
   }

@@ -62,6 +62,7 @@ struct UptrainSettings {
   std::uint64_t seed = 0;          ///< of the order of the data
 
   Precision precision = Precision::kFp32;  ///< of the model; master weights are always fp32
+  bool recomputing = false;  ///< activation checkpointing, see Transformer::set_recomputing()
   c10::Device device = c10::kCPU;
 
   std::filesystem::path eval_data;  ///< empty: no evaluation

@@ -9,6 +9,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "uptrain/gradients.h"
@@ -18,7 +19,13 @@ namespace {
 
 using Catch::Matchers::WithinRel;
 
-const AdamWSettings kSettings{0.9, 0.95, 1e-8, 0.1};
+const AdamWSettings kSettings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+
+AdamWSettings with_moments(Precision precision) {
+  AdamWSettings settings = kSettings;
+  settings.moments = precision;
+  return settings;
+}
 
 at::Tensor scalar(double value) {
   return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
@@ -77,9 +84,31 @@ TEST_CASE("AdamW divides gradients before it uses them", "[uptrain]") {
   CHECK(divided.first_moments()[0].equal(plain.first_moments()[0]));
 }
 
+TEST_CASE("AdamW with bf16 moments rounds them after each update, which it computes in full",
+          "[uptrain]") {
+  const at::Tensor matrix = at::full({2, 3}, 0.5, at::kDouble);
+  const at::Tensor bias = at::full({3}, 0.5, at::kDouble);
+  AdamW optimizer(named({matrix, bias}), with_moments(Precision::kBf16));
+  ByHand decayed{0.5};
+  ByHand wide{0.5};
+  const auto round = [](double value) { return scalar(value).to(at::kBFloat16).item<double>(); };
+  for (int step = 1; step <= 5; ++step) {
+    const double gradient = 0.3 * step - 0.8;
+    optimizer.step({at::full_like(matrix, gradient), at::full_like(bias, gradient)}, 0.01,
+                   scalar(1), scalar(0));
+    decayed.step(gradient, 0.01, 0.1, step);
+    decayed.first = round(decayed.first);
+    decayed.second = round(decayed.second);
+    wide.step(gradient, 0.01, 0.1, step);
+  }
+  CHECK_THAT(matrix[1][2].item<double>(), WithinRel(decayed.weight, 1e-9));
+  CHECK_THAT(matrix[1][2].item<double>(), !WithinRel(wide.weight, 1e-6));
+  CHECK(optimizer.state().front().value.scalar_type() == at::kBFloat16);
+}
+
 TEST_CASE("AdamW told to skip changes nothing", "[uptrain]") {
   const at::Tensor weight = at::full({2, 2}, 0.5, at::kFloat);
-  AdamW optimizer(named({weight}), kSettings);
+  AdamW optimizer(named({weight}), with_moments(GENERATE(Precision::kFp32, Precision::kBf16)));
   optimizer.step({at::full_like(weight, 1.0)}, 0.1, scalar(1), scalar(0));
   const at::Tensor before = weight.clone();
   const at::Tensor moment = optimizer.first_moments()[0].clone();

@@ -165,10 +165,12 @@ TEST_CASE("Adafactor remembers a row and a column of a matrix", "[uptrain]") {
   CHECK(shape_of("second_moment_columns.w2") == Sizes{2, 2});
   CHECK(shape_of("optimizer.count") == Sizes{});
   CHECK(state.size() == 6);
-  CHECK(optimizer_state_bytes(OptimizerKind::kAdafactor, {3, 4}) == 4 * 7);
-  CHECK(optimizer_state_bytes(OptimizerKind::kAdafactor, {2, 3, 2}) == 4 * 10);
-  CHECK(optimizer_state_bytes(OptimizerKind::kAdafactor, {4}) == 4 * 4);
-  CHECK(optimizer_state_bytes(OptimizerKind::kAdamW, {3, 4}) == 8 * 12);
+  const OptimizerSettings adafactor{.kind = OptimizerKind::kAdafactor}, adamw;
+  CHECK(optimizer_state_bytes(adafactor, {3, 4}) == 4 * 7);
+  CHECK(optimizer_state_bytes(adafactor, {2, 3, 2}) == 4 * 10);
+  CHECK(optimizer_state_bytes(adafactor, {4}) == 4 * 4);
+  CHECK(optimizer_state_bytes(adamw, {3, 4}) == 8 * 12);
+  CHECK(optimizer_state_bytes({.moments = Precision::kBf16}, {3, 4}) == 4 * 12);
 }
 
 TEST_CASE("names of optimizers are read back, others refused", "[uptrain]") {

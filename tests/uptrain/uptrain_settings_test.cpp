@@ -8,6 +8,7 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/training_flops.h"
 #include "uptrain/uptrain_plan.h"
 
 namespace regroup {
@@ -165,19 +166,63 @@ TEST_CASE("training less, or with Adafactor, takes less memory; a teacher takes 
           "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 10);
-  const double all = plan_of(settings).memory_bytes;
+  const double all = plan_of(settings).memory.total();
   settings.trained = TrainedWeights::kAttention;
-  const double attention = plan_of(settings).memory_bytes;
+  const double attention = plan_of(settings).memory.total();
   settings.trained = TrainedWeights::kKeysAndValues;
-  const double kv = plan_of(settings).memory_bytes;
+  const double kv = plan_of(settings).memory.total();
   CHECK(attention < all);
   CHECK(kv < attention);
   settings.trained = TrainedWeights::kAll;
-  settings.optimizer.kind = OptimizerKind::kAdafactor;
-  const double adafactor = plan_of(settings).memory_bytes;
+  settings.recomputing = true;
+  const double recomputing = plan_of(settings).memory.total();
+  CHECK(recomputing < all);
+  settings.optimizer.moments = Precision::kBf16;
+  CHECK(plan_of(settings).memory.total() < recomputing);
+  settings.optimizer = {.kind = OptimizerKind::kAdafactor};
+  settings.recomputing = false;
+  const double adafactor = plan_of(settings).memory.total();
   CHECK(adafactor < all);
   settings.teacher.model = settings.model;
-  CHECK(plan_of(settings).memory_bytes > adafactor);
+  CHECK(plan_of(settings).memory.total() > adafactor);
+}
+
+TEST_CASE("memory is counted by what it is for", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 10);
+  settings.batch = 2;
+  settings.accumulation = 1;
+  const UptrainPlan plain = plan_of(settings);
+  const auto parameters = static_cast<double>(plain.parameters);
+  CHECK(plain.memory.weights == 4 * parameters);
+  CHECK(plain.memory.masters == 0);
+  CHECK(plain.memory.gradients == 4 * parameters);
+  CHECK(plain.memory.optimizer == 8 * parameters);
+
+  settings.precision = settings.optimizer.moments = Precision::kBf16;
+  settings.accumulation = 3;
+  settings.recomputing = true;
+  const UptrainPlan narrow = plan_of(settings);
+  CHECK(narrow.memory.weights == 2 * parameters);
+  CHECK(narrow.memory.masters == 4 * parameters);
+  CHECK(narrow.memory.gradients == (4 + 2) * parameters);
+  CHECK(narrow.memory.optimizer == 4 * parameters);
+  // Two layers of hidden size 36 with 12 query heads and 4 kv heads of 8, and an MLP of 40: each
+  // keeps what it reads, and one of them all.
+  const double block = 3 * 36 + (2 * (12 + 2 * 4) + 12) * 8 + 3 * 36 + 4 * 40;
+  CHECK(narrow.memory.activations ==
+        2 * static_cast<double>(narrow.sequence_length) * 2 * (2 * 36 + block));
+}
+
+TEST_CASE("bf16 moments are refused where they would remember for ever", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 10);
+  settings.optimizer.moments = Precision::kBf16;
+  settings.validate();
+  settings.optimizer.beta2 = 0.999;
+  CHECK_THAT(refusal_of([&] { settings.validate(); }), is_wrong_usage("beta2 of 0.99 at most"));
+  settings.optimizer.kind = OptimizerKind::kAdafactor;
+  CHECK_THAT(refusal_of([&] { settings.validate(); }), is_wrong_usage("for the optimizer adamw"));
 }
 
 }  // namespace regroup

@@ -159,6 +159,12 @@ TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
     settings.schedule = ScheduleKind::kWarmupStableDecay;
     settings.decay_steps = 2;
   }
+  SECTION("in little memory") {
+    settings.precision = Precision::kBf16;
+    settings.optimizer.moments = Precision::kBf16;
+    settings.recomputing = true;
+    settings.accumulation = 2;
+  }
   SECTION("with a teacher") {
     settings.teacher.model = golden(name);
     settings.teacher.distillation = {0.7, 2.0};
