@@ -18,6 +18,7 @@ void add_plot_command(CLI::App& program, Console& console);
 void add_verify_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.
+void add_bench_command(CLI::App& program, Console& console);
 void add_calibrate_command(CLI::App& program, Console& console);
 void add_demo_command(CLI::App& program, Console& console);
 void add_eval_command(CLI::App& program, Console& console);

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     add_eval_command(program, console);
     add_init_command(program, console);
     add_uptrain_command(program, console);
+    add_bench_command(program, console);
     add_demo_command(program, console);
 #endif
     add_completions_command(program, console);

@@ -6,6 +6,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
@@ -16,6 +17,20 @@ namespace regroup {
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Bytes that a file of /proc gives in a line such as "MemAvailable:   12345678 kB".
+std::optional<double> bytes_in(const char* path, std::string_view wanted) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    double kibibytes = 0.0;
+    if (words >> key >> kibibytes && key == wanted) {
+      return kibibytes * 1024;
+    }
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -41,19 +56,24 @@ c10::Device parse_device(const std::string& text) {
 }
 
 std::optional<double> available_memory(c10::Device device) {
-  if (!device.is_cpu()) {
-    return std::nullopt;
+  if (device.is_cpu()) {
+    return bytes_in("/proc/meminfo", "MemAvailable:");
   }
-  std::ifstream file("/proc/meminfo");  // "MemAvailable:   12345678 kB"
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    double kibibytes = 0.0;
-    if (words >> key >> kibibytes && key == "MemAvailable:") {
-      return kibibytes * 1024;
-    }
+  try {
+    return static_cast<double>(
+        c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  } catch (const c10::Error&) {
+    return std::nullopt;  // not every kind of device tells
   }
-  return std::nullopt;
+}
+
+double peak_memory(c10::Device device) {
+  if (device.is_cpu()) {
+    return bytes_in("/proc/self/status", "VmHWM:").value_or(0.0);
+  }
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<double>(stats.allocated_bytes.at(kAll).peak);
 }
 
 Precision parse_precision(std::string_view text) {

@@ -19,6 +19,10 @@ c10::Device parse_device(const std::string& text);
 /// is not known.
 std::optional<double> available_memory(c10::Device device);
 
+/// The most bytes that were in use at a time so far: on a CPU by this process (VmHWM), else by
+/// LibTorch's tensors on the device.
+double peak_memory(c10::Device device);
+
 enum class Precision { kFp32, kBf16 };
 
 /// Reads "fp32" or "bf16"; throws kUsage for anything else.
