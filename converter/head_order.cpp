@@ -55,6 +55,23 @@ std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer
   return heads;
 }
 
+std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole role,
+                                        std::size_t layer) {
+  if (source.positions != PositionKind::kRelativeBias || role == AttentionRole::kCross) {
+    return {layer};
+  }
+  const std::vector<LayerTensors>& layers = source.stack(role);
+  std::size_t first = layer;
+  while (first > 0 && layers[first].relative_bias.empty()) {
+    --first;
+  }
+  std::vector<std::size_t> found{first};
+  for (std::size_t i = first + 1; i < layers.size() && layers[i].relative_bias.empty(); ++i) {
+    found.push_back(i);
+  }
+  return found;
+}
+
 void check_order(const HeadOrder& order, const ModelSpec& source) {
   for (const auto& [place, heads] : order.orders()) {
     const auto [role, layer] = place;
@@ -66,23 +83,23 @@ void check_order(const HeadOrder& order, const ModelSpec& source) {
       throw_usage("order of heads: {} layer {} has {} kv heads, each of which stands in one place",
                   name_of(role), layer, count);
     }
-    if (!heads_can_move(source, role, layer)) {
-      throw_usage(
-          "order of heads: {} layer {} shares its relative bias with other layers, so that its "
-          "heads "
-          "keep their places",
-          name_of(role), layer);
+    const auto queries = order.heads(role, layer, source.query_heads);
+    for (const std::size_t other : layers_in_step(source, role, layer)) {
+      if (order.heads(role, other, source.query_heads) != queries) {
+        throw_usage(
+            "order of heads: {} layers {} and {} share a relative bias, so that their query heads "
+            "stand in one order",
+            name_of(role), std::min(layer, other), std::max(layer, other));
+      }
     }
   }
 }
 
 bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer) {
-  if (source.positions != PositionKind::kRelativeBias || role == AttentionRole::kCross) {
-    return true;
-  }
-  const std::vector<LayerTensors>& layers = source.stack(role);
-  const bool used_on = layer + 1 < layers.size() && layers[layer + 1].relative_bias.empty();
-  return !layers[layer].relative_bias.empty() && !used_on;
+  const std::vector<std::int64_t>& kv_heads = source.kv_heads_of(role);
+  const std::vector<std::size_t> together = layers_in_step(source, role, layer);
+  return std::all_of(together.begin(), together.end(),
+                     [&](std::size_t other) { return kv_heads[other] == kv_heads[layer]; });
 }
 
 void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped) {

@@ -32,11 +32,17 @@ class HeadOrder {
   std::map<Place, std::vector<std::int64_t>> orders_;
 };
 
-/// Throws kUsage unless every order is a permutation of as many kv heads as its layer has.
+/// The layers whose heads can only move together, that one among them: those that share a table of
+/// relative biases, as each of T5's stacks does, with one column per query head. Else it is alone.
+std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole role,
+                                        std::size_t layer);
+
+/// Throws kUsage unless every order is a permutation of as many kv heads as its layer has, and
+/// layers in step have their query heads in the same order.
 void check_order(const HeadOrder& order, const ModelSpec& source);
 
 /// Whether the heads of that layer may change places at all. Slopes and biases of positions move
-/// with them; T5's stacks share one bias, so there they may not, but for cross-attention.
+/// with them. Layers in step must have equally many kv heads.
 bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer);
 
 /// Gives `grouped` the slopes of `source` in that order, where both have ALiBi.

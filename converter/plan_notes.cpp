@@ -42,6 +42,18 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   return notes;
 }
 
+// Whether any attention of that role gets fewer heads but cannot move them.
+bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
+  const auto& before = plan.spec.kv_heads_of(role);
+  const auto& after = plan.grouped.kv_heads_of(role);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] != after[i] && !heads_can_move(plan.spec, role, i)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // What else a user should know of heads that moved, or did not.
 std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
@@ -51,16 +63,13 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
         "heads have moved with their ALiBi slopes, which only loaders that read the recorded ones "
         "know: regroup does");
   }
-  const auto roles = plan.spec.roles();
-  const bool stays = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role) &&
-           !heads_can_move(plan.spec, role, 0);
-  });
-  if (plan.grouping == "similar" && stays) {
-    notes.push_back(
-        "the layers of a stack share their relative bias: their heads stay contiguous, only those "
-        "of "
-        "cross-attention move");
+  for (const AttentionRole role : plan.spec.roles()) {
+    if (plan.grouping == "similar" && stays_in_place(plan, role)) {
+      notes.push_back(
+          fmt::format("{} layers that share a relative bias have different kv heads: theirs stay "
+                      "contiguous",
+                      name_of(role)));
+    }
   }
   return notes;
 }

@@ -25,8 +25,9 @@ struct SimilarGrouping {
 };
 
 /// Solves for every layer of `contiguous`, the plan of the same conversion without an order, that
-/// gets fewer kv heads and may move them: reads the weights of one layer at a time. `progress` is
-/// told how many layers are done. Throws as AttentionPooler does.
+/// gets fewer kv heads and may move them; for layers in step at once, see group_stack(). Reads the
+/// weights of one layer at a time. `progress` is told how many layers are done. Throws as
+/// AttentionPooler does.
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
                                       const std::function<void(std::int64_t)>& progress,

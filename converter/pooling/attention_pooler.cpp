@@ -85,6 +85,12 @@ SimilarHeads AttentionPooler::similar_heads(AttentionRole role, std::size_t laye
   return find_similar_heads(heads, task(role, layer, heads));
 }
 
+std::vector<double> AttentionPooler::losses(AttentionRole role, std::size_t layer,
+                                            const std::vector<HeadGroup>& groups) const {
+  const AttentionHeads heads = read(role, layer);
+  return losses_of_groups(heads, task(role, layer, heads), groups);
+}
+
 HeadSimilarity AttentionPooler::similarity(AttentionRole role, std::size_t layer) const {
   const AttentionHeads heads = read(role, layer);
   return similarity_of_heads(heads, task(role, layer, heads));

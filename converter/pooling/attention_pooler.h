@@ -62,6 +62,10 @@ class AttentionPooler {
   /// Which of the source's heads should share one in that layer. Throws the same.
   SimilarHeads similar_heads(AttentionRole role, std::size_t layer) const;
 
+  /// What groups of the source's heads lose in that layer: see losses_of_groups().
+  std::vector<double> losses(AttentionRole role, std::size_t layer,
+                             const std::vector<HeadGroup>& groups) const;
+
   /// How much the heads of that layer resemble one another. Throws the same.
   HeadSimilarity similarity(AttentionRole role, std::size_t layer) const;
 

@@ -18,6 +18,11 @@ SimilarHeads find_similar_heads(const AttentionHeads&, const PoolingTask&) {
   throw_usage("--grouping similar needs LibTorch: this build of regroup is without it");
 }
 
+std::vector<double> losses_of_groups(const AttentionHeads&, const PoolingTask&,
+                                     const std::vector<HeadGroup>&) {
+  throw_usage("--grouping similar needs LibTorch: this build of regroup is without it");
+}
+
 HeadSimilarity similarity_of_heads(const AttentionHeads&, const PoolingTask&) {
   throw_usage("comparing heads needs LibTorch: this build of regroup is without it");
 }

@@ -42,6 +42,14 @@ SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
 
 }  // namespace
 
+std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
+                                     const std::vector<HeadGroup>& groups) {
+  return with_pooling_errors(task.method, [&] {
+    const HeadProblems all = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
+    return costs_of(all, task)(groups);
+  });
+}
+
 SimilarHeads find_similar_heads(const AttentionHeads& heads, const PoolingTask& task) {
   return with_pooling_errors(task.method, [&] { return find(heads, task); });
 }

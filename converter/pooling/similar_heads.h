@@ -19,4 +19,9 @@ struct SimilarHeads {
 /// pool_attention() does.
 SimilarHeads find_similar_heads(const AttentionHeads& heads, const PoolingTask& task);
 
+/// What `task.method` loses in each of those groups of heads, as parts of the layer's energy (see
+/// SimilarHeads). Throws the same.
+std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
+                                     const std::vector<HeadGroup>& groups);
+
 }  // namespace regroup

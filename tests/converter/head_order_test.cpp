@@ -41,17 +41,105 @@ TEST_CASE("an order that is no permutation of the layer's kv heads is refused", 
   }
 }
 
-TEST_CASE("heads that share a relative bias with other layers keep their places", "[converter]") {
+using Layers = std::vector<std::size_t>;
+
+TEST_CASE("layers that share a relative bias move their heads in step", "[converter]") {
   const Model t5 = open_model(golden("t5")), umt5 = open_model(golden("umt5"));
-  Heads reversed{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
-  CHECK(heads_can_move(t5.spec, AttentionRole::kCross, 0));
-  CHECK(heads_can_move(umt5.spec, AttentionRole::kSelf, 0));
-  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
-    for (const std::size_t layer : {0U, 1U}) {
-      CHECK_FALSE(heads_can_move(t5.spec, role, layer));
-      CHECK_THAT(
-          refusal_of([&] { plan_conversion(t5, {.order = order_of(reversed, role, layer)}); }),
-          is_wrong_usage(name_of(role), "relative bias"));
+  for (const std::size_t layer : {0U, 1U}) {
+    CHECK(layers_in_step(t5.spec, AttentionRole::kSelf, layer) == Layers{0, 1, 2});
+    CHECK(layers_in_step(t5.spec, AttentionRole::kEncoder, layer) == Layers{0, 1});
+    CHECK(layers_in_step(umt5.spec, AttentionRole::kEncoder, layer) == Layers{layer});
+  }
+  CHECK(layers_in_step(t5.spec, AttentionRole::kCross, 1) == Layers{1});
+  CHECK(layers_in_step(open_model(golden("bloom")).spec, AttentionRole::kSelf, 1) == Layers{1});
+  ModelSpec two_tables = t5.spec;
+  two_tables.layers.resize(5);
+  two_tables.layers[3].relative_bias = "another";
+  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 2) == Layers{0, 1, 2});
+  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 4) == Layers{3, 4});
+}
+
+const Heads kReversed{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+
+TEST_CASE("an order of one layer alone is refused where others share its bias", "[converter]") {
+  const Model t5 = open_model(golden("t5"));
+  const auto refused = [&](const HeadOrder& order) {
+    return refusal_of([&] { plan_conversion(t5, {.order = order}); });
+  };
+  for (const std::size_t layer : {0U, 1U}) {
+    HeadOrder order = order_of(kReversed, AttentionRole::kEncoder, layer);
+    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "relative bias"));
+    order.set(AttentionRole::kEncoder, 1 - layer, {1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "one order"));
+    order.set(AttentionRole::kEncoder, 1 - layer, kReversed);
+    CHECK_NOTHROW(plan_conversion(t5, {.order = order}));
+    CHECK_THAT(refused(order_of(kReversed, AttentionRole::kSelf, layer)),
+               is_wrong_usage("decoder layers"));
+  }
+  CHECK_NOTHROW(plan_conversion(t5, {.order = order_of(kReversed, AttentionRole::kCross, 1)}));
+}
+
+TEST_CASE("where kv heads differ, layers can still have their query heads in one order",
+          "[converter]") {
+  ModelSpec spec = open_model(golden("t5")).spec;
+  CHECK(heads_can_move(spec, AttentionRole::kSelf, 1));
+  spec.kv_heads = {12, 4, 12};
+  CHECK_FALSE(heads_can_move(spec, AttentionRole::kSelf, 0));
+  CHECK(heads_can_move(spec, AttentionRole::kEncoder, 0));
+  HeadOrder order = order_of({3, 4, 5, 0, 1, 2, 6, 7, 8, 9, 10, 11});
+  order.set(AttentionRole::kSelf, 1, {1, 0, 2, 3});
+  order.set(AttentionRole::kSelf, 2, {3, 4, 5, 0, 1, 2, 6, 7, 8, 9, 10, 11});
+  CHECK_NOTHROW(check_order(order, spec));
+  order.set(AttentionRole::kSelf, 1, {0, 2, 1, 3});
+  CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("one order"));
+}
+
+TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled or not",
+          "[converter]") {
+  const Heads moved{2, 7, 0, 1, 3, 4, 5, 6, 8, 9, 10, 11};
+  HeadOrder order;
+  for (const std::size_t layer : {0U, 1U, 2U}) {
+    order.set(AttentionRole::kSelf, layer, moved);
+  }
+  const TemporaryDirectory directory;
+  convert(golden("t5"), directory / "result",
+          {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}, .order = order});
+  const Checkpoint before = open_checkpoint(golden("t5"));
+  const Checkpoint after = open_checkpoint(directory / "result");
+  const auto attention = [](int block) {
+    return "decoder.block." + std::to_string(block) + ".layer.0.SelfAttention.";
+  };
+  const std::string table = attention(0) + "relative_attention_bias.weight";
+  const auto old = values_of(before, table), now = values_of(after, table);
+  REQUIRE(now.size() == old.size());
+  for (std::size_t i = 0; i < now.size(); ++i) {  // [buckets, 12]
+    CHECK(now[i] == old[i / 12 * 12 + static_cast<std::size_t>(moved[i % 12])]);
+  }
+  const auto check_rows = [&](const std::string& name, std::size_t heads, const auto& expected) {
+    const auto from = values_of(before, name), to = values_of(after, name);
+    const std::size_t size = from.size() / 12;
+    REQUIRE(to.size() == heads * size);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      CHECK(to[i] == expected(from, i / size, size, i % size));
+    }
+  };
+  const auto head = [&](std::size_t place) { return static_cast<std::size_t>(moved[place]); };
+  const auto moves = [&](const auto& from, std::size_t place, std::size_t size, std::size_t i) {
+    return from[head(place) * size + i];
+  };
+  const auto pools = [&](const auto& from, std::size_t place, std::size_t size, std::size_t i) {
+    const double sum = from[head(2 * place) * size + i] + from[head(2 * place + 1) * size + i];
+    return static_cast<double>(static_cast<float>(sum / 2));
+  };
+  for (const char* part : {"q.weight", "k.weight", "v.weight"}) {
+    check_rows(attention(0) + part, 12, moves);  // keeps its heads, but not their places
+  }
+  check_rows(attention(1) + "q.weight", 12, moves);
+  check_rows(attention(1) + "k.weight", 6, pools);
+  check_rows(attention(1) + "v.weight", 6, pools);
+  for (const TensorInfo& tensor : before.tensors()) {
+    if (tensor.name.find("encoder.") == 0) {
+      CHECK((bytes_of(after, tensor.name) == bytes_of(before, tensor.name)));
     }
   }
 }
