@@ -39,8 +39,7 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
 }
 
 // [T, 8]: hi, lo, hi, lo, 0, 0, 0, 0 of each position.
-at::Tensor key_dimensions(std::int64_t length, const at::TensorOptions& options) {
-  const at::Tensor position = at::arange(length, options.dtype(at::kLong));
+at::Tensor key_dimensions(const at::Tensor& position, const at::TensorOptions& options) {
   const at::Tensor high = position.div(kPositionBase, "floor").to(options.dtype());
   const at::Tensor low = position.remainder(kPositionBase).to(options.dtype());
   const at::Tensor zero = at::zeros_like(low);
@@ -134,22 +133,28 @@ at::Tensor Alibi::attend(const Heads& heads, const at::Tensor& mask, AlibiForm f
   return attend_with_bias(heads);
 }
 
+at::Tensor Alibi::bias(const at::Tensor& positions) const { return slopes_ * positions; }
+
 at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
   const at::Tensor position = at::arange(heads.k.size(2), slopes_.options());
   // The general entry point would refuse a bias together with is_causal.
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
       heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true,
-      slopes_ * position /* [1, H, 1, T] */, scale_));
+      bias(position) /* [1, H, 1, T] */, scale_));
 }
 
-at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const {
+Heads Alibi::extended(const Heads& heads, const at::Tensor& positions) const {
   const auto extend = [](const at::Tensor& x, const at::Tensor& extra) {
     return at::cat({x, extra.expand({x.size(0), x.size(1), x.size(2), kExtra})}, -1);
   };
-  const at::Tensor positions = key_dimensions(heads.k.size(2), heads.k.options());
-  const Heads extended = {extend(heads.q, query_dimensions_), extend(heads.k, positions),
-                          at::constant_pad_nd(heads.v, {0, kExtra})};
-  return scaled_attention(extended, mask, scale_).narrow(-1, 0, heads.v.size(-1));
+  const at::Tensor dimensions = key_dimensions(positions, heads.k.options());
+  return {extend(heads.q, query_dimensions_), extend(heads.k, dimensions),
+          at::constant_pad_nd(heads.v, {0, kExtra})};
+}
+
+at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const {
+  const at::Tensor positions = at::arange(heads.k.size(2), heads.k.options().dtype(at::kLong));
+  return scaled_attention(extended(heads, positions), mask, scale_).narrow(-1, 0, heads.v.size(-1));
 }
 
 }  // namespace regroup

@@ -68,6 +68,16 @@ class Alibi {
   /// The form that is fast on `device`.
   static AlibiForm best_form(at::Device device);
 
+  /// slope·j for keys at positions j, int64 [S] -> [1, H, 1, S] in fp32 at least.
+  at::Tensor bias(const at::Tensor& positions) const;
+
+  /// The same bias as eight more dimensions of q, k and v; what attention gives has them, too. No
+  /// gradient flows into positions, int64 [S].
+  Heads extended(const Heads& heads, const at::Tensor& positions) const;
+
+  /// Of q·k.
+  double scale() const { return scale_; }
+
   /// softmax(scale · q kᵀ + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
   at::Tensor attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const;
 

@@ -17,6 +17,9 @@
 
 namespace regroup {
 
+struct CacheStep;
+struct LayerCache;
+
 /// The parameters of one attention.
 struct AttentionLayer {
   Packing packing = Packing::kSeparate;
@@ -31,10 +34,14 @@ struct AttentionLayer {
 /// What one pass through a stack tells its blocks, apart from the hidden states.
 struct Pass {
   std::optional<RopeTable> rope;
-  at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T]; or undefined
+  at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T or S]; or undefined
   bool causal = true;  ///< where there is no mask
   AlibiForm alibi_form = AlibiForm::kBias;
   at::Tensor encoded;  ///< [B, S, D], what cross-attention looks at; or undefined
+  /// Where tokens before these are remembered, and these shall be: the step, the same for all
+  /// layers, and the keys and values of the next one. Null in a pass over whole sequences.
+  const CacheStep* step = nullptr;
+  LayerCache* cache = nullptr;
   /// Sees what attention's queries are made of and what it gives, both [B, T, D]; kSelf is a
   /// stack's look at itself.
   std::function<void(AttentionRole, const at::Tensor& input, const at::Tensor& output)>

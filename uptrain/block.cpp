@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include "uptrain/kv_cache.h"
 #include "uptrain/recomputation.h"
 #include "uptrain/relative_bias.h"
 
@@ -128,7 +129,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
 void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
                 bool causal, const at::TensorOptions& options) {
   if (block.relative_bias.defined()) {
-    pass.mask = relative_bias(block.relative_bias, spec.relative_bias, length, causal);
+    const std::int64_t first = pass.step != nullptr ? pass.step->first : 0;
+    pass.mask =
+        relative_bias(block.relative_bias, spec.relative_bias, first + length, causal, first);
   } else if (block.symmetric_slopes.defined()) {
     pass.mask = symmetric_alibi_bias(block.symmetric_slopes, length, options);
   }

@@ -27,20 +27,22 @@ std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance
 }
 
 at::Tensor relative_bias(const at::Tensor& table, const RelativeBiasSpec& spec, std::int64_t length,
-                         bool causal) {
-  at::Tensor buckets = at::empty({2 * length - 1}, at::kLong);  // of distances 1-T … T-1
+                         bool causal, std::int64_t first) {
+  const std::int64_t queries = length - first;
+  at::Tensor buckets = at::empty({length + queries - 1}, at::kLong);  // of distances from 1-T on
   auto* bucket = buckets.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t distance = 1 - length; distance < length; ++distance) {
+  for (std::int64_t distance = 1 - length; distance < queries; ++distance) {
     *bucket++ = relative_bucket(spec, distance, causal);
   }
-  const at::Tensor by_distance = at::embedding(table, buckets.to(table.device())).t();  // [H, 2T-1]
-  // Windows of T distances, one further to the left for each next query: [H, T, T].
+  const at::Tensor by_distance = at::embedding(table, buckets.to(table.device())).t();
+  // Windows of T distances, one further to the left for each next query: [H, T - first, T].
   const at::Tensor bias = by_distance.unfold(1, length, 1).flip(1).unsqueeze(0);
   if (!causal) {
     return bias;
   }
   const double hidden = -std::numeric_limits<double>::infinity();
-  return bias + at::full({length, length}, hidden, table.options().requires_grad(false)).triu(1);
+  const at::TensorOptions options = table.options().requires_grad(false);
+  return bias + at::full({queries, length}, hidden, options).triu(1 + first);
 }
 
 }  // namespace regroup

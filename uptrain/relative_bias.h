@@ -17,8 +17,9 @@ namespace regroup {
 std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance, bool causal);
 
 /// The bias of every key for every query of a sequence: table [buckets, H] -> [1, H, T, T], with
-/// -inf for the keys after a query where `causal`.
+/// -inf for the keys after a query where `causal`. With queries from position `first` on alone:
+/// [1, H, T - first, T].
 at::Tensor relative_bias(const at::Tensor& table, const RelativeBiasSpec& spec, std::int64_t length,
-                         bool causal);
+                         bool causal, std::int64_t first = 0);
 
 }  // namespace regroup

@@ -16,12 +16,29 @@ namespace regroup {
 
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t length,
                           const at::TensorOptions& options) {
+  return make_rope_table(spec, 0, length, length, options);
+}
+
+RopeTable make_rope_table(const RopeSpec& spec, std::int64_t first, std::int64_t length,
+                          std::int64_t context, const at::TensorOptions& options) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
-  const at::Tensor frequencies = at::tensor(rope_frequencies(spec, length), wide);
-  const at::Tensor angles = at::outer(at::arange(length, wide), frequencies);  // [T, R/2]
+  const at::Tensor frequencies = at::tensor(rope_frequencies(spec, context), wide);
+  const at::Tensor positions = at::arange(first, first + length, wide);
+  const at::Tensor angles = at::outer(positions, frequencies);  // [T, R/2]
   const double factor = spec.scaling.attention_factor;
   return {(angles.cos() * factor).to(options), (angles.sin() * factor).to(options),
           spec.interleaved};
+}
+
+RopeTable RopePositions::at(std::int64_t first, std::int64_t length) {
+  constexpr std::int64_t kAhead = 1024;
+  if (first < begin_ || first + length > end_) {
+    begin_ = first;
+    end_ = first + length + kAhead;
+    table_ = make_rope_table(spec_, begin_, end_ - begin_, context_, options_);
+  }
+  return {table_.cosine.narrow(0, first - begin_, length),
+          table_.sine.narrow(0, first - begin_, length), table_.interleaved};
 }
 
 at::Tensor rotate(const at::Tensor& x, const RopeTable& table) {

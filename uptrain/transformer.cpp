@@ -11,6 +11,7 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "uptrain/kv_cache.h"
 #include "uptrain/rope.h"
 
 namespace regroup {
@@ -80,9 +81,42 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
   Pass pass = make_pass(length);
   pass.causal = stack.causal;
   pass.encoded = encoded;
+  return run_blocks(stack, embed(tokens), pass, nullptr);
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const CacheStep step = cache.step(tokens.size(1));
+  Pass pass;
+  pass.alibi_form = alibi_form_;
+  pass.encoded = cache.encoded();
+  pass.step = &step;
+  pass.rope = cache.rope(step);
+  pass.mask = step.mask;
+  const at::Tensor x = run_blocks(stack_, embed(tokens, step.first), pass, &cache);
+  cache.advance(step);
+  return x;
+}
+
+KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tensor& source) const {
+  KvCache cache(spec_, settings, token_embedding_.options());
+  if (spec_.has_encoder() != source.defined()) {
+    throw_usage("a decoder beside an encoder speaks of a source, others have none");
+  }
+  if (source.defined()) {
+    const at::NoGradGuard no_gradients;
+    cache.set_encoded(run_stack(encoder_, source, {}));
+  }
+  return cache;
+}
+
+at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
+                                   KvCache* cache) const {
   const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
-  at::Tensor x = embed(tokens);  // [B, T, D]
-  for (const Block& block : stack.blocks) {
+  const std::int64_t length = x.size(1);
+  for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
+    const Block& block = stack.blocks[i];
+    pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
     bring_bias(pass, block, spec_, length, stack.causal, token_embedding_.options());
     x = run(block, spec_, x, pass);
   }
@@ -129,7 +163,7 @@ Pass Transformer::make_pass(std::int64_t length) const {
   return pass;
 }
 
-at::Tensor Transformer::embed(const at::Tensor& tokens) const {
+at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first) const {
   at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
   if (project_in_.present()) {
     x = project_in_(x);
@@ -143,11 +177,11 @@ at::Tensor Transformer::embed(const at::Tensor& tokens) const {
   if (position_embedding_.defined()) {
     const std::int64_t length = tokens.size(1);
     const std::int64_t positions = position_embedding_.size(0) - spec_.position_offset;
-    if (length > positions) {
-      throw_usage("sequences of {} tokens: the model has learned positions for {} only", length,
-                  positions);
+    if (first + length > positions) {
+      throw_usage("sequences of {} tokens: the model has learned positions for {} only",
+                  first + length, positions);
     }
-    x = x + position_embedding_.narrow(0, spec_.position_offset, length);
+    x = x + position_embedding_.narrow(0, spec_.position_offset + first, length);
   }
   return embedding_norm_ ? (*embedding_norm_)(x) : x;
 }

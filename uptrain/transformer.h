@@ -18,6 +18,9 @@
 
 namespace regroup {
 
+class KvCache;
+struct KvCacheSettings;
+
 class Transformer {
  public:
   /// Computes with the tensors in `parameters` (shared, so training changes them in place), in
@@ -34,8 +37,17 @@ class Transformer {
   /// with one stack.
   at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
 
-  /// What the first block reads. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does.
-  at::Tensor embed(const at::Tensor& tokens) const;
+  /// Those of the tokens that follow the ones `cache` has seen, which remembers them, too; no
+  /// gradients. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does, and kUsage where
+  /// the cache cannot take as many.
+  at::Tensor hidden_states(const at::Tensor& tokens, KvCache& cache) const;
+
+  /// An empty cache; in an encoder-decoder, for what the decoder says of `source`, int64 [B, S].
+  KvCache make_cache(const KvCacheSettings& settings, const at::Tensor& source = {}) const;
+
+  /// What the first block reads of tokens at positions from `first` on. tokens: int64 [B, T] ->
+  /// [B, T, D]. Throws as hidden_states() does.
+  at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0) const;
 
   /// What a pass over sequences of that length tells the blocks of the only or the decoder's stack.
   Pass make_pass(std::int64_t length) const;
@@ -77,6 +89,7 @@ class Transformer {
                    const Parameters& parameters) const;
   at::Tensor run_stack(const Stack& stack, const at::Tensor& tokens,
                        const at::Tensor& encoded) const;
+  at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
 
   ModelSpec spec_;
