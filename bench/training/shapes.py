@@ -14,10 +14,12 @@ def llama(hidden, layers, heads, kv_heads, intermediate):
 
 SHAPES = {
     "tiny": llama(64, 2, 4, 2, 128),
+    "tiny-mha": llama(64, 2, 16, 16, 128),
     "30m": llama(384, 8, 6, 2, 1024),
     "0.1b": llama(768, 12, 12, 4, 2048),
     "0.5b": llama(1536, 16, 24, 8, 4096),
     "1.5b": llama(2048, 30, 16, 4, 5632),
+    "1.5b-mha": llama(2048, 30, 16, 16, 5632),
     "1.5b-alibi": BLOOM | {"hidden_size": 2048, "n_layer": 28, "n_head": 16},
     "7b": llama(4096, 32, 32, 8, 11008),
 }

@@ -3,7 +3,7 @@
 
     bench/training/training.py --work DIR [--shape 0.1b] [--rounds 3] [--batch 4] [--sequence 512] [--steps 5]
                                [--device cpu] [--peers autocast,bf16,autocast-compiled,bf16-compiled]
-                               [--peak-flops N] [--regroup PROGRAM] [--python PYTHON]
+                               [--peak-flops N] [--prepare-only] [--regroup PROGRAM] [--python PYTHON]
 
 Makes a model with random weights of that shape and random tokens in DIR unless they are there. In each round ours
 and each peer take the same steps on batches of the same size, one program after the other, so that all see the same
@@ -102,6 +102,7 @@ def parse_arguments():
     add("--peak-flops", type=float, default=0.0)
     add("--peers", default="autocast,bf16")
     add("--ours", nargs=argparse.REMAINDER, default=[], help="more options for regroup bench train; last")
+    add("--prepare-only", action="store_true", help="make the model and the tokens, and measure nothing")
     add("--regroup", default="build/release/regroup")
     add("--python", default=sys.executable)
     return parser.parse_args()
@@ -111,6 +112,8 @@ def main():
     options = parse_arguments()
     bench = Bench(options)
     bench.prepare()
+    if options.prepare_only:
+        return
     names = [name for name in options.peers.split(",") if name]
     ours, peers = [], {name: [] for name in names}
     for _ in range(options.rounds):

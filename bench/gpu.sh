@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Builds regroup on a machine with a GPU, runs the GPU's tests and measures training and decoding
+# there. What docs/benchmarks.md says comes from this.
+#
+#   bench/gpu.sh packages DIR      on a machine with network: unpacks headers and libraries that the
+#                                  other one may lack (CLI11, fmt, nlohmann-json, Catch2) below DIR
+#   bench/gpu.sh build [DIR]       configures and builds build/gpu, with what lies below DIR
+#   bench/gpu.sh test              runs the tests labelled gpu, then those of uptrain/
+#   bench/gpu.sh train|decode      measures and writes $RESULTS/train.md, $RESULTS/decode.md
+#   bench/gpu.sh all [DIR]         build, test, train, decode, one after the other
+#
+# RESULTS (build/gpu/results), WORK (build/gpu/work: models of up to 6 GB), DEVICE (cuda), SHAPES and PEAK_FLOPS
+# (989e12, an H100's or H200's in bf16) can be set. On a CPU, to see that it works:
+#   DEVICE=cpu SHAPES=tiny PEAK_FLOPS=0 bench/gpu.sh train
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=${BUILD:-build/gpu}
+results=${RESULTS:-$build/results}
+work=${WORK:-$build/work}
+device=${DEVICE:-cuda}
+shapes=${SHAPES:-0.1b 0.5b 1.5b 1.5b-alibi}
+peak_flops=${PEAK_FLOPS:-989e12}
+python=${PYTHON:-python3}
+
+packages() {
+  mkdir -p "$1/archives"
+  (cd "$1/archives" && apt-get download libcli11-dev libfmt-dev libfmt9 nlohmann-json3-dev catch2/bookworm-backports)
+  for archive in "$1"/archives/*.deb; do dpkg -x "$archive" "$1"; done
+  rm -r "$1/archives"
+}
+
+build() {
+  local prefix=()
+  if [[ -n ${1:-} ]]; then prefix=("-DCMAKE_PREFIX_PATH=$(realpath "$1")/usr"); fi
+  cmake -S . -B "$build" -G "$(command -v ninja >/dev/null && echo Ninja || echo 'Unix Makefiles')" \
+    -DCMAKE_BUILD_TYPE=Release "${prefix[@]}"
+  cmake --build "$build" --parallel "$(nproc)" --target regroup regroup_compute test_gpu test_uptrain
+}
+
+run_tests() {
+  nvidia-smi || true
+  "$build/tests/test_gpu" --skip-benchmarks
+  "$build/tests/test_uptrain"
+}
+
+# Sequences per batch that fill the card at 2048 tokens each.
+batch_of() {
+  case $1 in tiny) echo 2 ;; 0.1b) echo 32 ;; 0.5b) echo 16 ;; *) echo 8 ;; esac
+}
+
+train() {
+  mkdir -p "$results"
+  for shape in $shapes; do
+    local sequence=2048 peers=autocast,bf16-compiled,autocast-compiled
+    if [[ $shape == tiny ]]; then sequence=64 peers=bf16; fi
+    "$python" bench/training/training.py --work "$work" --shape "$shape" --device "$device" --rounds 3 \
+      --batch "$(batch_of "$shape")" --sequence "$sequence" --steps 10 --warmup 4 --peak-flops "$peak_flops" \
+      --peers "$peers" --regroup "$build/regroup"
+    echo
+  done | tee "$results/train.md"
+}
+
+# One model of heads of its own, and the same with fewer kv heads.
+decode() {
+  mkdir -p "$results"
+  local shape=1.5b batch=64 context=4096
+  if [[ $device == cpu ]]; then shape=tiny batch=2 context=64; fi
+  "$python" bench/training/training.py --work "$work" --shape "$shape-mha" --prepare-only --regroup "$build/regroup"
+  "$build/regroup" bench decode "$work/$shape-mha" --kv-heads 16,8,4,2,1 --batch "$batch" --context "$context" \
+    --device "$device" --dtype bf16 | tee "$results/decode.md"
+}
+
+case ${1:-} in
+  packages) packages "${2:?a directory}" ;;
+  build) build "${2:-}" ;;
+  test) run_tests ;;
+  train) train ;;
+  decode) decode ;;
+  all) build "${2:-}" && run_tests && train && decode ;;
+  *) sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' && exit 2 ;;
+esac

@@ -1,0 +1,177 @@
+// What must hold on a GPU as it does on the CPU. Skipped where there is none; bench/gpu.sh runs it.
+#include <cstdlib>
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "formats/alibi.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/decode.h"
+#include "uptrain/gradients.h"
+#include "uptrain/objective.h"
+
+namespace regroup {
+namespace {
+
+// The first GPU, or the test ends here. REGROUP_TEST_DEVICE=cpu shows that the tests are in order.
+at::Device gpu() {
+  if (const char* named = std::getenv("REGROUP_TEST_DEVICE")) {
+    return parse_device(named);
+  }
+  if (!at::globalContext().hasCUDA()) {
+    SKIP("no GPU");
+  }
+  return parse_device("cuda");
+}
+
+double error_of(const at::Tensor& one, const at::Tensor& other) {
+  const at::Tensor exact = other.to(at::kCPU, at::kDouble);
+  return ((one.to(at::kCPU, at::kDouble) - exact).norm() / exact.norm()).item<double>();
+}
+
+struct Attended {
+  at::Tensor output;
+  std::vector<at::Tensor> gradients;
+};
+
+// Attention with slopes over [2, H, T, d] with half as many kv heads, and its gradients.
+Attended attend_with_slopes(const Heads& heads, at::ScalarType type, at::Device device) {
+  const auto moved = [&](const at::Tensor& tensor) {
+    return tensor.to(device, type).detach().requires_grad_();
+  };
+  const Heads here = {moved(heads.q), moved(heads.k), moved(heads.v)};
+  const std::vector<double> slopes = alibi_slopes(here.q.size(1));
+  const Alibi alibi(slopes, here.q.size(-1), here.q.options().requires_grad(false));
+  const at::Tensor output = alibi.attend(here, {}, Alibi::best_form(device));
+  GradientSum gradients({here.q, here.k, here.v});
+  gradients.add(output.to(at::kFloat).square().mean());
+  return {output.detach(), gradients.sums()};
+}
+
+// The most bytes that attention and its gradients take at a length.
+double memory_of_attention(std::int64_t length, bool slopes, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
+  const auto heads = [&](std::int64_t count) { return at::randn({1, count, length, 64}, options); };
+  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+  const double before = peak_memory(device);
+  const Heads all = {heads(16), heads(4), heads(4)};
+  if (slopes) {
+    attend_with_slopes(all, at::kBFloat16, device);
+  } else {
+    all.q.requires_grad_();
+    GradientSum({all.q}).add(attend(all, {}).sum());
+  }
+  return peak_memory(device) - before;
+}
+
+}  // namespace
+
+TEST_CASE("logits on a GPU are those of transformers", "[gpu]") {
+  const at::NoGradGuard no_gradients;
+  const at::Device device = gpu();
+  const auto* name = GENERATE("llama", "mistral", "gpt2", "bloom", "bloom_12", "falcon_40b", "gptj",
+                              "mpt_12", "t5_v1_1", "umt5", "bert", "olmo2", "stablelm_qk");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const Transformer model = load_transformer(golden.source, at::kFloat, device);
+  CHECK(largest_difference(window_logits(model, golden.tokens).to(at::kCPU), golden.logits) <=
+        1e-4);
+}
+
+TEST_CASE("gradients on a GPU are those of the CPU", "[gpu]") {
+  const at::Device device = gpu();
+  const auto* name = GENERATE("llama", "gpt2", "bloom", "t5_v1_1");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const auto gradients_on = [&](at::Device where) {
+    const Parameters parameters =
+        load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, where);
+    const Transformer model(golden.source.spec, parameters);
+    parameters.require_gradients();
+    const auto [hidden, targets] = predict(model, golden.tokens, 0, {objective_of(model.spec())});
+    GradientSum gradients(parameters.tensors());
+    gradients.add(model.loss(hidden, targets));
+    return gradients.sums();
+  };
+  const auto there = gradients_on(device), here = gradients_on(at::kCPU);
+  const double size = global_norm(here).item<double>();
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    CHECK(largest_difference(there[i].to(at::kCPU), here[i]) <= 1e-5 * size);
+  }
+}
+
+TEST_CASE("attention with slopes in bf16 is right on a GPU, and so are its gradients", "[gpu]") {
+  const at::Device device = gpu();
+  const std::int64_t length = 2048;
+  const Heads heads = {at::randn({2, 8, length, 64}), at::randn({2, 4, length, 64}),
+                       at::randn({2, 4, length, 64})};
+  const Attended exact = attend_with_slopes(heads, at::kDouble, at::kCPU);
+  const Attended found = attend_with_slopes(heads, at::kBFloat16, device);
+  CHECK(error_of(found.output, exact.output) < 1e-2);
+  for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
+    CHECK(error_of(found.gradients[i], exact.gradients[i]) < 2e-2);
+  }
+}
+
+TEST_CASE("attention takes memory that grows with the length, not with its square", "[gpu]") {
+  const at::Device device = gpu();
+  if (device.is_cpu()) {
+    SKIP("a CPU's memory is not counted that way");
+  }
+  const bool slopes = GENERATE(false, true);
+  CAPTURE(slopes);
+  memory_of_attention(1024, slopes, device);  // what the device needs once
+  // Scores of 16384 x 16384 would be 16 times those of 4096 x 4096.
+  const double shorter = memory_of_attention(4096, slopes, device);
+  const double longer = memory_of_attention(16384, slopes, device);
+  CHECK(longer < 6 * shorter);
+}
+
+TEST_CASE("training on a GPU goes as on the CPU, and resumes", "[gpu]") {
+  const at::Device device = gpu();
+  const TemporaryDirectory directory;
+  const auto* name = GENERATE("llama", "bloom", "gpt2");
+  CAPTURE(name);
+  UptrainSettings settings = short_run(directory.path(), name, 4);
+  settings.eval_data = settings.data.front();
+  const double on_cpu = run_to_end(settings).after.value().loss;
+  settings.device = device;
+  settings.output = directory / "on-gpu";
+  CHECK(std::abs(run_to_end(settings).after.value().loss - on_cpu) < 1e-3);
+
+  settings.precision = Precision::kBf16;
+  settings.optimizer.moments = Precision::kBf16;
+  settings.recomputing = true;
+  settings.output = directory / "resumed";
+  run_until(settings, 2);
+  CHECK(std::abs(run_to_end(settings, /*resume=*/true).after.value().loss - on_cpu) < 0.05);
+}
+
+TEST_CASE("decoding on a GPU gives the tokens of a whole pass", "[gpu]") {
+  const at::NoGradGuard no_gradients;
+  const at::Device device = gpu();
+  const auto* name = GENERATE("llama", "bloom", "gpt2", "mistral");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const Transformer model = load_transformer(golden.source, at::kFloat, device);
+  const at::Tensor tokens = golden.tokens.to(device);
+  KvCache cache =
+      model.make_cache({.batch = tokens.size(0), .capacity = tokens.size(1) + 4, .window = {}});
+  const at::Tensor last = read_tokens(model, tokens, cache, 4);
+  CHECK(largest_difference(last.to(at::kCPU), golden.logits.select(1, -1)) <= 1e-4);
+}
+
+TEST_CASE("a GPU tells how much memory it has left", "[gpu]") {
+  const at::Device device = gpu();
+  CHECK(available_memory(device).value_or(0.0) > double(1U << 30));
+}
+
+}  // namespace regroup
