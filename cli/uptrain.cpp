@@ -1,7 +1,9 @@
 // regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
 #include "uptrain/uptrain.h"
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/many_devices.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
 #include "cli/uptrain_report.h"
@@ -32,7 +35,9 @@ struct UptrainOptions {
   std::string schedule = "cosine";
   std::string moments = "fp32";
   std::string teacher_precision;
+  std::optional<std::int64_t> accumulation;
   int threads = 0;
+  int timeout = 600;
   bool resume = false;
   bool dry_run = false;
   bool json = false;
@@ -44,12 +49,25 @@ struct UptrainOptions {
               fmt::format("{}; the same command with --resume goes on", fault.what()));
 }
 
-void run_uptrain(UptrainOptions options, const Console& console) {
+// Batches in a step: as asked for, or as the run to go on with has, or one for each rank.
+std::int64_t accumulation_of(const UptrainOptions& options) {
+  if (options.resume && !options.accumulation) {
+    const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
+    if (recipe.contains("accumulation") && recipe["accumulation"].is_number_integer()) {
+      return recipe["accumulation"];
+    }
+  }
+  return options.accumulation.value_or(options.settings.ranks);
+}
+
+void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
   UptrainSettings& settings = options.settings;
   let_threads_sleep();
-  set_compute_threads(options.threads);
+  set_compute_threads(threads_of_rank(options.threads, launch));
   set_data(settings, options.data);
-  settings.device = parse_device(options.device);
+  settings.ranks = launch.ranks;
+  settings.accumulation = accumulation_of(options);
+  settings.device = device_of_rank(options.device, launch);
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
   settings.optimizer.kind = parse_optimizer(options.optimizer);
@@ -65,11 +83,24 @@ void run_uptrain(UptrainOptions options, const Console& console) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
   }
   settings.validate();
-  RunDirectory::check_output(settings.output, options.resume);
+  if (launch.rank == 0) {  // which makes it, perhaps before another looks
+    RunDirectory::check_output(settings.output, options.resume);
+  }
 
   const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
+  const auto ranks = options.dry_run ? nullptr
+                                     : meet_ranks(launch, settings.device,
+                                                  std::chrono::seconds(options.timeout));
+  if (launch.rank > 0) {  // the first speaks for all
+    UptrainObserver silent;
+    if (ranks) {
+      run_uptraining(plan, source, data, options.resume, silent, interrupt_requested(),
+                     ranks.get());
+    }
+    return;
+  }
   if (options.dry_run) {
     console.print(options.json ? text_of_json(plan_json(plan)) : plan_text(plan));
     console.note("dry run: nothing was written");
@@ -78,8 +109,8 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   console.note(plan_text(plan));
   ConsoleObserver observer(plan, console);
   try {
-    const UptrainResult result =
-        run_uptraining(plan, source, data, options.resume, observer, interrupt_requested());
+    const UptrainResult result = run_uptraining(plan, source, data, options.resume, observer,
+                                                interrupt_requested(), ranks.get());
     observer.progress().finish();
     report_result(plan, result, observer.tokens_per_second(), options.json, console);
   } catch (const Error& fault) {
@@ -90,7 +121,8 @@ void run_uptrain(UptrainOptions options, const Console& console) {
   }
 }
 
-void add_length_options(CLI::App& command, UptrainSettings& settings) {
+void add_length_options(CLI::App& command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
   command.add_option("--alpha", settings.alpha, "fraction of the pretraining to repeat, e.g. 0.05");
   command.add_option("--pretrain-steps", settings.pretrain_steps,
                      "steps the model was pretrained for");
@@ -100,7 +132,8 @@ void add_length_options(CLI::App& command, UptrainSettings& settings) {
   command.add_option("--sequence", settings.sequence_length,
                      "tokens in a sequence (default: 1024, or the model's positions if fewer)");
   command.add_option("--batch", settings.batch, "sequences computed at a time");
-  command.add_option("--accumulate", settings.accumulation, "such batches in one step");
+  command.add_option("--accumulate", options.accumulation,
+                     "such batches in one step, of all ranks together (default: one for each)");
 }
 
 void add_recipe_options(CLI::App& command, UptrainOptions& options) {
@@ -172,6 +205,10 @@ void add_run_options(CLI::App& command, UptrainOptions& options) {
   command.add_option("--threads", options.threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)
       ->default_str("");
+  command
+      .add_option("--timeout", options.timeout,
+                  "of several ranks: seconds to wait for one that does not answer")
+      ->check(CLI::PositiveNumber);
   command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
   command.add_option("--eval-every", settings.eval_every,
                      "steps between evaluations; 0: before and after only");
@@ -201,7 +238,7 @@ void add_uptrain_command(CLI::App& program, Console& console) {
       ->default_str("");
   command->add_option("--output", settings.output, "directory to make; must not exist yet")
       ->required();
-  add_length_options(*command, settings);
+  add_length_options(*command, *options);
   add_recipe_options(*command, *options);
   add_task_options(*command, *options);
   add_teacher_options(*command, *options);
@@ -212,7 +249,10 @@ void add_uptrain_command(CLI::App& program, Console& console) {
       "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
       "the state; Ctrl-C saves the state, --resume goes on from it.");
-  command->callback([options, &console] { run_uptrain(*options, console); });
+  command->callback([options, &console] {
+    const Launch launch = launch_from(variable_of_process);
+    with_rank_named(launch, [&] { run_uptrain(*options, launch, console); });
+  });
 }
 
 }  // namespace regroup

@@ -119,12 +119,21 @@ Json evaluation_json(const std::optional<Evaluation>& evaluation) {
           {"tokens", evaluation->tokens}};
 }
 
+// Who computes what of a step, where there are several.
+std::string ranks_text(const UptrainSettings& settings) {
+  return settings.ranks == 1 ? ""
+                             : fmt::format("ranks     {}, each {} of a step's {} batches of {}\n",
+                                           settings.ranks, settings.accumulation / settings.ranks,
+                                           settings.accumulation, settings.batch);
+}
+
 }  // namespace
 
 std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   return fmt::format(
       "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
+      "{}"
       "data      {} tokens, seen {:.2f} times\n"
       "{}{}"
       "model     {} parameters, {} on {}\n"
@@ -133,13 +142,14 @@ std::string plan_text(const UptrainPlan& plan) {
       "states    {}",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      count_text(plan.data_tokens), plan.epochs, sources_text(plan), recipe_text(plan),
+      ranks_text(settings), count_text(plan.data_tokens), plan.epochs, sources_text(plan), recipe_text(plan),
       count_text(plan.parameters), name_of(settings.precision), settings.device.str(), plan.flops,
       memory_text(plan), saving_text(plan));
 }
 
 Json plan_json(const UptrainPlan& plan) {
   return {{"steps", plan.steps},
+          {"ranks", plan.settings.ranks},
           {"tokens_per_step", plan.tokens_per_step},
           {"tokens", plan.tokens},
           {"data_tokens", plan.data_tokens},

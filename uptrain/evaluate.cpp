@@ -130,7 +130,8 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
-  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+  for (std::int64_t first = settings.share * settings.batch; first < windows;
+       first += settings.shares * settings.batch) {
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, first, count, settings.context, width);
@@ -139,7 +140,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     result.tokens += targets.numel();
     progress(first + count, windows);
   }
-  result.loss = sum / static_cast<double>(result.tokens);
+  result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
   result.perplexity = std::exp(result.loss);
   return result;
 }

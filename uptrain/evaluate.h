@@ -18,6 +18,8 @@ struct EvaluationSettings {
   std::int64_t batch = 8;                  ///< windows at a time
   std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
   TaskSettings task = {};
+  std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to look at
+  std::int64_t shares = 1;  ///< with fewer batches than these, some see nothing: a loss of 0
 };
 
 struct Evaluation {

@@ -1,6 +1,7 @@
 // Gradients of a loss: their sum over micro-batches and their norm.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +22,9 @@ class GradientSum {
 
   /// Forgets the sums.
   void clear() { sums_.clear(); }
+
+  /// Hands the sums over and forgets them.
+  std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:
   std::vector<at::Tensor> parameters_;

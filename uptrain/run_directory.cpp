@@ -48,11 +48,16 @@ std::vector<std::string> differences(const Json& there, const Json& here) {
   return found;
 }
 
-void check_same_run(const fs::path& file, const Json& recipe, const std::string& model) {
-  const Json run = parse_json_object(read_text(file, kMaxRunBytes), shown(file));
+Json read_run(const fs::path& file) {
+  Json run = parse_json_object(read_text(file, kMaxRunBytes), shown(file));
   if (!run.contains("recipe") || !run["recipe"].is_object() || !run.contains("model")) {
     throw_bad_input("{}: holds no recipe; not the directory of an uptraining run", shown(file));
   }
+  return run;
+}
+
+void check_same_run(const fs::path& file, const Json& recipe, const std::string& model) {
+  const Json run = read_run(file);
   if (run["model"] != model) {
     throw_bad_input("{}: this run was started from another model, or the model has changed since",
                     shown(file));
@@ -107,6 +112,11 @@ void RunDirectory::check_output(const fs::path& output, bool resume) {
   if (resume && !fs::exists(run / kRunFile)) {
     throw_usage("{}: there is no run to resume", shown(run));
   }
+}
+
+Json RunDirectory::recorded_recipe(const fs::path& output) {
+  const fs::path file = path_for(output) / kRunFile;
+  return fs::exists(file) ? read_run(file)["recipe"] : Json::object();
 }
 
 RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,

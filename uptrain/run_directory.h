@@ -28,6 +28,10 @@ class RunDirectory {
   /// output exists, there is a run already, or none to resume. Touches nothing.
   static void check_output(const std::filesystem::path& output, bool resume);
 
+  /// The recipe of the run for an output; an empty object where there is none. Throws kBadInput for
+  /// a run.json that is damaged.
+  static Json recorded_recipe(const std::filesystem::path& output);
+
   /// Makes the directory of a new run. Throws kUsage if the output, or a run for it, exists.
   static RunDirectory create(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);

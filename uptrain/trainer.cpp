@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
@@ -18,17 +19,32 @@ void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Ten
   at::_foreach_copy_(to, from);
 }
 
+namespace {
+
+// The tensors of `all` that bear the names of those in `some`.
+std::vector<at::Tensor> counterparts_of(const Parameters& some, const Parameters& all) {
+  std::vector<at::Tensor> found;
+  for (const Parameters::Entry& entry : some.entries()) {
+    found.push_back(all.at(entry.name));
+  }
+  return found;
+}
+
+}  // namespace
+
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
                  const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
-                 const LoopSettings& settings)
+                 const LoopSettings& settings, const WeightShares* shares)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
+      stepped_weights_(counterparts_of(masters, model_weights)),
       masters_(masters.tensors()),
-      shared_(model_weights_.front().is_same(masters_.front())),
+      shared_(stepped_weights_.front().is_same(masters_.front())),
       frozen_(frozen),
       optimizer_(optimizer),
       data_(data),
       settings_(settings),
+      shares_(shares),
       gradients_(model_weights_) {
   model_weights.require_gradients();
   refresh_model_weights();
@@ -37,10 +53,10 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Param
 bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
                   const std::function<void(const StepReport&)>& after_step) {
   while (progress.step < settings_.steps) {
-    if (stop) {
+    if (shares_ != nullptr ? stop_agreed_ : stop.load()) {
       return false;
     }
-    after_step(step(progress));
+    after_step(step(progress, stop));
     if (progress.skipped_in_a_row > settings_.max_skipped_in_a_row) {
       throw_bad_input(
           "step {}: loss or gradients were not finite {} times in a row, allowed are {}; "
@@ -51,19 +67,27 @@ bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
   return true;
 }
 
-StepReport Trainer::step(TrainingProgress& progress) {
+StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& stop) {
   const auto begin = std::chrono::steady_clock::now();
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
-  const at::Tensor loss = accumulate(progress.samples);
+  at::Tensor loss = accumulate(progress.samples);
 
-  // All of this is queued on the device; the host waits once, for the figures below.
-  frozen_.clear(gradients_.sums());
-  const at::Tensor norm = global_norm(gradients_.sums());
+  // All of this is queued on the device; the host of a single rank waits once, for the figures
+  // below.
+  std::vector<at::Tensor> gradients = gradients_.take();
+  if (shares_ != nullptr) {
+    gradients = shares_->reduce(std::move(gradients));
+  }
+  frozen_.clear(gradients);
+  at::Tensor norm = global_norm(gradients);
+  if (shares_ != nullptr) {
+    agree(loss, norm, stop);
+  }
   const at::Tensor bad = at::isfinite(norm + loss).logical_not().to(at::kFloat);
-  optimizer_.step(gradients_.sums(), report.learning_rate,
+  optimizer_.step(gradients, report.learning_rate,
                   clipping_divisor(norm, settings_.max_gradient_norm), bad);
-  gradients_.clear();
+  gradients.clear();
   frozen_.restore();
   refresh_model_weights();
   const at::Tensor figures =
@@ -84,10 +108,14 @@ StepReport Trainer::step(TrainingProgress& progress) {
   return report;
 }
 
-// The mean loss over all micro-batches of a step; its gradients are in gradients_ afterwards.
+// The sum of this rank's losses over all micro-batches of a step, of a single rank their mean; its
+// gradients are in gradients_ afterwards.
 at::Tensor Trainer::accumulate(std::int64_t first_sample) {
+  const std::int64_t share =
+      settings_.accumulation / (shares_ != nullptr ? shares_->ranks().count() : 1);
+  const std::int64_t begin = share * (shares_ != nullptr ? shares_->ranks().rank() : 0);
   at::Tensor total;
-  for (std::int64_t i = 0; i < settings_.accumulation; ++i) {
+  for (std::int64_t i = begin; i < begin + share; ++i) {
     const std::int64_t first = first_sample + i * settings_.batch;
     const at::Tensor loss = loss_(data_.batch(first, settings_.batch), first) /
                             static_cast<double>(settings_.accumulation);
@@ -97,9 +125,22 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample) {
   return total;
 }
 
+// Turns a rank's own loss and norm into those of all, and finds out whether to stop.
+void Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) {
+  const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
+  const at::Tensor sums =
+      shares_->ranks().sum(at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
+  loss = sums[0];
+  norm = sums[1].sqrt();
+  stop_agreed_ = sums[2].item<double>() != 0.0;
+}
+
 void Trainer::refresh_model_weights() const {
   if (!shared_) {
-    copy_weights(masters_, model_weights_);
+    copy_weights(masters_, stepped_weights_);
+  }
+  if (shares_ != nullptr) {
+    shares_->spread(model_weights_);
   }
 }
 

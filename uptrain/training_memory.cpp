@@ -89,13 +89,14 @@ void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
   const double narrow = bytes_per_element(settings.precision);
+  const auto ranks = static_cast<double>(settings.ranks);
   TrainingMemory memory;
   memory.weights = narrow * static_cast<double>(count_parameters(spec));
   for_each_trained(settings, spec, [&](const Shape& shape) {
     const double elements = elements_of(shape);
-    memory.masters += settings.precision == Precision::kBf16 ? 4 * elements : 0.0;
-    memory.gradients += elements * (settings.accumulation > 1 ? 4 + narrow : 4);
-    memory.optimizer += optimizer_state_bytes(settings.optimizer, shape);
+    memory.masters += settings.precision == Precision::kBf16 ? 4 * elements / ranks : 0.0;
+    memory.gradients += elements * (settings.accumulation > settings.ranks ? 4 + narrow : 4);
+    memory.optimizer += optimizer_state_bytes(settings.optimizer, shape) / ranks;
   });
   memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length));
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));

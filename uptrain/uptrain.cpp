@@ -14,9 +14,12 @@
 #include "formats/version.h"
 #include "uptrain/metrics.h"
 #include "uptrain/optimizer.h"
+#include "uptrain/rank_agreement.h"
 #include "uptrain/run_directory.h"
+#include "uptrain/shared_tensors.h"
 #include "uptrain/trained_weights.h"
 #include "uptrain/training_loss.h"
+#include "uptrain/weight_shares.h"
 
 namespace regroup {
 namespace {
@@ -52,9 +55,28 @@ RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume)
                 : RunDirectory::create(plan.settings.output, plan.recipe, model);
 }
 
-EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
-  return {plan.sequence_length, plan.settings.batch, plan.settings.eval_max_tokens,
-          plan.settings.task};
+EvaluationSettings evaluation_settings(const UptrainPlan& plan, const Ranks* ranks = nullptr) {
+  return {plan.sequence_length,
+          plan.settings.batch,
+          plan.settings.eval_max_tokens,
+          plan.settings.task,
+          ranks != nullptr ? ranks->rank() : 0,
+          ranks != nullptr ? ranks->count() : 1};
+}
+
+// What must not differ between ranks: the recipe, and what decides when they do things together.
+Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
+  const UptrainSettings& settings = plan.settings;
+  Json asked = plan.recipe;
+  asked.update({{"version", kVersion},
+                {"model", fingerprint_of(source)},
+                {"resume", resume},
+                {"device", settings.device.is_cpu() ? "cpu" : "cuda"},
+                {"save_every", settings.save_every},
+                {"eval_every", settings.eval_every},
+                {"eval_data", !settings.eval_data.empty()},
+                {"eval_max_tokens", settings.eval_max_tokens.value_or(0)}});
+  return asked;
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
@@ -102,42 +124,40 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
 class Run {
  public:
   Run(const UptrainPlan& plan, const Model& source, const TokenBatches& data, bool resume,
-      UptrainObserver& observer, const std::atomic<bool>& stop)
+      UptrainObserver& observer, const std::atomic<bool>& stop, Ranks* ranks)
       : plan_(plan),
         source_(source),
         data_(data),
         observer_(observer),
         stop_(stop),
+        ranks_(ranks),
         eval_file_(open_eval_data(plan, source)),
         names_(trained_tensors(source.spec, plan.settings.trained)),
         weights_(load_parameters(source.spec, source.checkpoint,
                                  scalar_type_of(plan.settings.precision), plan.settings.device)),
         trained_(weights_.only(names_)),
-        masters_(plan.settings.precision == Precision::kFp32
-                     ? trained_
-                     : load_parameters(source.spec, source.checkpoint, at::kFloat,
-                                       plan.settings.device, names_)),
+        masters_(own_masters()),
         model_(source.spec, weights_),
         loss_(model_, plan.task),
         teacher_(load_teacher(plan, source)),
         frozen_(source.spec, plan.settings.trained, masters_),
         optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
-        directory_(open_run(plan, source, resume)) {  // last: nothing else can fail any more
+        state_(ranks, state_tensors(masters_, *optimizer_)) {
     model_.set_recomputing(plan.settings.recomputing);
     if (teacher_) {
       loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
     }
+    // Last: nothing else can fail any more.
+    on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
   }
 
   UptrainResult execute() {
-    const auto state =
-        directory_.load_newest(state_tensors(masters_, *optimizer_),
-                               [&](const auto& text) { observer_.on_warning(text); });
-    progress_ = state.value_or(TrainingProgress{});
+    progress_ = load_newest().value_or(TrainingProgress{});
     const bool fresh = progress_.step == 0;
-    metrics_.emplace(directory_.metrics_path(), fresh ? -1 : progress_.step);
+    on_first([&] { metrics_.emplace(directory_->metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
-    Trainer trainer(loss_, trained_, masters_, frozen_, *optimizer_, data_, loop_settings(plan_));
+    Trainer trainer(loss_, trained_, masters_, frozen_, *optimizer_, data_, loop_settings(plan_),
+                    shares_ ? &*shares_ : nullptr);
     if (fresh) {
       result_.before = evaluate_now();
     } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
@@ -149,13 +169,53 @@ class Run {
     if (!result_.after) {
       result_.after = evaluate_now();
     }
-    save_model(source_, masters_, config_of_result(plan_, source_, progress_),
-               plan_.settings.output);
-    directory_.remove_states();
+    const SharedTensors masters(ranks_, {masters_.entries().begin(), masters_.entries().end()});
+    const Parameters whole(masters.gather());
+    on_first([&] {
+      save_model(source_, whole, config_of_result(plan_, source_, progress_),
+                 plan_.settings.output);
+      directory_->remove_states();
+    });
     return finish();
   }
 
  private:
+  void on_first(const std::function<void()>& work) {
+    if (ranks_ != nullptr) {
+      ranks_->on_first(work);
+    } else {
+      work();
+    }
+  }
+
+  // Of the trained weights, of several ranks its own share of them.
+  Parameters own_masters() {
+    std::vector<std::string> names = names_;
+    if (ranks_ != nullptr) {
+      names = shares_.emplace(*ranks_, trained_).own_names();
+    }
+    return plan_.settings.precision == Precision::kFp32
+               ? trained_.only(names)
+               : load_parameters(source_.spec, source_.checkpoint, at::kFloat,
+                                 plan_.settings.device, names);
+  }
+
+  std::optional<TrainingProgress> load_newest() {
+    const std::vector<Parameters::Entry> tensors = state_.places();
+    std::optional<TrainingProgress> progress;
+    on_first([&] {
+      progress =
+          directory_->load_newest(tensors, [&](const auto& text) { observer_.on_warning(text); });
+    });
+    if (ranks_ != nullptr) {
+      progress = progress_of_first(*ranks_, progress);
+    }
+    if (ranks_ != nullptr && progress) {
+      state_.hand_out(tensors);
+    }
+    return progress;
+  }
+
   void after_step(const StepReport& report) {
     record(report);
     observer_.on_step(report);
@@ -173,14 +233,14 @@ class Run {
   }
 
   void record(const StepReport& report) {
-    metrics_->append({{"step", report.step},
-                      {"loss", finite_or_null(report.loss)},
-                      {"lr", report.learning_rate},
-                      {"grad_norm", finite_or_null(report.gradient_norm)},
-                      {"tokens", report.step * report.tokens},
-                      {"seconds", report.seconds},
-                      {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-                      {"skipped", report.skipped}});
+    append_metrics({{"step", report.step},
+                    {"loss", finite_or_null(report.loss)},
+                    {"lr", report.learning_rate},
+                    {"grad_norm", finite_or_null(report.gradient_norm)},
+                    {"tokens", report.step * report.tokens},
+                    {"seconds", report.seconds},
+                    {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+                    {"skipped", report.skipped}});
     if (report.skipped) {
       observer_.on_warning(
           fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
@@ -196,47 +256,68 @@ class Run {
     if (!eval_file_) {
       return std::nullopt;
     }
-    std::optional<Evaluation> evaluation;
-    try {
-      evaluation =
-          evaluate(model_, *eval_file_, evaluation_settings(plan_), [](auto, auto) {}, stop_);
-    } catch (const Error& fault) {
-      if (fault.kind() == ErrorKind::kInterrupted) {
-        stop_here();
-      }
-      throw;
+    std::optional<Evaluation> evaluation = evaluate_share();
+    if (ranks_ != nullptr) {
+      evaluation = evaluation_of_all(*ranks_, evaluation);
+    }
+    if (!evaluation) {
+      stop_here();
     }
     if (progress_.evaluated != progress_.step) {  // else the metrics have it already
-      metrics_->append({{"step", progress_.step},
-                        {"eval_loss", finite_or_null(evaluation->loss)},
-                        {"eval_perplexity", finite_or_null(evaluation->perplexity)},
-                        {"eval_tokens", evaluation->tokens}});
+      append_metrics({{"step", progress_.step},
+                      {"eval_loss", finite_or_null(evaluation->loss)},
+                      {"eval_perplexity", finite_or_null(evaluation->perplexity)},
+                      {"eval_tokens", evaluation->tokens}});
       progress_.evaluated = progress_.step;
     }
     observer_.on_evaluation(progress_.step, *evaluation);
     return evaluation;
   }
 
-  void save() {
-    directory_.save(progress_, state_tensors(masters_, *optimizer_));
-    observer_.on_saved(directory_.path(), progress_.step);
+  // All or this rank's share of the windows; none when it was stopped.
+  std::optional<Evaluation> evaluate_share() {
+    try {
+      return evaluate(
+          model_, *eval_file_, evaluation_settings(plan_, ranks_), [](auto, auto) {}, stop_);
+    } catch (const Error& fault) {
+      if (fault.kind() == ErrorKind::kInterrupted) {
+        return std::nullopt;
+      }
+      throw;
+    }
+  }
+
+  void append_metrics(const Json& line) {
+    if (metrics_) {
+      metrics_->append(line);
+    }
+  }
+
+  void save(const std::vector<Parameters::Entry>& tensors) {
+    directory_->save(progress_, tensors);
+    observer_.on_saved(directory_->path(), progress_.step);
   }
 
   // A full disk need not end a run: the state before stays, and the next may succeed.
   void save_or_warn() {
-    try {
-      save();
-    } catch (const Error& fault) {
-      observer_.on_warning(
-          fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
-    }
+    const std::vector<Parameters::Entry> tensors = state_.gather();
+    on_first([&] {
+      try {
+        save(tensors);
+      } catch (const Error& fault) {
+        observer_.on_warning(
+            fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
+      }
+    });
   }
 
   [[noreturn]] void stop_here() {
-    save();
-    throw Error(ErrorKind::kInterruptedSaved,
-                fmt::format("stopped after step {} of {}; the state is in {}", progress_.step,
-                            plan_.steps, printable(directory_.path().string(), 0)));
+    const std::vector<Parameters::Entry> tensors = state_.gather();
+    on_first([&] { save(tensors); });
+    throw Error(
+        ErrorKind::kInterruptedSaved,
+        fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
+                    printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
   }
 
   UptrainResult finish() {
@@ -252,17 +333,20 @@ class Run {
   const TokenBatches& data_;
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
+  Ranks* ranks_;  // null: this process is the only one
   std::optional<TokenFile> eval_file_;
   std::vector<std::string> names_;  // of what is trained
   Parameters weights_;              // what the model computes with
   Parameters trained_;              // those of them that are trained
-  Parameters masters_;              // the same in fp32
+  std::optional<WeightShares> shares_;
+  Parameters masters_;  // the same in fp32, of several ranks the own share
   Transformer model_;
   TrainingLoss loss_;
   std::optional<Transformer> teacher_;
   FrozenQueries frozen_;
   std::unique_ptr<Optimizer> optimizer_;
-  RunDirectory directory_;
+  SharedTensors state_;
+  std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
   std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;
   std::deque<double> losses_;
@@ -272,11 +356,17 @@ class Run {
 }  // namespace
 
 UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
-                             bool resume, UptrainObserver& observer,
-                             const std::atomic<bool>& stop) {
-  RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
+                             bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
+                             Ranks* ranks) {
+  if (ranks != nullptr) {
+    check_same_on_all(*ranks, asked_of_rank(plan, source, resume));
+  }
+  if (ranks == nullptr || ranks->first()) {
+    RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
+  }
   std::optional<UptrainResult> result;
-  with_torch_errors([&] { result = Run(plan, source, data, resume, observer, stop).execute(); });
+  with_torch_errors(
+      [&] { result = Run(plan, source, data, resume, observer, stop, ranks).execute(); });
   return *result;
 }
 

@@ -9,6 +9,7 @@
 
 #include "uptrain/evaluate.h"
 #include "uptrain/language_model.h"
+#include "uptrain/ranks.h"
 #include "uptrain/token_batches.h"
 #include "uptrain/trainer.h"
 #include "uptrain/uptrain_plan.h"
@@ -37,7 +38,12 @@ struct UptrainResult {
 /// the settings' output. With `resume` it goes on from the newest state of an earlier run, to the
 /// same result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
 /// kInterruptedSaved. Whatever happens, the output is there whole or not at all.
+///
+/// Of several `ranks` each calls this with the same plan, and all of them stop when one is to; the
+/// first alone writes. A state can be resumed by another number of ranks. Throws kUsage where they
+/// were asked for different things, kEnvironment where one of them is lost.
 UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
-                             bool resume, UptrainObserver& observer, const std::atomic<bool>& stop);
+                             bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
+                             Ranks* ranks = nullptr);
 
 }  // namespace regroup

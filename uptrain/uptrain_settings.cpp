@@ -149,6 +149,10 @@ void UptrainSettings::validate() const {
   faults.at_least(1, "sequence length", sequence_length.value_or(1));
   faults.at_least(1, "batch", batch);
   faults.at_least(1, "accumulation", accumulation);
+  faults.require(accumulation % ranks == 0,
+                 fmt::format("{} batches in a step cannot be shared by {} ranks: allowed are "
+                             "multiples of that",
+                             accumulation, ranks));
   check_schedule(faults, *this);
   check_optimizer(faults, optimizer);
   check_teacher(faults, teacher);

@@ -1,10 +1,5 @@
 // `regroup uptrain` and `regroup eval` as a user meets them: signals, kills, exit codes.
-#include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <fstream>
-#include <iterator>
-#include <thread>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -13,6 +8,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
+#include "tests/uptrain/uptrain_arguments.h"
 
 namespace regroup {
 namespace {
@@ -20,39 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kStateSaved = 75;
-
-std::vector<std::string> uptrain_arguments(const TemporaryDirectory& directory,
-                                           const std::string& output) {
-  const fs::path data = directory / "training.bin";
-  put_file(data, bytes_of_numbers(learnable_text(3000, 64)));
-  return {"uptrain",          golden("llama").string(),
-          "--data",           data.string(),
-          "--alpha",          "0.05",
-          "--pretrain-steps", "6000",
-          "--sequence",       "12",
-          "--batch",          "2",
-          "--output",         (directory / output).string(),
-          "--save-every",     "20",
-          "--threads",        "1",
-          "--seed",           "5"};
-}
-
-std::vector<std::string> with(std::vector<std::string> arguments, const std::string& more) {
-  arguments.push_back(more);
-  return arguments;
-}
-
-// Waits until the run has taken `steps` steps.
-void wait_for_steps(const fs::path& run, std::ptrdiff_t steps) {
-  for (int tries = 0; tries < 6000; ++tries) {
-    std::ifstream metrics(run / "metrics.jsonl");
-    if (std::count(std::istreambuf_iterator<char>(metrics), {}, '\n') >= steps) {
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  FAIL("the run never got to step " << steps);
-}
 
 }  // namespace
 
