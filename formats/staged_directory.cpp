@@ -136,6 +136,9 @@ StagedDirectory::~StagedDirectory() {
 void StagedDirectory::discard() const {
   std::error_code ignored;
   std::filesystem::remove_all(staging_, ignored);
+  if (!beside_.empty()) {
+    std::filesystem::remove(beside_, ignored);
+  }
   auto parent = destination_.parent_path();
   for (int i = 0; i < parents_made_; ++i) {
     std::filesystem::remove(parent, ignored);  // fails, as it should, where others put something
@@ -143,27 +146,31 @@ void StagedDirectory::discard() const {
   }
 }
 
-void StagedDirectory::rename_to_destination(const std::filesystem::path& from) const {
-  if (rename_to_new(from, destination_) != 0) {
-    throw_environment("{}: cannot publish: {}", printable(destination_.string(), 0),
-                      std::strerror(errno));
+void StagedDirectory::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (rename_to_new(from, to) != 0) {
+    throw_environment("{}: cannot publish: {}", printable(to.string(), 0), std::strerror(errno));
   }
 }
 
 void StagedDirectory::publish() {
   sync_directory(staging_);
-  rename_to_destination(staging_);
+  rename(staging_, destination_);
   published_ = true;
   sync_directory(destination_.parent_path());
 }
 
 void StagedDirectory::publish_file(const std::string& name) {
   sync_directory(staging_);
-  rename_to_destination(staging_ / name);
+  rename(staging_ / name, destination_);
   published_ = true;
   std::error_code ignored;
   std::filesystem::remove_all(staging_, ignored);
   sync_directory(destination_.parent_path());
+}
+
+void StagedDirectory::publish_beside(const std::string& name, const std::filesystem::path& beside) {
+  rename(staging_ / name, beside);
+  beside_ = beside;
 }
 
 }  // namespace regroup

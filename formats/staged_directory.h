@@ -34,15 +34,20 @@ class StagedDirectory {
   /// nothing else stays.
   void publish_file(const std::string& name);
 
+  /// Ahead of publish_file(): gives another file in path() the name `beside`, in the destination's
+  /// directory. It goes away again if the destination does not come to be.
+  void publish_beside(const std::string& name, const std::filesystem::path& beside);
+
  private:
   void create();
   void lock();
   void remove_abandoned() const;
   void discard() const;
-  void rename_to_destination(const std::filesystem::path& from) const;
+  static void rename(const std::filesystem::path& from, const std::filesystem::path& to);
 
   std::filesystem::path destination_;
   std::filesystem::path staging_;
+  std::filesystem::path beside_;
   int parents_made_ = 0;
   int lock_ = -1;  ///< the open directory, locked as long as somebody writes to it
   bool published_ = false;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace regroup {
 
@@ -26,6 +27,12 @@ inline void put_file(const std::filesystem::path& path, std::string_view bytes) 
   if (!stream.flush()) {
     throw std::runtime_error("cannot write " + path.string());
   }
+}
+
+/// The little-endian bytes of numbers.
+template <typename T>
+std::string bytes_of_numbers(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
 /// Relative path to contents, of everything under `directory`; a directory is its path and a slash.

@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "formats/model.h"
+#include "formats/token_file.h"
 #include "uptrain/layer_walk.h"
-#include "uptrain/token_file.h"
 
 namespace regroup {
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <optional>
 
+#include "formats/token_file.h"
 #include "uptrain/objective.h"
-#include "uptrain/token_file.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {

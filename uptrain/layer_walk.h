@@ -14,8 +14,8 @@
 #include <c10/core/Device.h>
 
 #include "formats/model.h"
+#include "formats/token_file.h"
 #include "uptrain/block.h"
-#include "uptrain/token_file.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {

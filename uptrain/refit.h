@@ -17,8 +17,8 @@
 
 #include "converter/pooling/attention_refiner.h"
 #include "formats/model.h"
+#include "formats/token_file.h"
 #include "uptrain/layer_walk.h"
-#include "uptrain/token_file.h"
 
 namespace regroup {
 

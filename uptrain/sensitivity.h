@@ -11,8 +11,8 @@
 
 #include "converter/conversion_plan.h"
 #include "formats/model.h"
+#include "formats/token_file.h"
 #include "uptrain/layer_walk.h"
-#include "uptrain/token_file.h"
 
 namespace regroup {
 

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "uptrain/token_file.h"
+#include "formats/token_file.h"
 
 namespace regroup {
 

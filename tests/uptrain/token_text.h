@@ -12,12 +12,6 @@
 
 namespace regroup {
 
-/// The little-endian bytes of numbers.
-template <typename T>
-std::string bytes_of_numbers(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
-
 /// A text one can learn: each id below `vocab` follows from the one before, but for some noise.
 std::vector<std::uint16_t> learnable_text(std::size_t length, std::uint16_t vocab);
 

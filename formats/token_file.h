@@ -3,12 +3,21 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "formats/file.h"
+#include "formats/megatron_index.h"
 
 namespace regroup {
+
+/// A token by which the documents of a file without an index are told apart.
+struct DocumentMark {
+  std::int64_t token = 0;
+  bool ends = true;  ///< it is the last token of its document; else the first
+};
 
 /// A file of token ids, read with pread. Recognised by its first bytes, or those of the .idx beside
 /// it:
@@ -40,15 +49,22 @@ class TokenFile {
   /// unless its ids are too narrow to exceed it.
   void check_vocabulary(std::int64_t vocab_size) const;
 
+  /// Calls `visit` with each document, in order: a Megatron index knows them; in other files they
+  /// are what lies between `mark`s, which belong to them. Reads the whole index or file. Throws
+  /// kUsage where there is neither, kBadInput for an index whose documents cannot be.
+  void for_each_document(const std::optional<DocumentMark>& mark,
+                         const DocumentVisitor& visit) const;
+
  private:
   explicit TokenFile(File file) : file_(std::move(file)) {}
   void read_header();
   void read_numpy_header();
   void read_llmc_header(bool wide);
-  void read_megatron_index(const File& index);
+  void check_megatron_index();
   void set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format);
 
   File file_;
+  std::optional<MegatronIndex> index_;
   std::uint64_t offset_ = 0;  // of the first token, in bytes
   std::int64_t token_bytes_ = 2;
   std::int64_t size_ = 0;

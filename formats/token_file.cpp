@@ -1,10 +1,9 @@
-#include "uptrain/token_file.h"
+#include "formats/token_file.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <regex>
 #include <string>
 #include <utility>
@@ -39,70 +38,6 @@ void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> id
   std::copy(stored.begin(), stored.end(), ids.begin());
 }
 
-constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
-constexpr std::uint64_t kMegatronHeader = 9 + 8 + 1 + 8 + 8;
-
-bool begins_with(const File& file, std::string_view magic) {
-  std::string start(magic.size(), '\0');
-  if (file.size() < start.size()) {
-    return false;
-  }
-  file.read_at(0, std::as_writable_bytes(std::span(start)));
-  return start == magic;
-}
-
-// Megatron's index of the tokens in `path`, or that `path` itself is; none elsewhere.
-std::optional<File> megatron_index_of(const std::filesystem::path& path) {
-  std::filesystem::path index = path;
-  index.replace_extension(".idx");
-  if ((path.extension() != ".bin" && path.extension() != ".idx") || !path_exists(index)) {
-    return std::nullopt;
-  }
-  File file = File::open(index);
-  return begins_with(file, kMegatronMagic) ? std::optional(std::move(file)) : std::nullopt;
-}
-
-struct MegatronType {
-  std::int64_t bytes;
-  std::string_view format;
-};
-
-MegatronType megatron_type(const File& index, std::uint8_t code) {
-  switch (code) {
-    case 1: return {1, "Megatron u8"};
-    case 4: return {4, "Megatron i32"};
-    case 8: return {2, "Megatron u16"};
-    default:
-      throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
-                      shown(index), code);
-  }
-}
-
-// Tokens of all sequences, which must lie in a row: sequence i at byte pointers[i], right behind
-// the one before. Read a piece at a time.
-std::int64_t megatron_tokens(const File& index, std::uint64_t sequences, std::int64_t bytes) {
-  constexpr std::uint64_t kPiece = 1 << 16;
-  std::vector<std::int32_t> lengths(std::min(kPiece, sequences));
-  std::vector<std::int64_t> pointers(lengths.size());
-  std::int64_t tokens = 0;
-  for (std::uint64_t first = 0; first < sequences; first += kPiece) {
-    const std::uint64_t count = std::min(kPiece, sequences - first);
-    index.read_at(kMegatronHeader + 4 * first,
-                  std::as_writable_bytes(std::span(lengths).first(count)));
-    index.read_at(kMegatronHeader + 4 * sequences + 8 * first,
-                  std::as_writable_bytes(std::span(pointers).first(count)));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (lengths[i] < 0 || pointers[i] != tokens * bytes) {
-        throw_bad_input(
-            "{}: sequence {} has {} tokens at byte {}, allowed is byte {}: all in a row",
-            shown(index), first + i, lengths[i], pointers[i], tokens * bytes);
-      }
-      tokens += lengths[i];
-    }
-  }
-  return tokens;
-}
-
 // The value of a key in numpy's header, a Python dict: {'descr': '<u2', 'shape': (10,), …}.
 std::string numpy_field(const std::string& header, const char* key, const char* value) {
   std::smatch match;
@@ -113,17 +48,17 @@ std::string numpy_field(const std::string& header, const char* key, const char* 
 }  // namespace
 
 TokenFile TokenFile::open(const std::filesystem::path& path) {
-  const std::optional<File> index = megatron_index_of(path);
+  std::optional<MegatronIndex> index = MegatronIndex::beside(path);
   std::filesystem::path data = path;
   TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
-  const File& file = tokens.file_;
   if (index) {
-    tokens.read_megatron_index(*index);
+    tokens.index_ = std::move(index);
+    tokens.check_megatron_index();
   } else {
     tokens.read_header();
   }
   if (tokens.size_ == 0) {
-    throw_bad_input("{}: holds no tokens", shown(file));
+    throw_bad_input("{}: holds no tokens", shown(tokens.file_));
   }
   return tokens;
 }
@@ -144,26 +79,9 @@ void TokenFile::read_header() {
   }
 }
 
-void TokenFile::read_megatron_index(const File& index) {
-  if (index.size() < kMegatronHeader) {
-    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown(index), index.size(),
-                    kMegatronHeader);
-  }
-  const auto version = read_value<std::uint64_t>(index, 9);
-  if (version != 1) {
-    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown(index), version);
-  }
-  const auto [bytes, format] = megatron_type(index, read_value<std::uint8_t>(index, 17));
-  const auto sequences = read_value<std::uint64_t>(index, 18);
-  const auto documents = read_value<std::uint64_t>(index, 26);
-  const std::uint64_t body = index.size() - kMegatronHeader;
-  // Divided, so that no count can overflow.
-  if (sequences > body / 12 || documents > (body - 12 * sequences) / 8) {
-    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(index),
-                    sequences, documents, index.size());
-  }
-  set_data(0, bytes, format);
-  const std::int64_t tokens = megatron_tokens(index, sequences, bytes);
+void TokenFile::check_megatron_index() {
+  set_data(0, index_->token_bytes(), index_->format());
+  const std::int64_t tokens = index_->count_tokens();
   if (tokens != size_) {
     throw_bad_input("{}: {} tokens, the index beside it says {}", shown(file_), size_, tokens);
   }
@@ -248,6 +166,37 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
           "model?",
           shown(file_), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
     }
+  }
+}
+
+void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
+                                  const DocumentVisitor& visit) const {
+  if (index_) {
+    index_->for_each_document(visit);
+    return;
+  }
+  if (!mark) {
+    throw_usage(
+        "{}: its documents are not known: it has no Megatron index, and no token is named "
+        "that ends or begins them",
+        shown(file_));
+  }
+  constexpr std::int64_t kChunk = 1 << 18;
+  std::vector<std::int64_t> ids(std::min(kChunk, size_));
+  std::int64_t document = 0;
+  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
+    read(begin, chunk);
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      const std::int64_t next = begin + static_cast<std::int64_t>(i) + (mark->ends ? 1 : 0);
+      if (chunk[i] == mark->token && next > document) {
+        visit(document, next);
+        document = next;
+      }
+    }
+  }
+  if (document < size_) {
+    visit(document, size_);
   }
 }
 

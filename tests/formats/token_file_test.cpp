@@ -1,4 +1,4 @@
-#include "uptrain/token_file.h"
+#include "formats/token_file.h"
 
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,6 @@
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/token_text.h"
 
 namespace regroup {
 namespace {
@@ -36,7 +35,7 @@ std::string numpy_header(const std::string& dict) {
 }
 
 // An .idx as Megatron writes it: sequences of such lengths, one document each.
-struct MegatronIndex {
+struct BuiltIndex {
   std::uint8_t type = 8;
   std::int64_t token_bytes = 2;
   std::vector<std::int32_t> lengths{1, 3};
@@ -62,7 +61,7 @@ struct MegatronIndex {
 
 }  // namespace
 
-TEST_CASE("token files are read in each of their formats", "[uptrain]") {
+TEST_CASE("token files are read in each of their formats", "[formats]") {
   const TemporaryDirectory directory;
   const auto open = [&](const std::string& bytes) {
     put_file(directory / "tokens", bytes);
@@ -91,7 +90,7 @@ TEST_CASE("token files are read in each of their formats", "[uptrain]") {
   }
 }
 
-TEST_CASE("token files that cannot be what they say are refused", "[uptrain]") {
+TEST_CASE("token files that cannot be what they say are refused", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const std::string& bytes) {
     put_file(directory / "tokens", bytes);
@@ -113,7 +112,7 @@ TEST_CASE("token files that cannot be what they say are refused", "[uptrain]") {
   CHECK_THAT(refusal(std::string("\x93NUMPY\x01\x00\xff\xff", 10)), is_bad_input("does not fit"));
 }
 
-TEST_CASE("a token outside the vocabulary is found and its place named", "[uptrain]") {
+TEST_CASE("a token outside the vocabulary is found and its place named", "[formats]") {
   const TemporaryDirectory directory;
   std::vector<std::uint16_t> ids(300'000, 9);
   ids[270'001] = 50;
@@ -125,7 +124,7 @@ TEST_CASE("a token outside the vocabulary is found and its place named", "[uptra
              is_bad_input("tokens", "token 270001 is 50", "ends at 49"));
 }
 
-TEST_CASE("a token file that has shrunk since is an error, not a crash", "[uptrain]") {
+TEST_CASE("a token file that has shrunk since is an error, not a crash", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "tokens", bytes_of_numbers(kNarrow));
   const TokenFile file = TokenFile::open(directory / "tokens");
@@ -133,9 +132,9 @@ TEST_CASE("a token file that has shrunk since is an error, not a crash", "[uptra
   CHECK_THAT(refusal_of([&] { ids_in(file); }), is_bad_input("tokens", "truncated"));
 }
 
-TEST_CASE("Megatron's token files are read by way of their index", "[uptrain]") {
+TEST_CASE("Megatron's token files are read by way of their index", "[formats]") {
   const TemporaryDirectory directory;
-  const auto open = [&](const MegatronIndex& index, const std::string& data, const char* name) {
+  const auto open = [&](const BuiltIndex& index, const std::string& data, const char* name) {
     put_file(directory / "text.idx", index.bytes());
     put_file(directory / "text.bin", data);
     return TokenFile::open(directory / name);
@@ -155,27 +154,27 @@ TEST_CASE("Megatron's token files are read by way of their index", "[uptrain]") 
   CHECK(TokenFile::open(directory / "text.bin").format() == "raw u16");
 }
 
-TEST_CASE("a Megatron index that does not fit its tokens is refused", "[uptrain]") {
+TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.bin", bytes_of_numbers(kNarrow));
   const auto refusal = [&](const std::string& index) {
     put_file(directory / "text.idx", index);
     return refusal_of([&] { TokenFile::open(directory / "text.bin"); });
   };
-  CHECK_THAT(refusal(MegatronIndex{}.bytes().substr(0, 20)),
+  CHECK_THAT(refusal(BuiltIndex{}.bytes().substr(0, 20)),
              is_bad_input("text.idx", "20 bytes", "34"));
-  CHECK_THAT(refusal(MegatronIndex{}.bytes().substr(0, 60)),
+  CHECK_THAT(refusal(BuiltIndex{}.bytes().substr(0, 60)),
              is_bad_input("text.idx", "2 sequences", "do not fit"));
-  CHECK_THAT(refusal(MegatronIndex{.version = 2}.bytes()), is_bad_input("version 2"));
-  CHECK_THAT(refusal(MegatronIndex{.type = 6}.bytes()), is_bad_input("type 6", "u16"));
-  CHECK_THAT(refusal(MegatronIndex{.sequences = ~std::uint64_t{0}}.bytes()),
+  CHECK_THAT(refusal(BuiltIndex{.version = 2}.bytes()), is_bad_input("version 2"));
+  CHECK_THAT(refusal(BuiltIndex{.type = 6}.bytes()), is_bad_input("type 6", "u16"));
+  CHECK_THAT(refusal(BuiltIndex{.sequences = ~std::uint64_t{0}}.bytes()),
              is_bad_input("do not fit"));
-  CHECK_THAT(refusal(MegatronIndex{.documents = std::uint64_t{1} << 61}.bytes()),
+  CHECK_THAT(refusal(BuiltIndex{.documents = std::uint64_t{1} << 61}.bytes()),
              is_bad_input("do not fit"));
-  CHECK_THAT(refusal(MegatronIndex{.shift = 2}.bytes()),
+  CHECK_THAT(refusal(BuiltIndex{.shift = 2}.bytes()),
              is_bad_input("sequence 1", "byte 4", "byte 2"));
-  CHECK_THAT(refusal(MegatronIndex{.lengths = {-1, 5}}.bytes()), is_bad_input("sequence 0", "-1"));
-  CHECK_THAT(refusal(MegatronIndex{.lengths = {1, 2}}.bytes()),
+  CHECK_THAT(refusal(BuiltIndex{.lengths = {-1, 5}}.bytes()), is_bad_input("sequence 0", "-1"));
+  CHECK_THAT(refusal(BuiltIndex{.lengths = {1, 2}}.bytes()),
              is_bad_input("text.bin", "4 tokens", "says 3"));
 }
 
