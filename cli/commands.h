@@ -15,6 +15,7 @@ void add_inspect_command(CLI::App& program, Console& console);
 void add_manual_command(CLI::App& program, Console& console);
 void add_plan_command(CLI::App& program, Console& console);
 void add_plot_command(CLI::App& program, Console& console);
+void add_tokenize_command(CLI::App& program, Console& console);
 void add_verify_command(CLI::App& program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.

@@ -1,4 +1,4 @@
-// regroup where computing needs LibTorch: what only looks at files is done here, at once; for all
+// regroup where computing needs LibTorch: what only reads files is done here, at once; for all
 // else the program with LibTorch, which takes a fifth of a second to load, takes this one's place.
 #include <algorithm>
 #include <array>
@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 
 // Whether the command named first is one of those here. A --config may hold options of any command,
 // and --similarity has heads to multiply.
-bool only_looks(int argc, char** argv) {
+bool is_done_here(int argc, char** argv) {
   constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
-  constexpr std::array<std::string_view, 4> kHere{"inspect", "plan", "diff", "plot"};
+  constexpr std::array<std::string_view, 5> kHere{"inspect", "plan", "diff", "plot", "tokenize"};
   const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
   const auto command = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
     return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
@@ -58,12 +58,13 @@ void prefer_named_libtorch() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (only_looks(argc, argv)) {
+  if (is_done_here(argc, argv)) {
     return run_program(argc, argv, [](CLI::App& program, Console& console) {
       add_inspect_command(program, console);
       add_plan_command(program, console);
       add_diff_command(program, console);
       add_plot_command(program, console);
+      add_tokenize_command(program, console);
     });
   }
   const fs::path program = program_with_libtorch();

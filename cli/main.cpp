@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     add_plan_command(program, console);
     add_plot_command(program, console);
     add_diff_command(program, console);
+    add_tokenize_command(program, console);
     add_verify_command(program, console);
     add_convert_command(program, console);
     add_expand_command(program, console);

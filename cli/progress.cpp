@@ -35,10 +35,14 @@ std::string Progress::amount(double value) const {
 std::string Progress::line(std::uint64_t done, std::string_view detail) const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   const double rate = static_cast<double>(done - start_done_) / std::max(seconds, 1e-3);
-  const double share = total_ == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total_);
+  const double share =
+      static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(total_, 1));
   const double left = rate > 0 ? static_cast<double>(total_ - std::min(done, total_)) / rate : 0;
   const auto filled = static_cast<std::size_t>(share * kBarColumns);
   const std::string bar = std::string(filled, '#') + std::string(kBarColumns - filled, '.');
+  if (total_ == 0) {  // not known
+    return fmt::format("{} {}  {}/s", label_, amount(static_cast<double>(done)), amount(rate));
+  }
   std::string text = fmt::format("{} [{}] {:3.0f}%  {}/s  ETA {}", label_, bar, share * 100,
                                  amount(rate), text_of_duration(left));
   return detail.empty() ? text : fmt::format("{}  {}", text, detail);

@@ -1,8 +1,8 @@
 # What `cmake --install` puts where, and the packages that cpack makes of it: a .tar.gz that runs from
 # wherever it is unpacked, and a .deb.
 
-# Beside the programs lies what distributions may lack: lib/regroup/libfmt.so.*. A link from
-# lib/regroup/torch to the torch/ folder of a wheel gives them LibTorch; failing that, the one they
+# Beside the programs lies what distributions may lack: libfmt and libsentencepiece in lib/regroup.
+# A link from lib/regroup/torch to the torch/ folder of a wheel gives them LibTorch; failing that, the one they
 # were built with.
 set(REGROUP_PRIVATE_LIBRARIES "${CMAKE_INSTALL_LIBDIR}/regroup")
 
@@ -78,6 +78,12 @@ macro(regroup_install_package)
     file(REAL_PATH "${_fmt}" _fmt_file)
     string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
     install(FILES "${_fmt_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "libfmt.so.${_fmt_abi}")
+  endif()
+  if(SentencePiece_FOUND AND SentencePiece_LIBRARY MATCHES "\\.so")
+    file(REAL_PATH "${SentencePiece_LIBRARY}" _sentencepiece_file)
+    string(REGEX MATCH "\\.so\\.[0-9]+" _sentencepiece_abi "${_sentencepiece_file}")
+    install(FILES "${_sentencepiece_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}"
+      RENAME "libsentencepiece${_sentencepiece_abi}")
   endif()
   _regroup_install_libraries()
   _regroup_configure_cpack()

@@ -129,6 +129,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
   constexpr std::uint64_t kNormalizerSpec = 3;
   constexpr std::uint64_t kModelType = 3;
   constexpr std::uint64_t kAddDummyPrefix = 3;
+  constexpr std::uint64_t kRemoveExtraSpaces = 4;
   constexpr std::uint64_t kUnigram = 1;
 
   SentencePieceModel model;
@@ -143,6 +144,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
       model.unigram = number_in(field.bytes, kModelType, kUnigram, where) == kUnigram;
     } else if (field.number == kNormalizerSpec) {
       model.adds_space_prefix = number_in(field.bytes, kAddDummyPrefix, 1, where) != 0;
+      model.removes_extra_spaces = number_in(field.bytes, kRemoveExtraSpaces, 1, where) != 0;
     }
   }
   if (model.pieces.empty()) {

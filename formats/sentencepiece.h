@@ -18,6 +18,7 @@ struct SentencePieceModel {
   std::vector<SentencePiece> pieces;  ///< token ids are their places
   bool unigram = true;                ///< else BPE; the format's default
   bool adds_space_prefix = true;      ///< before the text ("dummy prefix"); the format's default
+  bool removes_extra_spaces = true;   ///< at the ends of the text, and of several all but one
 };
 
 /// Reads a whole file's bytes. `where` (the file's name) opens error messages. Throws kBadInput for

@@ -1,0 +1,166 @@
+// Documents out of text files and JSON lines.
+#include "tokens/documents.h"
+
+#include <sys/stat.h>
+#include <thread>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+const std::atomic<bool> kNever{false};
+
+// The documents, put together again from their parts; "(…" marks where a part ends early.
+std::vector<std::string> documents_in(const std::vector<std::string>& inputs,
+                                      const TextSettings& settings = {}) {
+  DocumentReader reader(inputs, settings, kNever);
+  std::vector<std::string> documents;
+  bool ended = true;
+  for (TextPart part; reader.next(part); ended = part.ends) {
+    CHECK(part.begins == ended);
+    CHECK(part.text.size() <= 1U << 20);
+    if (part.begins) {
+      documents.emplace_back();
+    }
+    documents.back() += part.text;
+  }
+  CHECK(ended);
+  return documents;
+}
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a text file is one document, white space and all", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "a.txt", " one\r\n\n two");
+  put_file(directory / "b.txt", "three\n");
+  put_file(directory / "empty.txt", "");
+  CHECK(documents_in({directory / "a.txt", directory / "empty.txt", directory / "b.txt"}) ==
+        Texts{" one\r\n\n two", "", "three\n"});
+}
+
+TEST_CASE("a line between documents separates them", "[tokens]") {
+  const TemporaryDirectory directory;
+  const TextSettings settings{.separator = "<|end|>"};
+  put_file(directory / "a", "one\n<|end|>\ntwo <|end|>\n<|end|> \n<|end|>\r\nthree");
+  CHECK(documents_in({directory / "a"}, settings) ==
+        Texts{"one\n", "two <|end|>\n<|end|> \n", "three"});
+  put_file(directory / "a", "one\n<|end|>\n<|end|>\ntwo\n<|end|>\n");  // none after the last
+  CHECK(documents_in({directory / "a"}, settings) == Texts{"one\n", "", "two\n"});
+}
+
+TEST_CASE("a long document comes in parts that are cut at white space", "[tokens]") {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; text.size() < 3'000'000; ++i) {
+    text += "word" + std::to_string(i) + (i % 10 == 0 ? "\n" : " ");
+  }
+  put_file(directory / "long", text);
+  CHECK(documents_in({directory / "long"}) == Texts{text});
+  DocumentReader reader({directory / "long"}, {}, kNever);
+  CHECK(reader.bytes_in_all() == text.size());
+  int parts = 0;
+  for (TextPart part; reader.next(part); ++parts) {
+    CHECK((part.begins || part.text.front() == ' ' || part.text.front() == '\n'));
+  }
+  CHECK(parts == 3);
+  CHECK(reader.bytes_read() == text.size());
+  // A line without an end, and without white space: characters stay whole.
+  std::string euros;
+  while (euros.size() < 2'500'000) {
+    euros += "\u20ac";
+  }
+  put_file(directory / "long", euros);
+  CHECK(documents_in({directory / "long"}) == Texts{euros});
+}
+
+TEST_CASE("each line of JSON is a document", "[tokens]") {
+  const TemporaryDirectory directory;
+  const std::string lines =
+      "{\"text\": \"one\\n\\u00e4\", \"id\": 3}\n\n  \r\n{\"text\": \"\"}\r\n{\"id\": [{\"text\": "
+      "1}], \"text\": "
+      "\"two\"}";
+  put_file(directory / "a.jsonl", lines);
+  put_file(directory / "b", lines);
+  CHECK(documents_in({directory / "a.jsonl"}) == Texts{"one\n\u00e4", "", "two"});
+  CHECK(documents_in({directory / "b"}, {.json_lines = true}) == Texts{"one\n\u00e4", "", "two"});
+  CHECK(documents_in({directory / "b"}) == Texts{lines});
+  put_file(directory / "c.jsonl", "{\"body\": \"" + std::string(2'000'000, 'x') + "\"}");
+  CHECK(documents_in({directory / "c.jsonl"}, {.field = "body"}) ==
+        Texts{std::string(2'000'000, 'x')});
+}
+
+TEST_CASE("inputs that hold no documents are refused, and their lines named", "[tokens]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&](const std::string& bytes) {
+    put_file(directory / "a.jsonl", bytes);
+    return refusal_of([&] { documents_in({directory / "a.jsonl"}); });
+  };
+  CHECK_THAT(refusal("{\"text\": \"a\"}\n{\"body\": \"b\"}\n"),
+             is_bad_input("a.jsonl:2", "\"text\" is missing"));
+  CHECK_THAT(refusal("{\"text\": 3}"), is_bad_input("a.jsonl:1", "JSON number", "string"));
+  CHECK_THAT(refusal("\n\nplain text\n"), is_bad_input("a.jsonl:3", "not valid JSON"));
+  CHECK_THAT(refusal("[\"text\"]"), is_bad_input("a.jsonl:1", "object is needed"));
+  CHECK_THAT(refusal("{\"text\": \"a\", \"text\": \"b\"}"), is_bad_input("duplicate key"));
+  CHECK_THAT(refusal("{\"text\": \"\\ud800\"}"), is_bad_input("a.jsonl:1"));
+  CHECK_THAT(refusal("{\"text\": \"\xff\"}"), is_bad_input("a.jsonl:1"));
+  CHECK_THAT(refusal(std::string(100'000, '[')), is_bad_input("a.jsonl:1"));
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "none"}); }),
+             is_bad_input("none", "No such file"));
+  CHECK_THAT(refusal_of([&] { documents_in({directory.path()}); }), is_bad_input("directory"));
+  put_file(directory / "a.txt", "\x1f\x8b\x08 and so on");
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a.txt"}); }),
+             is_bad_input("a.txt", "gzip", "zcat"));
+}
+
+TEST_CASE("text that is no UTF-8 is refused where it stands, or replaced", "[tokens]") {
+  const TemporaryDirectory directory;
+  const std::string text = std::string(1'500'000, 'x') + " one\n\xff two";
+  put_file(directory / "a", text);
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a"}); }),
+             is_bad_input("/a: byte 1500005 (0xff)", "--replace-invalid"));
+  CHECK(documents_in({directory / "a"}, {.utf8 = true, .replace_invalid = true})
+            .front()
+            .ends_with("x one\n\ufffd two"));
+  CHECK(documents_in({directory / "a"}, {.utf8 = false}) == Texts{text});
+  put_file(directory / "b.jsonl", "{\"text\": \"\xff\"}");
+  CHECK(documents_in({directory / "b.jsonl"}, {.replace_invalid = true}) == Texts{"\ufffd"});
+}
+
+TEST_CASE("a pipe is read to its end, and left when asked to stop", "[tokens]") {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  {
+    const std::jthread writer([&] { put_file(pipe, std::string(300'000, 'y') + "\nend"); });
+    CHECK(documents_in({pipe}) == Texts{std::string(300'000, 'y') + "\nend"});
+  }
+  const std::atomic<bool> stop{true};
+  DocumentReader reader({pipe}, {}, stop);
+  CHECK(reader.bytes_in_all() == 0);
+  TextPart part;
+  CHECK(refusal_of([&] { reader.next(part); }).kind() == ErrorKind::kInterrupted);
+}
+
+TEST_CASE("a text file that changes while it is read is refused", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "a", std::string(4'000'000, 'x'));
+  DocumentReader reader({directory / "a"}, {}, kNever);
+  TextPart part;
+  REQUIRE(reader.next(part));
+  std::filesystem::resize_file(directory / "a", 3'000'000);
+  CHECK_THAT(refusal_of([&] {
+               while (reader.next(part)) {
+               }
+             }),
+             is_bad_input("/a", "truncated"));
+}
+
+}  // namespace regroup

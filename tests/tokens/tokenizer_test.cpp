@@ -1,0 +1,159 @@
+// Tokenizers: bytes, and SentencePiece models small enough to work their ids out by hand.
+#include "tokens/tokenizer.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tokens/sentencepiece_builder.h"
+
+namespace regroup {
+namespace {
+
+using Ids = std::vector<std::uint32_t>;
+
+Ids ids_of(const Tokenizer& tokenizer, std::string_view text, bool begins_document = true) {
+  Ids ids;
+  tokenizer.encode(text, begins_document, ids);
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("bytes are their own tokens", "[tokens]") {
+  const auto tokenizer = open_tokenizer("bytes");
+  CHECK(tokenizer->vocabulary() == 256);
+  CHECK_FALSE(tokenizer->reads_utf8());
+  CHECK(ids_of(*tokenizer, std::string_view("a\0\xff", 3)) == Ids{97, 0, 255});
+  CHECK_FALSE(tokenizer->ends().add_bos);
+  CHECK_FALSE(tokenizer->ends().eos.has_value());
+}
+
+TEST_CASE("a directory without a SentencePiece model is refused with what to do", "[tokens]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&] { return refusal_of([&] { open_tokenizer(directory.path()); }); };
+  CHECK_THAT(refusal(), is_bad_input("no tokenizer.model", "--tokenizer bytes"));
+  put_file(directory / "tokenizer.json", "{}");
+  CHECK_THAT(refusal(), is_bad_input("no tokenizer.model", "tokenize_with_transformers.py"));
+}
+
+#if REGROUP_WITH_SENTENCEPIECE
+
+namespace {
+
+// 259 "▁", 260 "a", 261 "b", 262 "c", 263 "ab", 264 "▁ab", 265 "abc"; the first merges come first.
+const std::vector<std::string> kPieces{"\u2581", "a", "b", "c", "ab", "\u2581ab", "abc"};
+
+std::unique_ptr<Tokenizer> open_built(const TemporaryDirectory& directory,
+                                      const BuiltSentencePiece& model) {
+  put_file(directory / "tokenizer.model", model.bytes());
+  return open_tokenizer(directory / "tokenizer.model");
+}
+
+}  // namespace
+
+TEST_CASE("a SentencePiece BPE gives the ids that its merges come to", "[tokens]") {
+  const TemporaryDirectory directory;
+  const auto tokenizer = open_built(directory, llama_like(kPieces));
+  CHECK(tokenizer->vocabulary() == 266);
+  CHECK(tokenizer->reads_utf8());
+  CHECK(ids_of(*tokenizer, "abc") == Ids{264, 262});  // "▁ab" goes ahead of "abc"
+  CHECK(ids_of(*tokenizer, "ab  ab") == Ids{264, 259, 264});
+  CHECK(ids_of(*tokenizer, "ab\nab") == Ids{264, 3 + 10, 263});
+  CHECK(ids_of(*tokenizer, "\u00e4") == Ids{259, 3 + 0xc3, 3 + 0xa4});
+  CHECK(ids_of(*tokenizer, "</s>") == Ids{259, 3 + '<', 3 + '/', 3 + 's', 3 + '>'});
+  CHECK(ids_of(*tokenizer, "").empty());
+  CHECK(tokenizer->ends().bos == 1);
+  CHECK(tokenizer->ends().eos == 2);
+  CHECK(tokenizer->ends().add_bos);
+  CHECK(tokenizer->ends().add_eos);
+}
+
+TEST_CASE("a document's parts have the ids of the whole", "[tokens]") {
+  const TemporaryDirectory directory;
+  BuiltSentencePiece model = llama_like(kPieces);
+  for (const auto& [prefix, removes] : {std::pair{true, false}, std::pair{true, true},
+                                        std::pair{false, false}, std::pair{false, true}}) {
+    model.adds_space_prefix = prefix;
+    model.removes_extra_spaces = removes;
+    const auto tokenizer = open_built(directory, model);
+    const std::string text = "abc ab  ab\nab ab";
+    const Ids whole = ids_of(*tokenizer, text);
+    for (const std::size_t cut : {3U, 6U, 13U}) {
+      Ids ids = ids_of(*tokenizer, text.substr(0, cut));
+      tokenizer->encode(text.substr(cut), false, ids);
+      CHECK(ids == whole);
+    }
+    // Where the part is taken for a document of its own, it is not the same in all of them.
+    Ids apart = ids_of(*tokenizer, text.substr(0, 3));
+    tokenizer->encode(text.substr(3), true, apart);
+    CHECK((apart == whole) == (prefix == removes));
+  }
+}
+
+TEST_CASE("what stands around documents is what the model's directory says", "[tokens]") {
+  const TemporaryDirectory directory;
+  BuiltSentencePiece model = llama_like(kPieces);
+  put_file(directory / "tokenizer.model", model.bytes());
+  put_file(directory / "config.json", R"({"vocab_size": 266, "eos_token_id": 7})");
+  put_file(directory / "tokenizer_config.json",
+           R"({"add_bos_token": true, "add_eos_token": false})");
+  const DocumentEnds ends = open_tokenizer(directory.path())->ends();
+  CHECK(ends.add_bos);
+  CHECK_FALSE(ends.add_eos);
+  CHECK(ends.eos == 2);  // the tokenizer's own comes first
+  // A model without such pieces takes the config's number, and has no BOS to add.
+  model.pieces[1].text = "other";
+  model.pieces[2].text = "another";
+  put_file(directory / "tokenizer.model", model.bytes());
+  put_file(directory / "tokenizer_config.json",
+           R"({"add_bos_token": true, "add_eos_token": true})");
+  const DocumentEnds others = open_tokenizer(directory.path())->ends();
+  CHECK_FALSE(others.add_bos);
+  CHECK(others.add_eos);
+  CHECK(others.eos == 7);
+}
+
+TEST_CASE("SentencePiece models that cannot serve are refused", "[tokens]") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "tokenizer.model";
+  const auto refusal = [&](const std::string& bytes) {
+    put_file(path, bytes);
+    return refusal_of([&] { open_tokenizer(path); });
+  };
+  const BuiltSentencePiece good = llama_like(kPieces);
+  CHECK_THAT(refusal(""), is_bad_input("tokenizer.model", "no pieces"));
+  CHECK_THAT(refusal("version https://git-lfs.github.com/spec/v1"),
+             is_bad_input("tokenizer.model"));
+  CHECK_THAT(refusal(good.bytes().substr(0, 100)), is_bad_input("tokenizer.model", "cut short"));
+  BuiltSentencePiece twice = good;
+  twice.pieces.back().text = "a";
+  CHECK_THAT(refusal(twice.bytes()), is_bad_input("tokenizer.model", "SentencePiece"));
+  BuiltSentencePiece no_unknown = good;
+  no_unknown.pieces[0].type = 1;
+  CHECK_THAT(refusal(no_unknown.bytes()), is_bad_input("tokenizer.model", "SentencePiece"));
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "none.model"); }), is_bad_input("none"));
+  put_file(path, good.bytes());
+  put_file(directory / "config.json", R"({"vocab_size": 265})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("266 tokens", "265"));
+  put_file(directory / "config.json", R"({"vocab_size": 266})");
+  put_file(directory / "tokenizer_config.json",
+           R"({"tokenizer_class": "XLMRobertaTokenizerFast"})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("XLMRobertaTokenizerFast", "its own way"));
+}
+
+#else
+
+TEST_CASE("a build without SentencePiece says so", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.model", "");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "tokenizer.model"); }),
+             is_wrong_usage("without SentencePiece", "--tokenizer bytes"));
+}
+
+#endif
+
+}  // namespace regroup

@@ -1,0 +1,78 @@
+#include "tokens/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+#include <utility>
+
+#include "formats/error.h"
+#include "formats/file.h"
+#include "formats/printable.h"
+#include "formats/sentencepiece.h"
+
+namespace regroup {
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+constexpr std::uint64_t kMaxModelBytes = 256U << 20;
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& bytes, std::string where) : where_(std::move(where)) {
+    const SentencePieceModel model = parse_sentencepiece_model(bytes, where_);
+    load(whole_, bytes);
+    continues_alike_ = model.adds_space_prefix == model.removes_extra_spaces;
+    if (!continues_alike_) {
+      // protobuf merges what follows into the model's normalizer_spec (3): add_dummy_prefix (3).
+      load(going_on_, bytes + "\x1a\x02\x18" + (model.removes_extra_spaces ? '\1' : '\0'));
+    }
+    DocumentEnds ends;
+    ends.bos = id_or_none(whole_.bos_id());
+    ends.eos = id_or_none(whole_.eos_id());
+    ends.add_bos = ends.bos.has_value();
+    ends.add_eos = ends.eos.has_value();
+    set_ends(ends);
+  }
+
+  void encode(std::string_view text, bool begins_document,
+              std::vector<std::uint32_t>& ids) const override {
+    std::vector<int> found;
+    const auto& processor = begins_document || continues_alike_ ? whole_ : going_on_;
+    check(processor.Encode(text, &found));
+    ids.insert(ids.end(), found.begin(), found.end());
+  }
+
+  std::int64_t vocabulary() const override { return whole_.GetPieceSize(); }
+  bool reads_utf8() const override { return true; }
+
+ private:
+  static std::optional<std::int64_t> id_or_none(int id) {
+    return id < 0 ? std::nullopt : std::optional<std::int64_t>(id);
+  }
+
+  void check(const sentencepiece::util::Status& status) const {
+    if (!status.ok()) {
+      throw_bad_input("{}: SentencePiece: {}", where_, printable(status.error_message()));
+    }
+  }
+
+  void load(SentencePieceProcessor& processor, const std::string& bytes) {
+    check(processor.LoadFromSerializedProto(bytes));
+    check(processor.status());
+  }
+
+  std::string where_;
+  SentencePieceProcessor whole_;
+  // For a part of a document: white space at its beginning stands for itself, and nothing is put
+  // ahead of it. Where white space is removed from the ends, the prefix puts it back.
+  SentencePieceProcessor going_on_;
+  bool continues_alike_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
+  return std::make_unique<SentencePieceTokenizer>(read_text(model, kMaxModelBytes),
+                                                  printable(model.string(), 0));
+}
+
+}  // namespace regroup

@@ -1,0 +1,15 @@
+// What a build without SentencePiece says when it is asked for.
+#include "formats/error.h"
+#include "formats/printable.h"
+#include "tokens/sentencepiece_tokenizer.h"
+
+namespace regroup {
+
+std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
+  throw_usage(
+      "{}: this regroup was built without SentencePiece (libsentencepiece-dev); --tokenizer bytes "
+      "works, and so does scripts/tokenize_with_transformers.py",
+      printable(model.string(), 0));
+}
+
+}  // namespace regroup

@@ -1,0 +1,140 @@
+#include "tokens/tokenize.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+// Parts of documents that are encoded at a time, each by one thread.
+struct Batch {
+  std::vector<TextPart> parts;
+  std::vector<std::vector<std::uint32_t>> ids;  // one for each
+};
+
+bool read_batch(DocumentReader& reader, std::size_t bytes, Batch& batch) {
+  batch.parts.clear();
+  std::size_t read = 0;
+  for (TextPart part; read < bytes && reader.next(part);) {
+    read += part.text.size() + 1;  // empty ones take room, too
+    batch.parts.push_back(std::move(part));
+  }
+  return !batch.parts.empty();
+}
+
+void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<bool>& stop,
+                  Batch& batch) {
+  batch.ids.assign(batch.parts.size(), {});
+  std::atomic<std::size_t> next{0};
+  std::vector<std::exception_ptr> faults(threads);
+  const auto work = [&](int thread) {
+    try {
+      for (std::size_t i = next++; i < batch.parts.size() && !stop; i = next++) {
+        tokenizer.encode(batch.parts[i].text, batch.parts[i].begins, batch.ids[i]);
+      }
+    } catch (...) {
+      faults[thread] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int thread = 1; thread < threads; ++thread) {
+      others.emplace_back(work, thread);
+    }
+    work(0);
+  }
+  for (const std::exception_ptr& fault : faults) {
+    if (fault) {
+      std::rethrow_exception(fault);
+    }
+  }
+}
+
+// Puts documents together again from their parts' ids.
+class DocumentWriter {
+ public:
+  DocumentWriter(TokenWriter& writer, const DocumentEnds& ends) : writer_(writer), ends_(ends) {}
+
+  void add(const TextPart& part, const std::vector<std::uint32_t>& ids) {
+    if (part.begins) {
+      empty_ = true;
+    }
+    if (empty_ && !ids.empty() && ends_.add_bos) {
+      write(*ends_.bos);
+    }
+    empty_ = empty_ && ids.empty();
+    writer_.write(ids);
+    if (!part.ends) {
+      return;
+    }
+    if (!empty_ && ends_.add_eos) {
+      write(*ends_.eos);
+    }
+    empty_documents_ += empty_ ? 1 : 0;
+    writer_.end_document();
+  }
+
+  std::int64_t empty_documents() const { return empty_documents_; }
+
+ private:
+  void write(std::int64_t id) {
+    const auto token = static_cast<std::uint32_t>(id);
+    writer_.write({&token, 1});
+  }
+
+  TokenWriter& writer_;
+  DocumentEnds ends_;
+  bool empty_ = true;
+  std::int64_t empty_documents_ = 0;
+};
+
+void check_stop(const std::atomic<bool>& stop) {
+  if (stop) {
+    throw Error(ErrorKind::kInterrupted, "tokenizing was stopped; nothing was written");
+  }
+}
+
+}  // namespace
+
+std::int64_t vocabulary_of(const Tokenizer& tokenizer) {
+  const DocumentEnds& ends = tokenizer.ends();
+  return std::max(
+      {tokenizer.vocabulary(), ends.add_bos ? *ends.bos + 1 : 0, ends.add_eos ? *ends.eos + 1 : 0});
+}
+
+TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& settings,
+                        const TokenizeProgress& progress, const std::atomic<bool>& stop) {
+  constexpr std::size_t kBytesPerThread = 2 << 20;
+  TextSettings text = settings.text;
+  text.utf8 = tokenizer.reads_utf8();
+  DocumentReader reader(settings.inputs, text, stop);
+  TokenWriter writer(settings.output, settings.layout, vocabulary_of(tokenizer));
+  DocumentWriter documents(writer, tokenizer.ends());
+  const int threads = std::max(settings.threads, 1);
+  for (Batch batch; read_batch(reader, kBytesPerThread * threads, batch);) {
+    encode_batch(tokenizer, threads, stop, batch);
+    check_stop(stop);
+    for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+      documents.add(batch.parts[i], batch.ids[i]);
+    }
+    progress(reader.bytes_read(), reader.bytes_in_all());
+  }
+  if (writer.tokens() == 0) {
+    throw_bad_input("{}: no text{}", printable(settings.inputs.front(), 0),
+                    settings.inputs.size() == 1
+                        ? ""
+                        : fmt::format(", nor in {} other inputs", settings.inputs.size() - 1));
+  }
+  writer.publish();
+  return {writer.documents(), documents.empty_documents(), writer.tokens(), writer.token_bytes(),
+          reader.bytes_read()};
+}
+
+}  // namespace regroup

@@ -1,0 +1,112 @@
+#include "tokens/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "formats/error.h"
+#include "formats/file.h"
+#include "formats/hub_cache.h"
+#include "formats/json.h"
+#include "formats/printable.h"
+#include "tokens/sentencepiece_tokenizer.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  void encode(std::string_view text, bool, std::vector<std::uint32_t>& ids) const override {
+    for (const char byte : text) {
+      ids.push_back(static_cast<unsigned char>(byte));
+    }
+  }
+  std::int64_t vocabulary() const override { return 256; }
+  bool reads_utf8() const override { return false; }
+};
+
+// transformers' tokenizers that give SentencePiece's tokens numbers of their own, so that ids of
+// tokenizer.model are not those of the model; by how their classes' names begin.
+constexpr std::array<std::string_view, 9> kRenumbering{
+    "XLMRoberta", "Camembert", "MBart", "Nllb", "M2M100", "Barthez", "XGLM", "Pegasus", "PLBart"};
+
+nlohmann::json config_in(const fs::path& directory, const char* name) {
+  const fs::path path = directory / name;
+  return path_exists(path) ? parse_sorted_json_object(read_text(path, kMaxConfigBytes),
+                                                      printable(path.string(), 0))
+                           : nlohmann::json::object();
+}
+
+std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_boolean() ? std::optional(found->get<bool>())
+                                                      : std::nullopt;
+}
+
+std::optional<std::int64_t> number_in(const nlohmann::json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_number_integer()
+             ? std::optional(found->get<std::int64_t>())
+             : std::nullopt;
+}
+
+void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& directory) {
+  const auto found = tokenizer_config.find("tokenizer_class");
+  const std::string name =
+      found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
+  if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
+                  [&](std::string_view known) { return name.starts_with(known); })) {
+    throw_bad_input(
+        "{}: {} numbers SentencePiece's tokens in its own way; "
+        "scripts/tokenize_with_transformers.py knows it",
+        printable(directory.string(), 0), printable(name));
+  }
+}
+
+// What the model's files add to what its tokenizer.model says.
+DocumentEnds ends_of(DocumentEnds ends, const nlohmann::json& config,
+                     const nlohmann::json& tokenizer_config) {
+  ends.bos = ends.bos ? ends.bos : number_in(config, "bos_token_id");
+  ends.eos = ends.eos ? ends.eos : number_in(config, "eos_token_id");
+  ends.add_bos = flag_in(tokenizer_config, "add_bos_token").value_or(ends.add_bos) && ends.bos;
+  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(ends.add_eos) && ends.eos;
+  return ends;
+}
+
+std::unique_ptr<Tokenizer> open_directory(const fs::path& directory) {
+  const fs::path model = directory / "tokenizer.model";
+  if (!path_exists(model)) {
+    throw_bad_input("{}: holds no tokenizer.model{}", printable(directory.string(), 0),
+                    path_exists(directory / "tokenizer.json")
+                        ? "; scripts/tokenize_with_transformers.py reads its tokenizer.json"
+                        : " (SentencePiece); models of bytes take --tokenizer bytes");
+  }
+  const nlohmann::json config = config_in(directory, "config.json");
+  const nlohmann::json tokenizer_config = config_in(directory, "tokenizer_config.json");
+  check_numbering(tokenizer_config, directory);
+  std::unique_ptr<Tokenizer> tokenizer = open_sentencepiece(model);
+  const auto vocabulary = number_in(config, "vocab_size");
+  if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
+    throw_bad_input("{}: {} tokens, the vocabulary in config.json has {}",
+                    printable(model.string(), 0), tokenizer->vocabulary(), *vocabulary);
+  }
+  tokenizer->set_ends(ends_of(tokenizer->ends(), config, tokenizer_config));
+  return tokenizer;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
+  if (name == "bytes") {
+    return std::make_unique<ByteTokenizer>();
+  }
+  const fs::path path = resolve_model_path(name);
+  std::error_code fault;
+  return fs::is_directory(path, fault) ? open_directory(path) : open_sentencepiece(path);
+}
+
+}  // namespace regroup
