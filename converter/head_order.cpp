@@ -27,6 +27,18 @@ std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const Mode
   return slopes;
 }
 
+void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> heads,
+                       const ModelSpec& source) {
+  const auto [role, layer] = place;
+  const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
+  const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
+  std::sort(heads.begin(), heads.end());
+  if (heads != in_place(count)) {
+    throw_usage("order of heads: {} layer {} has {} kv heads, each of which stands in one place",
+                name_of(role), layer, count);
+  }
+}
+
 }  // namespace
 
 void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
@@ -74,15 +86,10 @@ std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole r
 
 void check_order(const HeadOrder& order, const ModelSpec& source) {
   for (const auto& [place, heads] : order.orders()) {
+    check_permutation(place, heads, source);
+  }
+  for (const auto& [place, heads] : order.orders()) {
     const auto [role, layer] = place;
-    const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
-    const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
-    std::vector<std::int64_t> sorted = heads;
-    std::sort(sorted.begin(), sorted.end());
-    if (sorted != in_place(count)) {
-      throw_usage("order of heads: {} layer {} has {} kv heads, each of which stands in one place",
-                  name_of(role), layer, count);
-    }
     const auto queries = order.heads(role, layer, source.query_heads);
     for (const std::size_t other : layers_in_step(source, role, layer)) {
       if (order.heads(role, other, source.query_heads) != queries) {

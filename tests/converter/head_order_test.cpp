@@ -1,6 +1,8 @@
 // Orders of heads: what they mean, which are allowed, and what a converted model says of them.
 #include "converter/head_order.h"
 
+#include <numeric>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/alibi.h"
@@ -76,6 +78,11 @@ TEST_CASE("an order of one layer alone is refused where others share its bias", 
     CHECK_THAT(refused(order_of(kReversed, AttentionRole::kSelf, layer)),
                is_wrong_usage("decoder layers"));
   }
+  Heads too_many(24);
+  std::iota(too_many.rbegin(), too_many.rend(), 0);
+  HeadOrder order = order_of(kReversed, AttentionRole::kEncoder, 0);
+  order.set(AttentionRole::kEncoder, 1, too_many);
+  CHECK_THAT(refused(order), is_wrong_usage("encoder layer 1", "12 kv heads"));
   CHECK_NOTHROW(plan_conversion(t5, {.order = order_of(kReversed, AttentionRole::kCross, 1)}));
 }
 
