@@ -39,6 +39,32 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
   return found;
 }
 
+// What was found wrong, as tables.
+void print_differences(const Verification& found, const Console& console) {
+  if (!found.tensors.empty()) {
+    console.print(differences_table(found.tensors).text(console) +
+                  (found.settings.empty() ? "" : "\n"));
+  }
+  if (!found.settings.empty()) {
+    console.print(settings_table(found.settings).text(console));
+  }
+}
+
+// What was not looked at, name by name.
+void print_refitted(const std::vector<std::string>& tensors, const Console& console) {
+  if (tensors.empty()) {
+    return;
+  }
+  std::string text = fmt::format(
+      "not computed again: {} tensors that were refitted after pooling, of which only shape and "
+      "dtype were compared",
+      with_thousands(tensors.size()));
+  for (const std::string& tensor : tensors) {
+    text += "\n  " + printable(tensor, 0);
+  }
+  console.print(text);
+}
+
 void print_verification(const VerifyOptions& options, const Verification& found,
                         const Console& console) {
   if (options.json) {
@@ -47,24 +73,20 @@ void print_verification(const VerifyOptions& options, const Verification& found,
                                 {"passed", found.passed()},
                                 {"copied_tensors", found.copied},
                                 {"computed_tensors", found.computed},
+                                {"refitted_tensors", found.refitted},
                                 {"bytes", found.bytes},
                                 {"tensors", differences_json(found.tensors)},
                                 {"settings", settings_json(found.settings)}}));
     return;
   }
-  if (!found.tensors.empty()) {
-    console.print(differences_table(found.tensors).text(console) +
-                  (found.settings.empty() ? "" : "\n"));
-  }
-  if (!found.settings.empty()) {
-    console.print(settings_table(found.settings).text(console));
-  }
+  print_differences(found, console);
   if (found.passed()) {
     console.print(fmt::format(
         "verified: {} tensors are the source's, {} are as computed again ({}); the settings agree",
         with_thousands(found.copied), with_thousands(found.computed),
         text_of_bytes(static_cast<double>(found.bytes))));
   }
+  print_refitted(found.refitted, console);
 }
 
 void run_verify(const VerifyOptions& options, const Console& console) {
@@ -98,8 +120,9 @@ void add_verify_command(CLI::App& program, Console& console) {
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
-      "Untouched tensors are compared with the source's, pooled ones with those computed again,\n"
-      "config, slopes and metadata with what belongs there. Ends with 5 where anything differs.");
+      "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
+      "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
+      "anything differs. What was refitted is listed: it cannot be computed again.");
   command->callback([options, &console] { run_verify(*options, console); });
 }
 

@@ -148,6 +148,7 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   }
   if (plan.calibration && looks_at_weights(plan.pooling.method)) {
     facts.pool_facts.emplace_back("calibration_tokens", plan.calibration->tokens());
+    facts.pool_facts.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
   }
   return facts;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "converter/provenance.h"
+#include "converter/recorded_order.h"
 #include "formats/error.h"
 #include "formats/numbers.h"
 #include "formats/printable.h"
@@ -20,25 +21,17 @@ std::string shown(const Json& value) { return printable(value.dump(), 100); }
 // Facts that a request follows from, or that follow from it. With any other key more was done than
 // is known here.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 19> kKnown{"version",
-                                                    "source_kv_heads",
-                                                    "kv_heads",
-                                                    "pool",
-                                                    "grouping",
-                                                    "query_order",
-                                                    "pool_seed",
-                                                    "calibration_tokens",
-                                                    "stored_kv_heads",
-                                                    "positions",
-                                                    "source_architecture",
-                                                    "source_positions",
-                                                    "alibi",
-                                                    "architecture",
-                                                    "query_heads",
-                                                    "head_dim",
-                                                    "alibi_bias_max",
-                                                    "alibi_slopes",
-                                                    "alibi_encoder_slopes"};
+  constexpr std::array<std::string_view, 22> kKnown{"version",          "source_kv_heads",
+                                                    "kv_heads",         "pool",
+                                                    "grouping",         "query_order",
+                                                    "pool_seed",        "calibration_tokens",
+                                                    "calibration",      "refit",
+                                                    "layers",           "stored_kv_heads",
+                                                    "positions",        "source_architecture",
+                                                    "source_positions", "alibi",
+                                                    "architecture",     "query_heads",
+                                                    "head_dim",         "alibi_bias_max",
+                                                    "alibi_slopes",     "alibi_encoder_slopes"};
   for (const auto& [key, value] : facts.items()) {
     if (key == "uptrain") {
       throw_usage("{}: was trained after its conversion, which cannot be computed again",
@@ -49,11 +42,24 @@ void check_known(const Json& facts, const Model& result) {
                   printable(key));
     }
   }
-  if (facts.value("grouping", "contiguous") != "contiguous" ||
-      !facts.value("query_order", Json(nullptr)).is_null()) {
-    throw_usage("{}: its heads were reordered, which cannot be computed again", where(result));
-  }
 }
+
+// What refined a result: only its record is left.
+class RecordedRefiner : public AttentionRefiner {
+ public:
+  RecordedRefiner(std::string recipe, std::string result)
+      : recipe_(std::move(recipe)), result_(std::move(result)) {}
+
+  RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
+                          AttentionHeads&) override {
+    throw_usage("{}: was refitted after pooling, which cannot be computed again", result_);
+  }
+  std::string recipe() const override { return recipe_; }
+  double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
+
+ private:
+  std::string recipe_, result_;
+};
 
 // A number or a list of them, as --kv-heads takes.
 std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
@@ -94,15 +100,21 @@ void read_heads(ConversionRequest& request, const Json& facts, const Model& sour
   }
 }
 
-void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
-                  std::shared_ptr<const Calibration> calibration) {
-  request.pooling.method = parse_pool_method(facts.value("pool", ""));
-  request.pooling.seed = facts.value("pool_seed", std::uint64_t{0});
-  const Json tokens = facts.value("calibration_tokens", Json(nullptr));
-  if (tokens.is_null()) {
-    return;
+void read_grouping(ConversionRequest& request, const Json& facts, const Model& source,
+                   const Model& result) {
+  request.grouping = facts.value("grouping", "contiguous");
+  if (request.grouping != "contiguous" && request.grouping != "similar") {
+    throw_usage("{}: records grouping \"{}\", allowed are contiguous and similar", where(result),
+                printable(request.grouping));
   }
-  if (!calibration) {
+  const Json order = facts.value("query_order", Json(nullptr));
+  request.order = recorded_order(order, source.spec, where(result));
+}
+
+// The statistics that were pooled with, and no others.
+void check_calibration(const Json& facts, const Model& result, const Calibration* calibration) {
+  const Json tokens = facts.at("calibration_tokens");
+  if (calibration == nullptr) {
     throw_usage("{}: was pooled with statistics of {} tokens: --calibration FILE is needed",
                 where(result), shown(tokens));
   }
@@ -110,7 +122,26 @@ void read_pooling(ConversionRequest& request, const Json& facts, const Model& re
     throw_usage("{}: was pooled with statistics of {} tokens, those given are of {}", where(result),
                 shown(tokens), printable(calibration->tokens()));
   }
-  request.calibration = std::move(calibration);
+  const Json fingerprint = calibration->fingerprint();
+  const Json recorded = facts.value("calibration", fingerprint);
+  if (recorded != fingerprint) {
+    throw_usage(
+        "{}: was pooled with other statistics: their fingerprint is {}, that of those given {}",
+        where(result), shown(recorded), shown(fingerprint));
+  }
+}
+
+void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
+                  std::shared_ptr<const Calibration> calibration) {
+  request.pooling.method = parse_pool_method(facts.value("pool", ""));
+  request.pooling.seed = facts.value("pool_seed", std::uint64_t{0});
+  if (facts.contains("calibration_tokens")) {
+    check_calibration(facts, result, calibration.get());
+    request.calibration = std::move(calibration);
+  }
+  if (facts.contains("refit")) {
+    request.refiner = std::make_shared<RecordedRefiner>(facts.at("refit").dump(), where(result));
+  }
 }
 
 void read_target(ConversionRequest& request, const Json& facts, const Model& source,
@@ -183,6 +214,7 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
   ConversionRequest request;
   request.allow_nonfinite = true;
   read_heads(request, facts, source, result);
+  read_grouping(request, facts, source, result);
   read_pooling(request, facts, result, std::move(calibration));
   read_target(request, facts, source, result);
   request.dtype = asked_dtype(plan_conversion(source, request), result.checkpoint);

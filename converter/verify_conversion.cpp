@@ -1,6 +1,6 @@
 #include "converter/verify_conversion.h"
 
-#include <map>
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -12,6 +12,14 @@ namespace {
 
 TensorInfo info_of(const OutputTensor& output) {
   return {output.name, output.dtype, output.shape, 0, 0, tensor_bytes(output.dtype, output.shape)};
+}
+
+bool comes_from_pooled(const TensorStep& step) {
+  const auto any = [](const std::vector<HeadMove>& moves) {
+    return std::any_of(moves.begin(), moves.end(),
+                       [](const HeadMove& move) { return move.pooled.has_value(); });
+  };
+  return any(step.moves) || (step.fold && any(step.fold->weight_moves));
 }
 
 class Verifier {
@@ -26,11 +34,18 @@ class Verifier {
     const TensorInfo& expected = found_.expected.emplace_back(info_of(step.output));
     const TensorInfo* is = result_.find(expected.name);
     TensorDifference difference{expected.name, &expected, is, std::nullopt};
-    (step.unchanged() ? found_.copied : found_.computed) += 1;
-    found_.bytes += expected.bytes();
+    const bool refitted = plan_.refiner && comes_from_pooled(step);
+    if (refitted) {
+      found_.refitted.push_back(expected.name);
+    } else {
+      (step.unchanged() ? found_.copied : found_.computed) += 1;
+      found_.bytes += expected.bytes();
+    }
     if (is != nullptr && is->shape == expected.shape && is->dtype == expected.dtype) {
-      difference.values = compare_values(step, *is);
-      if (difference.values->same_bytes) {
+      if (!refitted) {
+        difference.values = compare_values(step, *is);
+      }
+      if (refitted || difference.values->same_bytes) {
         found_.expected.pop_back();
         return;
       }
@@ -69,10 +84,12 @@ class Verifier {
   Verification found_;
 };
 
-// Another version of regroup makes the same of a model, or is caught by what it makes.
-Json without_version(Json config) {
+// Without what does not tell whether a result is right: the version, since another one makes the
+// same of a model or is caught by what it makes, and what was measured while pooling.
+Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
     config["regroup"].erase("version");
+    config["regroup"].erase("layers");
   }
   config.erase("regroup.version");
   return config;
@@ -80,20 +97,20 @@ Json without_version(Json config) {
 
 std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const Model& result) {
   if (plan.gguf && result.gguf) {
-    return differences_between(without_version(json_of(*plan.gguf)),
-                               without_version(json_of(*result.gguf)));
+    return differences_between(without_remarks(json_of(*plan.gguf)),
+                               without_remarks(json_of(*result.gguf)));
   }
   std::vector<JsonDifference> found;
   if (!plan.config_text.empty()) {
     const Json config = parse_json_object(plan.config_text, "config.json");
-    found = differences_between(without_version(config), without_version(result.config));
+    found = differences_between(without_remarks(config), without_remarks(result.config));
   }
   if (result.checkpoint.files().front().path().extension() == ".safetensors") {
     Json metadata(plan.metadata);
     metadata["format"] = "pt";  // as every file is written
     for (JsonDifference& difference :
-         differences_between(without_version(metadata),
-                             without_version(Json(result.checkpoint.metadata())), "__metadata__")) {
+         differences_between(without_remarks(metadata),
+                             without_remarks(Json(result.checkpoint.metadata())), "__metadata__")) {
       found.push_back(std::move(difference));
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "converter/conversion_plan.h"
@@ -15,9 +16,13 @@ struct Verification {
   std::uint64_t copied = 0;    ///< tensors compared with the source's, byte for byte
   std::uint64_t computed = 0;  ///< tensors compared with those computed again
   std::uint64_t bytes = 0;     ///< of both
+  /// Tensors that were refitted after pooling, which is not computed again: of these only shape and
+  /// dtype were compared.
+  std::vector<std::string> refitted;
   /// Before: as it should be; after: as it is.
   std::vector<TensorDifference> tensors;
-  /// Of config, metadata or GGUF keys, slopes among them; the version of regroup left out.
+  /// Of config, metadata or GGUF keys, slopes among them; but for the version of regroup and what
+  /// it measured of layers.
   std::vector<JsonDifference> settings;
 
   bool passed() const { return tensors.empty() && settings.empty(); }
@@ -25,9 +30,9 @@ struct Verification {
   std::deque<TensorInfo> expected;  ///< what tensors[].before point to
 };
 
-/// Compares all of `result` with what executing `plan` on `source` would write. Holds one tensor
-/// and its sources at a time. Results of methods that solve for heads agree to the bit where the
-/// same LibTorch computes them.
+/// Compares all of `result` with what executing `plan` on `source` would write, but for what the
+/// plan's refiner would change. Holds one tensor and its sources at a time. Results of methods that
+/// solve for heads agree to the bit where the same LibTorch computes them.
 Verification verify_conversion(const ConversionPlan& plan, const Model& source, const Model& result,
                                const ComparisonProgress& progress);
 

@@ -1,3 +1,5 @@
+#include "formats/fingerprint.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -25,18 +27,22 @@ std::string sample_checksums(const Checkpoint& checkpoint, const TensorInfo& ten
 
 }  // namespace
 
-std::string fingerprint_of(const Model& source) {
-  std::string digest = checksum_of(source.config_text);
-  for (const TensorInfo& tensor : source.checkpoint.tensors()) {
+std::string fingerprint_of(const Checkpoint& checkpoint, const std::string& text) {
+  std::string digest = checksum_of(text);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
     digest += fmt::format("|{} {} {}", tensor.name, name_of(tensor.dtype), text_of(tensor.shape));
     if (tensor.pieces.empty()) {
-      digest += sample_checksums(source.checkpoint, tensor);
+      digest += sample_checksums(checkpoint, tensor);
     }
     for (const TensorInfo& piece : tensor.pieces) {
-      digest += sample_checksums(source.checkpoint, piece);
+      digest += sample_checksums(checkpoint, piece);
     }
   }
   return checksum_of(digest);
+}
+
+std::string fingerprint_of(const Model& source) {
+  return fingerprint_of(source.checkpoint, source.config_text);
 }
 
 }  // namespace regroup

@@ -8,6 +8,7 @@
 
 #include "formats/dtype.h"
 #include "formats/error.h"
+#include "formats/fingerprint.h"
 #include "formats/model_directory.h"
 #include "formats/printable.h"
 
@@ -54,6 +55,8 @@ std::string Calibration::tokens() const {
   const auto found = checkpoint_.metadata().find(kCalibrationTokensKey);
   return found == checkpoint_.metadata().end() ? "" : found->second;
 }
+
+std::string Calibration::fingerprint() const { return fingerprint_of(checkpoint_, tokens()); }
 
 std::vector<double> Calibration::read(const std::string& name, const Shape& shape) const {
   const TensorInfo& tensor = checkpoint_.at(name);

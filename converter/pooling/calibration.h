@@ -46,6 +46,9 @@ class Calibration {
   /// Tokens the statistics were taken over, as the file says.
   std::string tokens() const;
 
+  /// Tells these statistics from others, of the same source even.
+  std::string fingerprint() const;
+
  private:
   std::vector<double> read(const std::string& name, const Shape& shape) const;
   std::string file() const;

@@ -1,6 +1,7 @@
 // Results checked against their recipes: right ones pass, every kind of wrong one is caught.
 #include "converter/verify_conversion.h"
 
+#include <algorithm>
 #include <functional>
 #include <set>
 
@@ -32,14 +33,26 @@ Verification verified(const fs::path& source_path, const fs::path& result_path) 
   return found;
 }
 
-// A conversion of BLOOM to 4 of 12 heads, to be damaged.
+using Heads = std::vector<std::int64_t>;
+
+// To 4 of 12 heads, in other groups and places than neighbours have in every layer.
+ConversionRequest reordered() {
+  ConversionRequest request{.kv_heads = {4}, .grouping = "similar"};
+  request.order.set(kSelf, 0, {4, 1, 11, 0, 3, 2, 5, 10, 7, 8, 9, 6});
+  request.order.set(kSelf, 1, {11, 10, 9, 0, 1, 2, 8, 4, 7, 6, 3, 5});
+  return request;
+}
+
+// A conversion of BLOOM, to be damaged.
 struct Converted {
   TemporaryDirectory directory;
   fs::path source = put_model(directory / "source", tiny_bloom());
   fs::path result = directory / "result";
   fs::path weights = result / "model.safetensors";
 
-  Converted() { convert(source, result, {.kv_heads = {4}}); }
+  explicit Converted(const ConversionRequest& request = {.kv_heads = {4}}) {
+    convert(source, result, request);
+  }
 
   // Changes the bytes of one tensor.
   void damage(const std::string& tensor, const std::function<void(std::string&)>& change) const {
@@ -56,6 +69,8 @@ struct Converted {
     change(config);
     put_file(result / "config.json", config.dump(2));
   }
+
+  Json record() const { return Json::parse(bytes_of_file(result / "config.json")).at("regroup"); }
 
   std::vector<std::string> wrong_tensors() const {
     std::vector<std::string> names;
@@ -77,25 +92,30 @@ struct Converted {
 using Names = std::vector<std::string>;
 constexpr const char* kFused = "transformer.h.1.self_attention.query_key_value.weight";
 
+// With neighbours grouped and with heads that moved.
+Converted some_conversion() {
+  return Converted(GENERATE(ConversionRequest{.kv_heads = {4}}, reordered()));
+}
+
 TEST_CASE("a conversion as it was written is verified", "[converter]") {
-  const Converted converted;
+  const Converted converted = some_conversion();
   const Verification found = verified(converted.source, converted.result);
   CHECK(found.passed());
-  CHECK(found.computed == 4);  // weight and bias of two layers
+  const bool moved = converted.record().at("grouping") == "similar";
+  CHECK(found.computed == (moved ? 6 : 4));  // weight and bias of two layers, and what reads them
   CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
 }
 
 TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "[converter]") {
-  for (const char* name : {"transformer.h.0.mlp.dense_4h_to_h.weight", kFused}) {
-    const Converted converted;
-    converted.damage(name, [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
-    CHECK(converted.wrong_tensors() == Names{name});
-    CHECK(converted.wrong_settings().empty());
-  }
+  const auto* name = GENERATE("transformer.h.0.mlp.dense_4h_to_h.weight", kFused);
+  const Converted converted = some_conversion();
+  converted.damage(name, [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
+  CHECK(converted.wrong_tensors() == Names{name});
+  CHECK(converted.wrong_settings().empty());
 }
 
 TEST_CASE("swapped groups are caught", "[converter]") {
-  const Converted converted;
+  const Converted converted = some_conversion();
   converted.damage(kFused, [](std::string& bytes) {  // four groups of equal size, one after another
     const std::size_t group = bytes.size() / 4;
     bytes = bytes.substr(group, group) + bytes.substr(0, group) + bytes.substr(2 * group);
@@ -107,14 +127,18 @@ TEST_CASE("swapped groups are caught", "[converter]") {
 }
 
 TEST_CASE("wrong slopes are caught", "[converter]") {
-  const Converted converted;
-  converted.change_config(
-      [](Json& config) { config["regroup"]["alibi"]["slopes"][3] = 0.25000001; });
-  CHECK(converted.wrong_settings() == Names{"regroup.alibi.slopes[3]"});
+  const Converted converted = some_conversion();
+  const bool by_layer = converted.record().at("alibi").at("slopes").front().is_array();
+  converted.change_config([&](Json& config) {
+    Json& slopes = config["regroup"]["alibi"]["slopes"];
+    (by_layer ? slopes[1] : slopes)[3] = 0.25000001;
+  });
+  CHECK(converted.wrong_settings() ==
+        Names{by_layer ? "regroup.alibi.slopes[1][3]" : "regroup.alibi.slopes[3]"});
 }
 
 TEST_CASE("a wrong config is caught, whatever the order of its keys", "[converter]") {
-  const Converted converted;
+  const Converted converted = some_conversion();
   converted.change_config([](Json& config) {
     const Json layers = config["n_layer"];
     config.erase("n_layer");
@@ -177,6 +201,62 @@ TEST_CASE("what any kind of conversion writes is verified", "[converter]") {
   CHECK(found.computed > 0);
 }
 
+// Orders of heads for the attentions of a model, in step where they have to be.
+HeadOrder reversed(const ModelSpec& spec) {
+  HeadOrder order;
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      Heads heads;
+      for (std::int64_t h = spec.kv_heads_of(role)[i]; h-- > 0;) {
+        heads.push_back(h);
+      }
+      order.set(role, i, std::move(heads));
+    }
+  }
+  return order;
+}
+
+TEST_CASE("reordered results of any family and container are verified", "[converter]") {
+  const auto [name, request] = GENERATE(table<const char*, ConversionRequest>(
+      {{"llama_mha", {.kv_heads = {3}}},
+       {"llama", {.kv_heads = {2}}},  // three query heads move with each kv head
+       {"llama_mha", {.kv_heads = {3}, .target = "expanded"}},
+       {"llama_mha", {.kv_heads = {3}, .container = Container::kGguf}},
+       {"llama_mha", {.kv_heads = {2}, .pooling = {PoolMethod::kRandom, 7}}},
+       {"gpt2", {.kv_heads = {3}}},
+       {"gpt2", {.kv_heads = {2}, .container = Container::kGguf}},
+       {"gpt_neox", {.kv_heads = {1}, .target = "auto"}},
+       {"nemotron_nas", {.kv_heads = {}}},
+       {"t5", {.kv_heads = {3}}},
+       {"t5", {.kv_heads = {4}, .roles = {kSelf, kCross, kEncoder}}},
+       {"umt5", {.kv_heads = {4}, .roles = {kCross}}}}));
+  CAPTURE(name, request.kv_heads, request.target);
+  ConversionRequest moved = request;
+  moved.grouping = "similar";
+  moved.order = reversed(open_model(golden(name)).spec);
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result";
+  convert(golden(name), result, moved);
+  const Model source = open_model(golden(name)), model = open_model(result);
+  CHECK(recorded_request(source, model, nullptr).order.orders() == moved.order.orders());
+  CHECK(verified(golden(name), result).passed());
+}
+
+TEST_CASE("another order than that of the heads is caught", "[converter]") {
+  const Converted converted(reordered());
+  converted.change_config([](Json& config) {
+    Json& order = config["regroup"]["query_order"][1];
+    std::swap(order[0], order[3]);
+  });
+  const Names wrong = converted.wrong_tensors();
+  CHECK(std::set<std::string>(wrong.begin(), wrong.end()) ==
+        std::set<std::string>{kFused, "transformer.h.1.self_attention.query_key_value.bias",
+                              "transformer.h.1.self_attention.dense.weight"});
+  const Names settings = converted.wrong_settings();  // the slopes, and what the weight file says
+  CHECK(std::count(settings.begin(), settings.end(), "regroup.alibi.slopes[1][0]") == 1);
+  CHECK(std::count(settings.begin(), settings.end(), "__metadata__.regroup.query_order") == 1);
+}
+
 Error refusal(const fs::path& source, const fs::path& result) {
   return refusal_of([&] { verified(source, result); });
 }
@@ -194,9 +274,34 @@ TEST_CASE("what cannot be computed again is said in one line", "[converter]") {
   CHECK_THAT(with("pool", "median"), is_wrong_usage("median"));
   CHECK_THAT(with("calibration_tokens", 4096), is_wrong_usage("median"));
   CHECK_THAT(with("pool", "select"), is_wrong_usage("--calibration FILE is needed"));
-  CHECK_THAT(with("query_order", Json::array({0})), is_wrong_usage("heads were reordered"));
-  CHECK_THAT(with("refit", Json::object()), is_wrong_usage("\"refit\""));
-  CHECK_THAT(with("uptrain", Json::object()), is_wrong_usage("\"refit\""));
+  CHECK_THAT(with("grouping", "alphabetic"), is_wrong_usage("alphabetic"));
+  CHECK_THAT(with("stretched", 2), is_wrong_usage("\"stretched\""));
+}
+
+TEST_CASE("a recorded order that is none of the source's heads is refused", "[converter]") {
+  const Json heads{11, 10, 9, 0, 1, 2, 8, 4, 7, 6, 3, 5};
+  const auto with = [](Json order) {
+    const Converted converted(reordered());
+    converted.change_config(
+        [&](Json& config) { config["regroup"]["query_order"] = std::move(order); });
+    return refusal(converted.source, converted.result);
+  };
+  CHECK_THAT(with(Json::array({0})), is_bad_input("query_order", "2 decoder layers"));
+  CHECK_THAT(with({{"decoder", {heads, heads}}}), is_bad_input("2 decoder layers"));
+  CHECK_THAT(with(Json::array({heads, Json::array({0, 1})})), is_bad_input("layer 1", "12 query"));
+  Json twice = heads, far = heads, text = heads;
+  twice[0] = 0;
+  far[0] = 12;
+  text[0] = "11";
+  for (const Json& wrong : {twice, far, text}) {
+    CHECK_THAT(with(Json::array({wrong, heads})), is_bad_input("layer 0", "12 query heads"));
+  }
+  const TemporaryDirectory directory;  // where three query heads read one kv head
+  convert(golden("llama"), directory / "result", {.kv_heads = {2}});
+  Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
+  config["regroup"]["query_order"] = Json::array({heads, heads});
+  put_file(directory / "result" / "config.json", config.dump());
+  CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("side by side"));
 }
 
 TEST_CASE("what was trained is no conversion any more", "[converter]") {

@@ -42,13 +42,16 @@ def check_model(regroup, source, tokens, name):
     expect(broken > 100 * TOLERANCE, f"{name}: swapping value heads moved the logits by {broken:.3g} only")
 
 
-def check_grouped(regroup, source, tokens, name):
+def check_grouped(regroup, source, tokens, name, grouping):
     """Grouped in every role, stored repeatedly, and loaded by transformers' own classes."""
-    grouped, expanded = (source.with_name(f"{name} {kind}") for kind in ("grouped", "expanded"))
-    regroup.convert(source, grouped, 4, *ALL_ROLES)
+    grouped, expanded = (source.with_name(f"{name} {kind} {grouping}") for kind in ("grouped", "expanded"))
+    regroup.convert(source, grouped, 4, *ALL_ROLES, "--grouping", grouping)
+    regroup.run("verify", source, grouped)
     regroup.run("convert", grouped, expanded, "--target", "expanded")
+    moved = json.loads((grouped / "config.json").read_text())["regroup"]["query_order"] is not None
+    expect(moved == (grouping == "similar"), f"{name}, {grouping}: heads moved: {moved}")
     theirs = checkpoints.logits(checkpoints.load(expanded), tokens)
-    expect_same_logits(regroup.logits(grouped, tokens), theirs, f"{name}, 4 kv heads in every role")
+    expect_same_logits(regroup.logits(grouped, tokens), theirs, f"{name}, 4 kv heads in every role, {grouping}")
     before = largest_difference(regroup.logits(source, tokens), theirs)
     expect(before > 100 * TOLERANCE, f"{name}: grouping moved the logits by {before:.3g} only")
 
@@ -117,7 +120,8 @@ def check(regroup, scratch):
         source = scratch / name
         model.to(torch.bfloat16 if name == "mT5" else torch.float32).save_pretrained(source)
         check_model(regroup, source, tokens, name)
-        check_grouped(regroup, source, tokens, name)
+        for grouping in ("contiguous", "similar"):
+            check_grouped(regroup, source, tokens, name, grouping)
     check_alibi(regroup, scratch)
     check_alibi_of_bert(regroup, scratch)
 
