@@ -127,7 +127,7 @@ TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "
 
 TEST_CASE("heads that moved are refitted with the slopes and biases that moved with them",
           "[uptrain]") {
-  for (const char* name : {"bloom", "umt5"}) {
+  for (const char* name : {"bloom", "umt5", "t5"}) {
     CAPTURE(name);
     const Halved half(name);
     const ModelSpec& spec = half.golden.source.spec;
@@ -152,6 +152,34 @@ TEST_CASE("heads that moved are refitted with the slopes and biases that moved w
                 .error_before > 1e-6);
     }
   }
+}
+
+TEST_CASE("a GGUF file is refitted as the model it was made of", "[uptrain]") {
+  const Halved half("llama_mha");
+  convert(golden("llama_mha"), half.directory / "source.gguf",
+          {.container = Container::kGguf, .dtype = DType::kF32});
+  const Model source = open_model(half.directory / "source.gguf");
+  const auto refit = std::make_shared<Refit>(source, half.data, short_settings(), kGoOn);
+  ConversionRequest request = half.request(PoolMethod::kMean);
+  const auto expected = half.convert_to("refitted", request, half.refit());
+  const auto convert_to = [&](const char* name) {
+    return execute_conversion(
+        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {}, kGoOn);
+  };
+  convert_to("pooled.gguf");
+  request.refiner = refit;
+  const auto layers = convert_to("refitted.gguf");
+  REQUIRE(layers.size() == expected.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    CAPTURE(i);
+    const RefinementReport& found = layers[i].refinement.value();
+    const RefinementReport& known = expected[i].refinement.value();
+    CHECK(std::abs(found.error_before - known.error_before) < 1e-4 * known.error_before);
+    CHECK(std::abs(found.error_after - known.error_after) < 1e-2 * known.error_after);
+    CHECK(found.error_after < found.error_before);
+  }
+  CHECK(half.error_of("refitted.gguf") < half.error_of("pooled.gguf"));
+  CHECK(std::abs(half.error_of("refitted.gguf") / half.error_of("refitted") - 1.0) < 0.1);
 }
 
 TEST_CASE("refitting twice gives the same bytes", "[uptrain]") {
