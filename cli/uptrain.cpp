@@ -18,6 +18,8 @@
 #include "cli/text.h"
 #include "cli/uptrain_report.h"
 #include "formats/error.h"
+#include "formats/file.h"
+#include "formats/printable.h"
 #include "uptrain/run_directory.h"
 
 namespace regroup {
@@ -38,7 +40,8 @@ struct UptrainOptions {
   std::optional<std::int64_t> accumulation;
   int threads = 0;
   int timeout = 600;
-  bool resume = false;
+  std::string resuming;  // "", "yes" or "auto"
+  bool resume = false;   // what that comes to
   bool dry_run = false;
   bool json = false;
 };
@@ -62,6 +65,15 @@ std::int64_t accumulation_of(const UptrainOptions& options) {
 
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
   UptrainSettings& settings = options.settings;
+  // Before the ranks meet, as the first one makes a run only afterwards.
+  const bool automatic = options.resuming == "auto";
+  if (automatic && path_exists(settings.output)) {
+    if (launch.rank == 0) {
+      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
+    }
+    return;
+  }
+  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
   let_threads_sleep();
   set_compute_threads(threads_of_rank(options.threads, launch));
   set_data(settings, options.data);
@@ -90,9 +102,9 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
-  const auto ranks = options.dry_run ? nullptr
-                                     : meet_ranks(launch, settings.device,
-                                                  std::chrono::seconds(options.timeout));
+  const auto ranks =
+      options.dry_run ? nullptr
+                      : meet_ranks(launch, settings.device, std::chrono::seconds(options.timeout));
   if (launch.rank > 0) {  // the first speaks for all
     UptrainObserver silent;
     if (ranks) {
@@ -216,7 +228,12 @@ void add_run_options(CLI::App& command, UptrainOptions& options) {
                      "evaluate on about so many tokens");
   command.add_option("--save-every", settings.save_every,
                      "steps between saved states; 0: at the end and when stopped");
-  command.add_flag("--resume", options.resume, "go on with an earlier run for the same output");
+  command
+      .add_flag(
+          "--resume{yes}", options.resuming,
+          "go on with an earlier run for the same output; --resume=auto: if there is one, and "
+          "do nothing where the output is complete")
+      ->check(CLI::IsMember({"yes", "auto"}));
   command.add_flag("--dry-run", options.dry_run, "show the plan and do nothing");
   command.add_flag("--json", options.json, "report as JSON");
 }

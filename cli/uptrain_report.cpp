@@ -142,9 +142,9 @@ std::string plan_text(const UptrainPlan& plan) {
       "states    {}",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      ranks_text(settings), count_text(plan.data_tokens), plan.epochs, sources_text(plan), recipe_text(plan),
-      count_text(plan.parameters), name_of(settings.precision), settings.device.str(), plan.flops,
-      memory_text(plan), saving_text(plan));
+      ranks_text(settings), count_text(plan.data_tokens), plan.epochs, sources_text(plan),
+      recipe_text(plan), count_text(plan.parameters), name_of(settings.precision),
+      settings.device.str(), plan.flops, memory_text(plan), saving_text(plan));
 }
 
 Json plan_json(const UptrainPlan& plan) {

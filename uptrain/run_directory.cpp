@@ -101,6 +101,10 @@ fs::path RunDirectory::path_for(const fs::path& output) {
   return path += ".run";
 }
 
+bool RunDirectory::exists(const fs::path& output) {
+  return fs::exists(path_for(output) / kRunFile);
+}
+
 void RunDirectory::check_output(const fs::path& output, bool resume) {
   if (fs::exists(fs::symlink_status(output))) {
     throw_usage("{}: exists already; name an output that does not exist yet", shown(output));

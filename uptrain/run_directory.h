@@ -28,6 +28,9 @@ class RunDirectory {
   /// output exists, there is a run already, or none to resume. Touches nothing.
   static void check_output(const std::filesystem::path& output, bool resume);
 
+  /// Whether there is a run for an output, complete or not.
+  static bool exists(const std::filesystem::path& output);
+
   /// The recipe of the run for an output; an empty object where there is none. Throws kBadInput for
   /// a run.json that is damaged.
   static Json recorded_recipe(const std::filesystem::path& output);

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "formats/json.h"
 #include "formats/printable.h"
 #include "formats/version.h"
+#include "uptrain/loss_watch.h"
 #include "uptrain/metrics.h"
 #include "uptrain/optimizer.h"
 #include "uptrain/rank_agreement.h"
@@ -23,8 +22,6 @@
 
 namespace regroup {
 namespace {
-
-constexpr std::size_t kLossWindow = 20;
 
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
@@ -246,9 +243,10 @@ class Run {
           fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
       return;
     }
-    losses_.push_back(report.loss);
-    if (losses_.size() > kLossWindow) {
-      losses_.pop_front();
+    const double usual = losses_.mean();
+    if (losses_.add(report.loss)) {
+      observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
+                                       report.step, report.loss, LossWatch::kWindow, usual));
     }
   }
 
@@ -322,9 +320,7 @@ class Run {
 
   UptrainResult finish() {
     result_.progress = progress_;
-    result_.last_loss = losses_.empty() ? std::nan("")
-                                        : std::accumulate(losses_.begin(), losses_.end(), 0.0) /
-                                              static_cast<double>(losses_.size());
+    result_.last_loss = losses_.mean();
     return result_;
   }
 
@@ -349,7 +345,7 @@ class Run {
   std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
   std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;
-  std::deque<double> losses_;
+  LossWatch losses_;
   UptrainResult result_;
 };
 

@@ -53,6 +53,24 @@ TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[u
   CHECK(tree_of(directory / "killed") == tree_of(directory / "whole"));
 }
 
+TEST_CASE("--resume=auto begins a run, goes on with it, and leaves alone what is complete",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  const auto arguments = with(uptrain_arguments(directory, "again"), "--resume=auto");
+  RunningProgram program(arguments);
+  wait_for_steps(directory / "again.run", 33);
+  program.send(SIGTERM);
+  CHECK(program.wait().exit_code == kStateSaved);
+  CHECK(run_program(arguments).exit_code == 0);
+  const auto complete = tree_of(directory / "again");
+  CHECK(complete == tree_of(directory / "whole"));
+  const ProgramResult third = run_program(arguments);
+  CHECK(third.exit_code == 0);
+  CHECK(third.err.find("is complete") != std::string::npos);
+  CHECK(tree_of(directory / "again") == complete);
+}
+
 TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto good = uptrain_arguments(directory, "out");
@@ -76,6 +94,7 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   check(changed(3, (directory / "none.bin").string()), 3, "none.bin");
   check(changed(9, "4000"), 3, "3000 tokens");
   check(with(good, "--resume"), 2, "no run to resume");
+  check(with(good, "--resume=perhaps"), 2, "perhaps");
   check(with(good, "--no-such-option"), 2, "no-such-option");
   check({"eval", golden("llama").string(), "--data", good[3], "--context", "3000"}, 3, "3001");
   check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
