@@ -22,4 +22,24 @@ SHAPES = {
     "1.5b-mha": llama(2048, 30, 16, 16, 5632),
     "1.5b-alibi": BLOOM | {"hidden_size": 2048, "n_layer": 28, "n_head": 16},
     "7b": llama(4096, 32, 32, 8, 11008),
+    "13b": llama(5120, 40, 40, 8, 13824),
+    "70b": llama(8192, 80, 64, 8, 28672),
 }
+
+
+def llama_tensors(config):
+    """Names and shapes of a Llama's tensors, in the order of their names."""
+    hidden, intermediate, width = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * width, config["num_key_value_heads"] * width
+    vocabulary = config["vocab_size"]
+    tensors = {"lm_head.weight": [vocabulary, hidden], "model.embed_tokens.weight": [vocabulary, hidden],
+               "model.norm.weight": [hidden]}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        tensors |= {layer + "self_attn.q_proj.weight": [q, hidden], layer + "self_attn.k_proj.weight": [kv, hidden],
+                    layer + "self_attn.v_proj.weight": [kv, hidden], layer + "self_attn.o_proj.weight": [hidden, q],
+                    layer + "mlp.gate_proj.weight": [intermediate, hidden],
+                    layer + "mlp.up_proj.weight": [intermediate, hidden],
+                    layer + "mlp.down_proj.weight": [hidden, intermediate],
+                    layer + "input_layernorm.weight": [hidden], layer + "post_attention_layernorm.weight": [hidden]}
+    return sorted(tensors.items())
