@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/document_options.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
@@ -28,6 +29,7 @@ namespace {
 struct EvalOptions {
   std::string model;
   std::string data;
+  DocumentOptions documents;
   std::vector<std::int64_t> contexts;
   std::int64_t batch = 8;
   std::int64_t max_tokens = 0;
@@ -93,6 +95,9 @@ TaskSettings task_of(const EvalOptions& options, const Model& source) {
 }
 
 void check_contexts(const EvalRequest& request, bool writes) {
+  if (writes && request.settings.documents.separate) {
+    throw_usage("--logits are those of consecutive windows, not of documents kept apart");
+  }
   if (writes && request.contexts.size() > 1) {
     throw_usage("--logits are those of one context, {} are named", request.contexts.size());
   }
@@ -123,6 +128,7 @@ EvalRequest make_request(const EvalOptions& options) {
     request.settings.max_tokens = options.max_tokens;
   }
   request.settings.task = task_of(options, request.source);
+  request.settings.documents = options.documents.settings();
   check_contexts(request, !options.logits.empty());
   return request;
 }
@@ -294,6 +300,7 @@ void add_eval_command(CLI::App& program, Console& console) {
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->default_str("");
+  add_document_options(*command, options->documents);
   command->add_option("--batch", options->batch, "windows at a time")->check(CLI::PositiveNumber);
   command->add_option("--max-tokens", options->max_tokens, "stop after about so many tokens")
       ->check(CLI::PositiveNumber)

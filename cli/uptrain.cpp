@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/document_options.h"
 #include "cli/interrupt.h"
 #include "cli/many_devices.h"
 #include "cli/sleeping_threads.h"
@@ -28,6 +29,7 @@ namespace {
 struct UptrainOptions {
   UptrainSettings settings;
   std::vector<std::string> data;
+  DocumentOptions documents;
   std::string device = "cpu";
   std::string precision = "fp32";
   std::string trained = "all";
@@ -77,6 +79,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   let_threads_sleep();
   set_compute_threads(threads_of_rank(options.threads, launch));
   set_data(settings, options.data);
+  settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
   settings.accumulation = accumulation_of(options);
   settings.device = device_of_rank(options.device, launch);
@@ -255,6 +258,7 @@ void add_uptrain_command(CLI::App& program, Console& console) {
       ->default_str("");
   command->add_option("--output", settings.output, "directory to make; must not exist yet")
       ->required();
+  add_document_options(*command, options->documents);
   add_length_options(*command, *options);
   add_recipe_options(*command, *options);
   add_task_options(*command, *options);

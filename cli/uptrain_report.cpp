@@ -63,6 +63,15 @@ std::string sources_text(const UptrainPlan& plan) {
   return plan.sources.size() > 1 ? text : "";
 }
 
+// What keeping documents apart costs.
+std::string padding_text(const UptrainPlan& plan) {
+  return plan.settings.documents.separate
+             ? fmt::format(
+                   "          documents kept apart: {:.3g} % of all places are left empty\n",
+                   100 * (1 - plan.filled))
+             : "";
+}
+
 std::vector<std::pair<double, std::string_view>> parts_of(const TrainingMemory& memory) {
   return {{memory.weights, "weights"},         {memory.masters, "masters"},
           {memory.gradients, "gradients"},     {memory.optimizer, "optimizer"},
@@ -135,7 +144,7 @@ std::string plan_text(const UptrainPlan& plan) {
       "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
       "{}"
       "data      {} tokens, seen {:.2f} times\n"
-      "{}{}"
+      "{}{}{}"
       "model     {} parameters, {} on {}\n"
       "compute   {:.3g} FLOPs\n"
       "memory    {}\n"
@@ -143,8 +152,9 @@ std::string plan_text(const UptrainPlan& plan) {
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
       ranks_text(settings), count_text(plan.data_tokens), plan.epochs, sources_text(plan),
-      recipe_text(plan), count_text(plan.parameters), name_of(settings.precision),
-      settings.device.str(), plan.flops, memory_text(plan), saving_text(plan));
+      padding_text(plan), recipe_text(plan), count_text(plan.parameters),
+      name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
+      saving_text(plan));
 }
 
 Json plan_json(const UptrainPlan& plan) {
@@ -154,6 +164,7 @@ Json plan_json(const UptrainPlan& plan) {
           {"tokens", plan.tokens},
           {"data_tokens", plan.data_tokens},
           {"epochs", plan.epochs},
+          {"filled", plan.filled},
           {"data", sources_json(plan)},
           {"parameters", plan.parameters},
           {"flops", plan.flops},

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <string>
 #include <unistd.h>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -27,15 +29,39 @@ Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
   return make_task(settings.task, spec, objective_of(spec), settings.context);
 }
 
-// Windows of `width` tokens that begin `context` tokens apart: int64 [count, width].
-at::Tensor read_windows(const TokenFile& file, std::int64_t first, std::int64_t count,
-                        std::int64_t context, std::int64_t width) {
+// Windows of `width` tokens that begin `context` tokens apart, or with documents: int64
+// [count, width].
+at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindows>& documents,
+                        std::int64_t first, std::int64_t count, std::int64_t context,
+                        std::int64_t width) {
   at::Tensor ids = at::empty({count, width}, at::kLong);
   const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
   for (std::int64_t i = 0; i < count; ++i) {
-    file.read((first + i) * context, all.subspan(i * width, width));
+    const auto window = all.subspan(i * width, width);
+    if (documents) {
+      documents->read(file, first + i, window);
+    } else {
+      file.read((first + i) * context, window);
+    }
   }
   return ids;
+}
+
+std::optional<DocumentWindows> document_windows(const TokenFile& file,
+                                                const EvaluationSettings& settings) {
+  return settings.documents.separate
+             ? std::optional<DocumentWindows>(std::in_place, file, settings.context,
+                                              settings.documents.mark)
+             : std::nullopt;
+}
+
+// The first windows, as many as max_tokens allows.
+std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSettings& settings) {
+  std::int64_t windows = 0, asked = 0;
+  while (windows < documents.size() && asked < settings.max_tokens.value_or(asked + 1)) {
+    asked += documents.predictions(windows++);
+  }
+  return windows;
 }
 
 // Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows when
@@ -107,6 +133,10 @@ std::string logits_header(std::int64_t windows, std::int64_t positions, std::int
 std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec) {
   const Task task = task_of(settings, spec);
+  check_documents(settings.documents, task);
+  if (const auto documents = document_windows(file, settings)) {
+    return count_windows(*documents, settings);
+  }
   return count_windows(file, settings, window_width(task.objective, settings.context),
                        predictions_in(task, settings.context));
 }
@@ -127,6 +157,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   const std::int64_t windows = evaluation_windows(file, settings, model.spec());
   const Task task = task_of(settings, model.spec());
   const std::int64_t width = window_width(task.objective, settings.context);
+  const auto documents = document_windows(file, settings);
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
@@ -134,7 +165,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
        first += settings.shares * settings.batch) {
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
-    const at::Tensor ids = read_windows(file, first, count, settings.context, width);
+    const at::Tensor ids = read_windows(file, documents, first, count, settings.context, width);
     const auto [hidden, targets] = predict(model, ids, first, task);
     sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
     result.tokens += targets.numel();
@@ -162,7 +193,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     check_stop(stop);
     const std::int64_t count = std::min(settings.batch, windows - first);
-    const at::Tensor ids = read_windows(file, first, count, settings.context, settings.context);
+    const at::Tensor ids = read_windows(file, {}, first, count, settings.context, settings.context);
     const at::Tensor logits = window_logits(model, ids.to(model.device()))
                                   .to(at::kCPU, at::kFloat)
                                   .contiguous();  // [count, positions, V]

@@ -20,6 +20,7 @@ struct EvaluationSettings {
   TaskSettings task = {};
   std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to look at
   std::int64_t shares = 1;  ///< with fewer batches than these, some see nothing: a loss of 0
+  DocumentSettings documents = {};
 };
 
 struct Evaluation {
@@ -32,8 +33,9 @@ struct Evaluation {
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Windows that evaluate() looks at: consecutive ones of `context` tokens each, window w from token
-/// w·context on, and where the next token is to be predicted the one after them. Throws kBadInput
-/// for a file shorter than one, kUsage where it is not known what stands for a masked token.
+/// w·context on, and where the next token is to be predicted the one after them; or those of
+/// DocumentWindows. Throws kBadInput for a file shorter than one, kUsage where it is not known what
+/// stands for a masked token, or where documents cannot be kept apart.
 std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec);
 

@@ -68,6 +68,21 @@ SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpe
   return {sentinels.first, settings.end_token, settings.seed};
 }
 
+Predictions predict_next(const Transformer& model, const at::Tensor& ids) {
+  const std::int64_t context = ids.size(1) - 1;
+  const at::Tensor targets = ids.narrow(1, 1, context).flatten();
+  const bool full = targets.ge(0).all().item<bool>();
+  const at::Tensor text = full ? ids : ids.clamp_min(0);  // any token: nothing sees it
+  const at::Tensor inputs = text.to(model.device()).narrow(1, 0, context);
+  const at::Tensor hidden = model.hidden_states(inputs).flatten(0, 1);  // [B·C, D]
+  if (full) {
+    return {hidden.unsqueeze(0), targets.to(model.device())};
+  }
+  const at::Tensor asked = targets.ge(0).nonzero().flatten();
+  return {hidden.index_select(0, asked.to(model.device())).unsqueeze(0),
+          targets.index_select(0, asked).to(model.device())};
+}
+
 }  // namespace
 
 std::string_view name_of(Objective objective) {
@@ -143,6 +158,13 @@ Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective ot
   return task;
 }
 
+void check_documents(const DocumentSettings& documents, const Task& task) {
+  if (documents.separate && task.objective != Objective::kNextToken) {
+    throw_usage("documents can be kept apart for next_token only, the objective is {}",
+                name_of(task.objective));
+  }
+}
+
 TaskSettings with_special_tokens(TaskSettings settings, const Model& model) {
   if (!model.spec.has_encoder()) {
     return settings;
@@ -210,10 +232,7 @@ Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_
     }
     case Objective::kNextToken: break;
   }
-  const at::Tensor text = ids.to(device);
-  const std::int64_t context = text.size(1) - 1;
-  const at::Tensor hidden = model.hidden_states(text.narrow(1, 0, context));
-  return {hidden.flatten(0, 1).unsqueeze(0), text.narrow(1, 1, context).flatten()};
+  return predict_next(model, ids);
 }
 
 at::Tensor window_logits(const Transformer& model, const at::Tensor& ids) {

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/model.h"
+#include "uptrain/document_windows.h"
 #include "uptrain/span_corruption.h"
 #include "uptrain/special_tokens.h"
 #include "uptrain/transformer.h"
@@ -69,6 +70,10 @@ struct Task {
 Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
                std::int64_t context);
 
+/// Throws kUsage where documents are to be kept apart and the task asks for more than the next
+/// token: only then is what fills up a window seen by nothing.
+void check_documents(const DocumentSettings& documents, const Task& task);
+
 /// `settings`, with what they leave open taken from the model's files.
 TaskSettings with_special_tokens(TaskSettings settings, const Model& model);
 
@@ -100,7 +105,8 @@ struct Predictions {
   at::Tensor targets;
 };
 
-/// ids: int64 [B, window_width] in host memory, windows number `first` and following.
+/// ids: int64 [B, window_width] in host memory, windows number `first` and following. Where the
+/// next token is asked for, kNoToken at the end of a window is not.
 Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
                     const Task& task);
 

@@ -15,17 +15,22 @@ namespace regroup {
 
 TokenBatches::TokenBatches(const std::vector<std::filesystem::path>& paths,
                            std::int64_t sequence_length, std::int64_t vocab_size,
-                           std::uint64_t seed, const std::vector<double>& weights)
+                           std::uint64_t seed, const std::vector<double>& weights,
+                           const DocumentSettings& documents)
     : sequence_length_(sequence_length), seed_(seed) {
   for (const std::filesystem::path& path : paths) {
     files_.push_back(TokenFile::open(path));
     const TokenFile& file = files_.back();
-    if (windows_of(file) == 0) {
+    if (documents.separate) {
+      documents_.emplace_back(file, sequence_length, documents.mark);
+    }
+    const std::int64_t windows = windows_of(files_.size() - 1);
+    if (windows == 0) {
       throw_bad_input("{}: {} tokens, one sequence needs {} (its length and the token after it)",
                       printable(path.string(), 0), file.size(), sequence_length + 1);
     }
     file.check_vocabulary(vocab_size);
-    windows_ += windows_of(file);
+    windows_ += windows;
   }
   if (!weights.empty()) {
     set_weights(weights);
@@ -62,14 +67,12 @@ void TokenBatches::set_weights(const std::vector<double>& weights) {
 }
 
 double TokenBatches::share_of(std::size_t file) const {
-  return mixed_.empty()
-             ? static_cast<double>(windows_of(files_[file])) / static_cast<double>(windows_)
-             : static_cast<double>(mixed_[file]) / static_cast<double>(kMixedSamples);
+  return mixed_.empty() ? static_cast<double>(windows_of(file)) / static_cast<double>(windows_)
+                        : static_cast<double>(mixed_[file]) / static_cast<double>(kMixedSamples);
 }
 
 double TokenBatches::passes_through(std::size_t file, std::int64_t samples) const {
-  return share_of(file) * static_cast<double>(samples) /
-         static_cast<double>(windows_of(files_[file]));
+  return share_of(file) * static_cast<double>(samples) / static_cast<double>(windows_of(file));
 }
 
 std::int64_t TokenBatches::tokens() const {
@@ -80,8 +83,9 @@ std::int64_t TokenBatches::tokens() const {
   return total;
 }
 
-std::int64_t TokenBatches::windows_of(const TokenFile& file) const {
-  return (file.size() - 1) / sequence_length_;
+std::int64_t TokenBatches::windows_of(std::size_t file) const {
+  return documents_.empty() ? (files_[file].size() - 1) / sequence_length_
+                            : documents_[file].size();
 }
 
 at::Tensor TokenBatches::batch(std::int64_t first, std::int64_t count) const {
@@ -89,50 +93,71 @@ at::Tensor TokenBatches::batch(std::int64_t first, std::int64_t count) const {
   at::Tensor ids = at::empty({count, width}, at::kLong);
   const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto window = all.subspan(i * width, width);
-    if (mixed_.empty()) {
-      read_window(first + i, window);
-    } else {
-      read_mixed_window(first + i, window);
-    }
+    read(place_of(first + i), all.subspan(i * width, width));
   }
   return ids;
 }
 
-void TokenBatches::read_window(std::int64_t sample, std::span<std::int64_t> ids) const {
-  const std::uint64_t epoch = sample / windows_;
-  auto window = static_cast<std::int64_t>(
-      Permutation(windows_, seed_, epoch)(static_cast<std::uint64_t>(sample % windows_)));
-  auto file = files_.begin();
-  while (window >= windows_of(*file)) {
-    window -= windows_of(*file++);
+std::int64_t TokenBatches::predictions(std::int64_t first, std::int64_t count) const {
+  if (documents_.empty()) {
+    return count * sequence_length_;
   }
-  read_phased(*file, window, epoch, ids);
+  std::int64_t total = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Place place = place_of(first + i);
+    total += documents_[place.file].predictions(place.window);
+  }
+  return total;
 }
 
-void TokenBatches::read_mixed_window(std::int64_t sample, std::span<std::int64_t> ids) const {
+double TokenBatches::filled() const {
+  double filled = documents_.empty() ? 1.0 : 0.0;
+  for (std::size_t i = 0; i < documents_.size(); ++i) {
+    filled += share_of(i) * static_cast<double>(documents_[i].predictions()) /
+              static_cast<double>(documents_[i].size() * sequence_length_);
+  }
+  return filled;
+}
+
+TokenBatches::Place TokenBatches::place_of(std::int64_t sample) const {
+  if (!mixed_.empty()) {
+    return mixed_place_of(sample);
+  }
+  Place place{.epoch = static_cast<std::uint64_t>(sample / windows_)};
+  place.window = static_cast<std::int64_t>(
+      Permutation(windows_, seed_, place.epoch)(static_cast<std::uint64_t>(sample % windows_)));
+  while (place.window >= windows_of(place.file)) {
+    place.window -= windows_of(place.file++);
+  }
+  return place;
+}
+
+TokenBatches::Place TokenBatches::mixed_place_of(std::int64_t sample) const {
   const auto round = static_cast<std::uint64_t>(sample / kMixedSamples);
-  const auto place = static_cast<std::uint64_t>(sample % kMixedSamples);
+  const auto slot_number = static_cast<std::uint64_t>(sample % kMixedSamples);
   auto slot = static_cast<std::int64_t>(
-      Permutation(kMixedSamples, mix(seed_, files_.size()), round)(place));
-  std::size_t file = 0;
-  while (slot >= mixed_[file]) {
-    slot -= mixed_[file++];
+      Permutation(kMixedSamples, mix(seed_, files_.size()), round)(slot_number));
+  Place place;
+  while (slot >= mixed_[place.file]) {
+    slot -= mixed_[place.file++];
   }
-  const std::int64_t drawn = static_cast<std::int64_t>(round) * mixed_[file] + slot;
-  const std::int64_t windows = windows_of(files_[file]);
-  const auto epoch = static_cast<std::uint64_t>(drawn / windows);
-  const Permutation order(static_cast<std::uint64_t>(windows), mix(seed_, file), epoch);
-  read_phased(files_[file],
-              static_cast<std::int64_t>(order(static_cast<std::uint64_t>(drawn % windows))), epoch,
-              ids);
+  const std::int64_t drawn = static_cast<std::int64_t>(round) * mixed_[place.file] + slot;
+  const std::int64_t windows = windows_of(place.file);
+  place.epoch = static_cast<std::uint64_t>(drawn / windows);
+  const Permutation order(static_cast<std::uint64_t>(windows), mix(seed_, place.file), place.epoch);
+  place.window = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(drawn % windows)));
+  return place;
 }
 
-void TokenBatches::read_phased(const TokenFile& file, std::int64_t window, std::uint64_t epoch,
-                               std::span<std::int64_t> ids) const {
-  const std::int64_t spare = file.size() - 1 - windows_of(file) * sequence_length_;
-  const auto phase = static_cast<std::int64_t>(mix(~seed_, epoch) % (spare + 1));
-  file.read(phase + window * sequence_length_, ids);
+void TokenBatches::read(const Place& place, std::span<std::int64_t> ids) const {
+  const TokenFile& file = files_[place.file];
+  if (!documents_.empty()) {
+    documents_[place.file].read(file, place.window, ids);
+    return;
+  }
+  const std::int64_t spare = file.size() - 1 - windows_of(place.file) * sequence_length_;
+  const auto phase = static_cast<std::int64_t>(mix(~seed_, place.epoch) % (spare + 1));
+  file.read(phase + place.window * sequence_length_, ids);
 }
 
 }  // namespace regroup

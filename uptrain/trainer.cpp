@@ -108,17 +108,21 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   return report;
 }
 
-// The sum of this rank's losses over all micro-batches of a step, of a single rank their mean; its
-// gradients are in gradients_ afterwards.
+// This rank's part of the mean loss over all tokens that a step asks for, of a single rank all of
+// it; its gradients are in gradients_ afterwards.
 at::Tensor Trainer::accumulate(std::int64_t first_sample) {
   const std::int64_t share =
       settings_.accumulation / (shares_ != nullptr ? shares_->ranks().count() : 1);
   const std::int64_t begin = share * (shares_ != nullptr ? shares_->ranks().rank() : 0);
+  const auto asked = static_cast<double>(
+      data_.predictions(first_sample, settings_.batch * settings_.accumulation));
   at::Tensor total;
   for (std::int64_t i = begin; i < begin + share; ++i) {
     const std::int64_t first = first_sample + i * settings_.batch;
-    const at::Tensor loss = loss_(data_.batch(first, settings_.batch), first) /
-                            static_cast<double>(settings_.accumulation);
+    // Where all windows are full the divisor is the number of micro-batches.
+    const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
+    const at::Tensor loss =
+        loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
     gradients_.add(loss);
     total = total.defined() ? total + loss.detach() : loss.detach();
   }

@@ -58,7 +58,8 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan, const Ranks* ran
           plan.settings.eval_max_tokens,
           plan.settings.task,
           ranks != nullptr ? ranks->rank() : 0,
-          ranks != nullptr ? ranks->count() : 1};
+          ranks != nullptr ? ranks->count() : 1,
+          plan.settings.documents};
 }
 
 // What must not differ between ranks: the recipe, and what decides when they do things together.

@@ -107,8 +107,9 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 }
 
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
-  return {settings.data, sequence_length_of(settings, spec), spec.vocab_size, settings.seed,
-          settings.data_weights};
+  return {settings.data,         sequence_length_of(settings, spec),
+          spec.vocab_size,       settings.seed,
+          settings.data_weights, settings.documents};
 }
 
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
@@ -137,7 +138,9 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   UptrainPlan plan;
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = settings.batch * settings.accumulation * plan.sequence_length;
-  plan.steps = steps_of(settings, plan.tokens_per_step);
+  plan.filled = data.filled();
+  plan.steps =
+      steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
   plan.tokens = plan.steps * plan.tokens_per_step;
   plan.schedule = schedule_of(settings, plan.steps);
   plan.settings = filled_in(settings, plan);
@@ -145,6 +148,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.settings.task.seed = settings.seed;
   plan.task =
       make_task(plan.settings.task, spec, training_objective_of(spec), plan.sequence_length);
+  check_documents(settings.documents, plan.task);
   plan.settings.task.objective = plan.task.objective;
   plan.recipe = recipe_of(plan.settings);
   add_task(plan.recipe, plan.task);

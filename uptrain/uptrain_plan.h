@@ -25,6 +25,7 @@ struct UptrainPlan {
   std::int64_t tokens_per_step = 0;
   std::int64_t tokens = 0;       ///< seen in the whole run
   std::int64_t data_tokens = 0;  ///< in the training files
+  double filled = 1.0;           ///< part of these that is text, where documents are kept apart
   double epochs = 0.0;           ///< passes over them, on average where they have weights
   struct Source {
     std::filesystem::path path;

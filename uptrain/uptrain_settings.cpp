@@ -205,6 +205,12 @@ Json recipe_of(const UptrainSettings& settings) {
   if (!settings.data_weights.empty()) {
     recipe["data_weights"] = settings.data_weights;
   }
+  if (settings.documents.separate) {
+    recipe["documents"] = "separate";
+    if (const auto& mark = settings.documents.mark) {
+      recipe[mark->ends ? "document_end" : "document_start"] = mark->token;
+    }
+  }
   recipe.update({{"max_gradient_norm", settings.max_gradient_norm},
                  {"seed", settings.seed},
                  {"precision", name_of(settings.precision)},

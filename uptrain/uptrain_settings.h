@@ -11,6 +11,7 @@
 
 #include "formats/json.h"
 #include "uptrain/device.h"
+#include "uptrain/document_windows.h"
 #include "uptrain/loss.h"
 #include "uptrain/objective.h"
 #include "uptrain/optimizer.h"
@@ -34,6 +35,8 @@ struct UptrainSettings {
   std::filesystem::path output;
   std::vector<std::filesystem::path> data;
   std::vector<double> data_weights;  ///< one per file, or none: as large as they are
+
+  DocumentSettings documents;  ///< of these files and of eval_data
 
   // How long: `steps`, or the fraction `alpha` of one of the two pretraining lengths.
   std::optional<double> alpha;

@@ -1,0 +1,42 @@
+#include "cli/document_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "formats/error.h"
+
+namespace regroup {
+
+DocumentSettings DocumentOptions::settings() const {
+  const bool separate = documents == "separate";
+  if (end && start) {
+    throw_usage("--document-end or --document-start: a file's documents are told by one of them");
+  }
+  if (!separate && (end || start)) {
+    throw_usage("--document-end and --document-start are for --documents separate");
+  }
+  DocumentSettings settings{.separate = separate};
+  if (end || start) {
+    settings.mark = DocumentMark{.token = end ? *end : *start, .ends = end.has_value()};
+  }
+  return settings;
+}
+
+void add_document_options(CLI::App& command, DocumentOptions& options) {
+  command
+      .add_option("--documents", options.documents,
+                  "pack: windows follow one another, whatever documents they hold; separate: each "
+                  "begins with a document, or goes on with it, and ends with it at the latest")
+      ->check(CLI::IsMember({"pack", "separate"}));
+  command
+      .add_option("--document-end", options.end,
+                  "separate: the token that ends a document, in files without Megatron's index")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("");
+  command
+      .add_option("--document-start", options.start,
+                  "separate: the token that begins a document, in files without Megatron's index")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("");
+}
+
+}  // namespace regroup
