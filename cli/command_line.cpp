@@ -1,6 +1,7 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -59,6 +60,20 @@ CommandFacts facts_of(const CLI::App& app) {
     facts.commands.push_back(facts_of(*command));
   }
   return facts;
+}
+
+std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
+  std::vector<CommandFacts> commands;
+  for (const CommandFacts& command : program.commands) {
+    if (command.commands.empty()) {
+      commands.push_back(command);
+    }
+    for (CommandFacts part : whole_commands(command)) {
+      part.name = command.name + " " + part.name;
+      commands.push_back(std::move(part));
+    }
+  }
+  return commands;
 }
 
 }  // namespace regroup

@@ -29,4 +29,8 @@ struct CommandFacts {
 
 CommandFacts facts_of(const CLI::App& app);
 
+/// The commands that do something, in order, under all the words that name them: "bench decode" for
+/// one within a group.
+std::vector<CommandFacts> whole_commands(const CommandFacts& program);
+
 }  // namespace regroup

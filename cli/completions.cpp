@@ -16,6 +16,17 @@ std::vector<std::string> names_of(const std::vector<CommandFacts>& commands) {
   return names;
 }
 
+// Commands that are made of others.
+std::vector<CommandFacts> groups_in(const CommandFacts& program) {
+  std::vector<CommandFacts> groups;
+  for (const CommandFacts& command : program.commands) {
+    if (!command.commands.empty()) {
+      groups.push_back(command);
+    }
+  }
+  return groups;
+}
+
 // Of options, not of positional arguments.
 std::vector<std::string> option_names(const CommandFacts& command) {
   std::vector<std::string> names;
@@ -42,7 +53,7 @@ std::string quoted(const std::string& text, std::string_view apostrophe) {
 
 // The lines of a command's case: values after an option that takes some, else its options.
 std::string bash_case(const CommandFacts& command) {
-  std::string text = fmt::format("    {})\n      options='{}'\n      case $previous in\n",
+  std::string text = fmt::format("    '{}')\n      options='{}'\n      case $previous in\n",
                                  command.name, fmt::join(option_names(command), " "));
   for (const OptionFacts& option : command.options) {
     if (!option.choices.empty() && !option.positional) {
@@ -54,6 +65,25 @@ std::string bash_case(const CommandFacts& command) {
     }
   }
   return text + "      esac ;;\n";
+}
+
+// What bash makes of the words after a group: they name the command, and without them are offered.
+std::string bash_words_of_groups(const CommandFacts& program) {
+  std::string text;
+  for (const CommandFacts& group : groups_in(program)) {
+    text += fmt::format("      {}) case $word in {}) command=\"$command $word\" ;; esac ;;\n",
+                        group.name, fmt::join(names_of(group.commands), "|"));
+  }
+  return text;
+}
+
+std::string bash_offers_of_groups(const CommandFacts& program) {
+  std::string text;
+  for (const CommandFacts& group : groups_in(program)) {
+    text += fmt::format("    {}) values='{}' ;;\n", group.name,
+                        fmt::join(names_of(group.commands), " "));
+  }
+  return text;
 }
 
 // "[what it does]", as zsh's _arguments takes it.
@@ -83,6 +113,19 @@ std::string zsh_arguments(const CommandFacts& command) {
   return text;
 }
 
+// A group: what comes next is a command of it.
+std::string zsh_group(const CommandFacts& group) {
+  std::string names, cases;
+  for (const CommandFacts& command : group.commands) {
+    names += " " + command.name;
+    cases += fmt::format("            {})\n        {} ;;\n", command.name, zsh_arguments(command));
+  }
+  return fmt::format(
+      "_arguments -C '1:command:({})' '*::argument:->part'\n"
+      "          case $state in part) case $line[1] in\n{}          esac ;; esac",
+      names.substr(1), cases);
+}
+
 std::string fish_line(const std::string& condition, const OptionFacts& option) {
   std::string line = "complete -c regroup -n " + quoted(condition, "\\'");
   for (const std::string& name : option.names) {
@@ -96,6 +139,24 @@ std::string fish_line(const std::string& condition, const OptionFacts& option) {
   return line + " -d " + quoted(option.description, "\\'") + "\n";
 }
 
+std::string fish_command(const std::string& condition, const CommandFacts& command) {
+  return fmt::format("complete -c regroup -n {} -f -a {} -d {}\n", quoted(condition, "\\'"),
+                     command.name, quoted(command.description, "\\'"));
+}
+
+std::string fish_options(const std::string& condition, const CommandFacts& command) {
+  std::string text;
+  for (const OptionFacts& option : command.options) {
+    if (!option.positional) {
+      text += fish_line(condition, option);
+    } else if (!option.choices.empty()) {
+      text += fmt::format("complete -c regroup -n {} -f -a '{}'\n", quoted(condition, "\\'"),
+                          fmt::join(option.choices, " "));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string bash_completions(const CommandFacts& program) {
@@ -105,16 +166,17 @@ _regroup() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
   local command='' options='' values='' word
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case $word in
-      {}) command=$word; break ;;
-    esac
+    case $command in
+      '') case $word in {}) command=$word ;; esac ;;
+{}    esac
   done
   case $command in
     '') options='{}' values='{}' ;;
-)",
-                                 fmt::join(commands, "|"), fmt::join(option_names(program), " "),
-                                 fmt::join(commands, " "));
-  for (const CommandFacts& command : program.commands) {
+{})",
+                                 fmt::join(commands, "|"), bash_words_of_groups(program),
+                                 fmt::join(option_names(program), " "), fmt::join(commands, " "),
+                                 bash_offers_of_groups(program));
+  for (const CommandFacts& command : whole_commands(program)) {
     text += bash_case(command);
   }
   return text + R"(  esac
@@ -134,7 +196,8 @@ std::string zsh_completions(const CommandFacts& program) {
   std::string described, cases;
   for (const CommandFacts& command : program.commands) {
     described += fmt::format("    {}\n", quoted(command.name + ":" + command.description, "'\\''"));
-    cases += fmt::format("        {})\n        {} ;;\n", command.name, zsh_arguments(command));
+    cases += fmt::format("        {})\n        {} ;;\n", command.name,
+                         command.commands.empty() ? zsh_arguments(command) : zsh_group(command));
   }
   return fmt::format(R"(#compdef regroup
 _regroup() {{
@@ -160,16 +223,14 @@ std::string fish_completions(const CommandFacts& program) {
     text += fish_line("__fish_use_subcommand", option);
   }
   for (const CommandFacts& command : program.commands) {
-    text += fmt::format("complete -c regroup -n __fish_use_subcommand -f -a {} -d {}\n",
-                        command.name, quoted(command.description, "\\'"));
-    const std::string condition = "__fish_seen_subcommand_from " + command.name;
-    for (const OptionFacts& option : command.options) {
-      if (!option.positional) {
-        text += fish_line(condition, option);
-      } else if (!option.choices.empty()) {
-        text += fmt::format("complete -c regroup -n {} -f -a '{}'\n", quoted(condition, "\\'"),
-                            fmt::join(option.choices, " "));
-      }
+    text += fish_command("__fish_use_subcommand", command);
+    const std::string seen = "__fish_seen_subcommand_from " + command.name;
+    text += fish_options(seen, command);
+    for (const CommandFacts& part : command.commands) {
+      const std::string others = fmt::format("; and not __fish_seen_subcommand_from {}",
+                                             fmt::join(names_of(command.commands), " "));
+      text += fish_command(seen + others, part);
+      text += fish_options(seen + "; and __fish_seen_subcommand_from " + part.name, part);
     }
   }
   text.pop_back();

@@ -15,11 +15,11 @@ int main(int argc, char** argv) {
     add_convert_command(program, console);
     add_expand_command(program, console);
 #if REGROUP_WITH_UPTRAIN
+    add_bench_command(program, console);
     add_calibrate_command(program, console);
     add_eval_command(program, console);
     add_init_command(program, console);
     add_uptrain_command(program, console);
-    add_bench_command(program, console);
     add_demo_command(program, console);
 #endif
     add_completions_command(program, console);

@@ -85,7 +85,7 @@ std::string manual_page(const CommandFacts& program) {
       ".TH REGROUP 1 \"\" \"regroup {}\" \"User Commands\"\n.SH NAME\nregroup \\- {}\n"
       ".SH SYNOPSIS\n",
       kVersion, roff(program.description));
-  for (const CommandFacts& command : program.commands) {
+  for (const CommandFacts& command : whole_commands(program)) {
     text += synopsis(command) + ".br\n";
   }
   text += ".SH OPTIONS\n";
@@ -93,7 +93,7 @@ std::string manual_page(const CommandFacts& program) {
     text += option_text(option);
   }
   text += ".SH COMMANDS\n";
-  for (const CommandFacts& command : program.commands) {
+  for (const CommandFacts& command : whole_commands(program)) {
     text += command_text(command);
   }
   return text + kEnd;

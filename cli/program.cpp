@@ -59,9 +59,11 @@ int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Co
   if (fault.get_exit_code() == 0) {
     return program.exit(fault);
   }
-  const auto chosen = program.get_subcommands();
-  const std::string name =
-      chosen.empty() ? "regroup" : fmt::format("regroup {}", chosen.front()->get_name());
+  std::string name = "regroup";
+  for (auto chosen = program.get_subcommands(); !chosen.empty();
+       chosen = chosen.front()->get_subcommands()) {
+    name += " " + chosen.front()->get_name();
+  }
   std::string message = fault.what();
   message = message.substr(0, message.find('\n'));
   console.error(fmt::format("{}: {} (see {} --help)", name, message, name));

@@ -85,15 +85,24 @@ ModelParts parts_of(const ModelSpec& spec) {
   return parts;
 }
 
-std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  std::uint64_t bytes = 0;
+std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
+  std::vector<std::string> names;
   for (const auto& [name, part] : parts_of(spec)) {
-    const TensorInfo* tensor = checkpoint.find(name);
     // Tied to the output the embedding is read whole.
     const bool tied = name == spec.token_embedding && spec.lm_head.empty();
-    const bool read = part != ModelPart::kEncoder && part != ModelPart::kPositions &&
-                      (part != ModelPart::kEmbedding || tied || name == spec.project_in.weight);
-    bytes += tensor != nullptr && read ? tensor->bytes() : 0;
+    if (part != ModelPart::kEncoder && part != ModelPart::kPositions &&
+        (part != ModelPart::kEmbedding || tied || name == spec.project_in.weight)) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const std::string& name : names_read_per_step(spec)) {
+    const TensorInfo* tensor = checkpoint.find(name);
+    bytes += tensor != nullptr ? tensor->bytes() : 0;
   }
   return bytes;
 }

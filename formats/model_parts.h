@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "formats/checkpoint.h"
 #include "formats/model_spec.h"
@@ -35,8 +36,11 @@ ModelParts parts_of(const ModelSpec& spec);
 /// kPositions for T5's relative biases.
 ModelParts parts_of_layer(const LayerTensors& layer);
 
-/// Bytes of weights that generating one token reads: all but embeddings that are only looked up,
-/// and the encoder, which has run before.
+/// The tensors that generating one token reads: all but embeddings that are only looked up, and the
+/// encoder, which has run before.
+std::vector<std::string> names_read_per_step(const ModelSpec& spec);
+
+/// Their bytes.
 std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

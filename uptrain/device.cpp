@@ -100,6 +100,12 @@ void set_compute_threads(int threads) {
   }
 }
 
+void wait_for(c10::Device device) {
+  if (!device.is_cpu()) {
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  }
+}
+
 void with_torch_errors(const std::function<void()>& work) {
   try {
     work();

@@ -38,6 +38,9 @@ c10::ScalarType scalar_type_of(Precision precision);
 /// to the whole process, so call it before any work.
 void set_compute_threads(int threads);
 
+/// Returns when the device has done all it was asked to.
+void wait_for(c10::Device device);
+
 /// Calls `work`, turning LibTorch's own exceptions (no memory, a device that failed) into
 /// kEnvironment errors of one line.
 void with_torch_errors(const std::function<void()>& work);

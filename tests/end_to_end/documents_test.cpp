@@ -30,6 +30,9 @@ bool installed(const std::string& program) {
   return std::system(("command -v " + program + " > /dev/null").c_str()) == 0;
 }
 
+// Whether commands that need LibTorch were built.
+bool computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
+
 TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
   if (!installed("bash")) {
     SKIP("bash is not installed");
@@ -39,6 +42,10 @@ TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
   CHECK(bash_offers("regroup -q convert --pool l") == "lowrank\n");
   CHECK(bash_offers("regroup inspect --sort ''") == "shard name bytes\n");
   CHECK(bash_offers("regroup completions z") == "zsh\n");
+  if (computes()) {
+    CHECK(bash_offers("regroup bench d") == "decode\n");
+    CHECK(bash_offers("regroup bench decode --prefill") == "--prefill-chunk\n");
+  }
   CHECK(bash_offers("regroup inspect tests/gol") == "tests/golden\n");
 }
 
@@ -60,6 +67,10 @@ TEST_CASE("fish completes commands, options, values and files", "[end_to_end]") 
   CHECK(offers("regroup inspect --lay") == "--layers\n--layout\n");
   CHECK(offers("regroup convert --pool l") == "lowrank\n");
   CHECK(offers("regroup completions z") == "zsh\n");
+  if (computes()) {
+    CHECK(offers("regroup bench d") == "decode\n");
+    CHECK(offers("regroup bench decode --prefill") == "--prefill-chunk\n");
+  }
   CHECK(offers("regroup inspect tests/gol") == "tests/golden/\n");
 }
 
@@ -80,6 +91,7 @@ zpty -w -n shell $'regroup ins\t\n'
 zpty -w -n shell $'regroup inspect --ten\t\n'
 zpty -w -n shell $'regroup convert --pool low\t\n'
 zpty -w -n shell $'regroup completions fi\t\n'
+zpty -w -n shell $'regroup bench decode --prefill\t 8\n'
 zpty -w -n shell $'exit\n'
 while zpty -r shell line; do print -r -- "$line"; done
 )zsh");
@@ -90,6 +102,10 @@ while zpty -r shell line; do print -r -- "$line"; done
        {"called: inspect :end", "called: inspect --tensors :end",
         "called: convert --pool lowrank :end", "called: completions fish :end"}) {
     CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring(called));
+  }
+  if (computes()) {
+    CHECK_THAT(bytes_of_file(directory / "out"),
+               ContainsSubstring("called: bench decode --prefill-chunk 8 :end"));
   }
 }
 
