@@ -21,6 +21,24 @@ std::optional<double> number_at(const Json& object, const char* key) {
                                                      : std::nullopt;
 }
 
+std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& where) {
+  if (!layers.is_array()) {
+    throw_bad_input("{}: layers is a JSON {}, a list is needed", where, layers.type_name());
+  }
+  std::vector<RecordedLayer> found;
+  for (const Json& layer : layers) {
+    const auto number = layer.is_object() ? number_at(layer, "layer") : std::nullopt;
+    if (!number) {
+      throw_bad_input("{}: an entry of layers has no number \"layer\"", where);
+    }
+    found.push_back({text_at(layer, "attention"), *number, number_at(layer, "key_energy_kept"),
+                     number_at(layer, "value_energy_kept"),
+                     number_at(layer, "output_error_before_refit"),
+                     number_at(layer, "output_error_after_refit")});
+  }
+  return found;
+}
+
 }  // namespace
 
 ConversionRecord read_conversion_record(const std::filesystem::path& path) {
@@ -31,24 +49,20 @@ ConversionRecord read_conversion_record(const std::filesystem::path& path) {
   if (record.pool.empty()) {
     throw_bad_input("{}: no \"pool\": not what regroup convert --json printed", where);
   }
-  if (!report.contains("layers")) {
-    return record;
-  }
-  if (!report["layers"].is_array()) {
-    throw_bad_input("{}: layers is a JSON {}, a list is needed", where,
-                    report["layers"].type_name());
-  }
-  for (const Json& layer : report["layers"]) {
-    const auto number = layer.is_object() ? number_at(layer, "layer") : std::nullopt;
-    if (!number) {
-      throw_bad_input("{}: an entry of layers has no number \"layer\"", where);
-    }
-    record.layers.push_back(
-        {text_at(layer, "attention"), *number, number_at(layer, "key_energy_kept"),
-         number_at(layer, "value_energy_kept"), number_at(layer, "output_error_before_refit"),
-         number_at(layer, "output_error_after_refit")});
+  if (report.contains("layers")) {
+    record.layers = layers_in(report["layers"], where);
   }
   return record;
+}
+
+std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
+                                                       const std::filesystem::path& path) {
+  const auto block = config.find("regroup");
+  if (block == config.end() || !block->is_object() || !block->contains("layers")) {
+    return std::nullopt;
+  }
+  return ConversionRecord{"", text_at(*block, "pool"), text_at(*block, "grouping"),
+                          layers_in(block->at("layers"), printable(path.string(), 0))};
 }
 
 }  // namespace regroup

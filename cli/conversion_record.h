@@ -1,10 +1,12 @@
-// What `regroup convert --json` said of a conversion, read again to be shown with its result.
+// What was said of a conversion, by `regroup convert --json` or in its result, to be shown with it.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "formats/json.h"
 
 namespace regroup {
 
@@ -21,7 +23,12 @@ struct ConversionRecord {
   std::vector<RecordedLayer> layers;
 };
 
-/// Throws kBadInput where the file is no such report.
+/// Reads such a report. Throws kBadInput where the file is none.
 ConversionRecord read_conversion_record(const std::filesystem::path& path);
+
+/// Of the "regroup" block of the config at `path`; none where nothing was measured. Throws
+/// kBadInput where that is no such record.
+std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
+                                                       const std::filesystem::path& path);
 
 }  // namespace regroup

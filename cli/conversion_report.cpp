@@ -6,6 +6,7 @@
 
 #include "cli/table.h"
 #include "cli/text.h"
+#include "converter/layer_record.h"
 #include "converter/provenance.h"
 #include "formats/json.h"
 #include "formats/printable.h"
@@ -17,24 +18,6 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
   return static_cast<std::size_t>(
       std::count_if(plan.steps.begin(), plan.steps.end(),
                     [](const TensorStep& step) { return !step.unchanged(); }));
-}
-
-// What a layer keeps of its keys or values: its groups' parts by their shares in its energy.
-double energy_kept(const LayerReport& layer, double GroupReport::* kept,
-                   double GroupReport::* share) {
-  double lost = 0.0;
-  for (const GroupReport& group : layer.groups) {
-    lost += group.*share * (1.0 - group.*kept);
-  }
-  return 1.0 - lost;
-}
-
-double keys_kept(const LayerReport& layer) {
-  return energy_kept(layer, &GroupReport::key_energy, &GroupReport::key_share);
-}
-
-double values_kept(const LayerReport& layer) {
-  return energy_kept(layer, &GroupReport::value_energy, &GroupReport::value_share);
 }
 
 double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
@@ -57,15 +40,7 @@ Json layers_json(const std::vector<LayerReport>& layers) {
                         {"key_norm_ratio", group.key_norm},
                         {"value_norm_ratio", group.value_norm}});
     }
-    list.push_back({{"attention", name_of(layer.role)}, {"layer", layer.layer}});
-    if (!layer.groups.empty()) {
-      list.back()["key_energy_kept"] = keys_kept(layer);
-      list.back()["value_energy_kept"] = values_kept(layer);
-    }
-    if (layer.refinement) {
-      list.back()["output_error_before_refit"] = layer.refinement->error_before;
-      list.back()["output_error_after_refit"] = layer.refinement->error_after;
-    }
+    list.push_back(json_of(layer));
     list.back()["groups"] = std::move(groups);
   }
   return list;

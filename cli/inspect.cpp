@@ -14,6 +14,7 @@
 #include "cli/similarity.h"
 #include "cli/tensor_report.h"
 #include "cli/text.h"
+#include "formats/checkpoint_difference.h"
 #include "formats/disagreements.h"
 #include "formats/error.h"
 #include "formats/model_directory.h"
@@ -171,6 +172,8 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
   page.similarities = similarity_maps(found.similarities);
   if (!options.conversion.empty()) {
     page.conversion = read_conversion_record(options.conversion);
+  } else {
+    page.conversion = conversion_recorded_in(settings_of(options.path), options.path);
   }
   const auto run =
       options.run.empty() ? run_beside(options.path) : std::filesystem::path(options.run);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "converter/layer_record.h"
 #include "converter/norm_fold.h"
 #include "converter/write_tensors.h"
 #include "formats/error.h"
@@ -211,7 +212,8 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
   }
   if (!single) {
     copy_companions(source, staged.path());
-    write_text(staged.path() / "config.json", plan.config_text);
+    write_text(staged.path() / "config.json",
+               config_with_layers(plan.config_text, pooler.reports()));
   }
   if (check) {
     check(single ? staged.path() / kStagedFile : staged.path());

@@ -46,7 +46,7 @@ void add_provenance(Page& page, const ModelPage& facts) {
   }
   page.begin_section("provenance", "Conversion");
   Facts lines;
-  if (facts.conversion) {
+  if (facts.conversion && !facts.conversion->source.empty()) {
     lines.emplace_back("source", facts.conversion->source);
   }
   for (const auto& [key, value] : facts.summary.provenance) {

@@ -84,5 +84,25 @@ TEST_CASE("a conversion's report is read, anything else refused", "[cli]") {
              is_bad_input("an entry of layers"));
 }
 
+TEST_CASE("what a result records of its layers is read as a report is", "[cli]") {
+  const Json config = Json::parse(R"({"regroup": {"pool": "lowrank", "layers": [
+    {"attention": "cross", "layer": 3, "key_energy_kept": 0.5, "output_error_after_refit": 0.1}]}})");
+  const auto record = conversion_recorded_in(config, "model");
+  REQUIRE(record);
+  CHECK(record->pool == "lowrank");
+  REQUIRE(record->layers.size() == 1);
+  CHECK(record->layers[0].attention == "cross");
+  CHECK(record->layers[0].layer == 3.0);
+  CHECK(record->layers[0].key_energy == 0.5);
+  CHECK(record->layers[0].error_after_refit == 0.1);
+  CHECK_FALSE(conversion_recorded_in(Json::parse(R"({"regroup": {"pool": "mean"}})"), "model"));
+  CHECK_FALSE(conversion_recorded_in(Json::parse(R"({"regroup": 3})"), "model"));
+  CHECK_FALSE(conversion_recorded_in(Json::object(), "model"));
+  CHECK_THAT(refusal_of([&] {
+               conversion_recorded_in(Json::parse(R"({"regroup": {"layers": 3}})"), "model");
+             }),
+             is_bad_input("model: layers is a JSON number"));
+}
+
 }  // namespace
 }  // namespace regroup

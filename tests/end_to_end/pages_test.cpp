@@ -106,6 +106,23 @@ TEST_CASE("the page of a result shows what its conversion kept and how its train
         2);
 }
 
+TEST_CASE("the page of a result shows what the result itself records of its layers",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result";
+  CHECK(run_program({"convert", golden("llama_mha").string(), result.string(), "--kv-heads", "1"})
+            .exit_code == 0);
+  const auto page = [&] {
+    return page_of({"inspect", result.string()}, directory / "p.html").text;
+  };
+  CHECK_THAT(page(), !ContainsSubstring("Energy kept"));
+  Json config = Json::parse(bytes_of_file(result / "config.json"));
+  config["regroup"]["layers"] = Json::parse(
+      R"([{"attention": "decoder", "layer": 0, "key_energy_kept": 0.5, "value_energy_kept": 0.8125}])");
+  put_file(result / "config.json", config.dump());
+  CHECK_THAT(page(), ContainsSubstring("Energy kept, decoder") && ContainsSubstring("81.25 %"));
+}
+
 TEST_CASE("the page of plan has a curve for every number of kv heads, and the command",
           "[end_to_end]") {
   const TemporaryDirectory directory;

@@ -30,6 +30,15 @@ ConversionRequest request_of(PoolMethod method, std::int64_t kv_heads) {
   return request;
 }
 
+// What a layer loses of its keys and values.
+double loss_of(const LayerReport& layer) {
+  double loss = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    loss += group.key_share * (1 - group.key_energy) + group.value_share * (1 - group.value_energy);
+  }
+  return loss;
+}
+
 TEST_CASE("as many groups as heads copy every byte, whatever the method", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
@@ -109,7 +118,7 @@ TEST_CASE("config and metadata name the method", "[converter]") {
   CHECK(open_checkpoint(directory / "lowrank").metadata().at("regroup.pool") == "lowrank");
 }
 
-TEST_CASE("a report tells what each computed layer keeps", "[converter]") {
+TEST_CASE("a report tells what each computed layer keeps, and so does the result", "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(put_model(directory / "source", tiny_llama()));
   const std::atomic<bool> stop{false};
@@ -121,20 +130,21 @@ TEST_CASE("a report tells what each computed layer keeps", "[converter]") {
   CHECK(layers[1].groups.size() == 4);
   CHECK(layers[1].groups[0].value_energy > 0.0);
   CHECK(layers[1].groups[0].value_energy < 1.0);
+  const auto block = [&](const char* name) {
+    return Json::parse(tree_of(directory / name).at("config.json")).at("regroup");
+  };
+  const Json recorded = block("result").at("layers");
+  REQUIRE(recorded.size() == 2);
+  CHECK(recorded[1].at("attention") == "decoder");
+  CHECK(recorded[1].at("layer") == 1);
+  CHECK(std::abs(2.0 - loss_of(layers[1]) - recorded[1].at("key_energy_kept").get<double>() -
+                 recorded[1].at("value_energy_kept").get<double>()) < 1e-5);
   const ConversionPlan mean = plan_conversion(source, request_of(PoolMethod::kMean, 4));
   CHECK(execute_conversion(mean, source, directory / "mean", [](auto, auto) {}, stop).empty());
+  CHECK_FALSE(block("mean").contains("layers"));  // nothing was measured
   const auto measured = measure_pooling(mean, source.checkpoint, stop);
   REQUIRE(measured.size() == 2);
   CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
-}
-
-// What a layer loses of its keys and values.
-double loss_of(const LayerReport& layer) {
-  double loss = 0.0;
-  for (const GroupReport& group : layer.groups) {
-    loss += group.key_share * (1 - group.key_energy) + group.value_share * (1 - group.value_energy);
-  }
-  return loss;
 }
 
 SimilarGrouping similar_grouping(const Model& source, const ConversionRequest& request) {
