@@ -95,6 +95,12 @@ function(_libtorch_import folder)
         break()  # one toolkit only: the headers of two do not mix
       endif()
     endforeach()
+    # NCCL's header is a package of its own.
+    foreach(include IN LISTS nvidia_headers)
+      if(EXISTS "${include}/nccl.h")
+        target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE "${include}")
+      endif()
+    endforeach()
     target_compile_definitions(LibTorch::LibTorch INTERFACE REGROUP_CUDA_HEADERS=${headers})
   endif()
   target_compile_definitions(LibTorch::LibTorch INTERFACE REGROUP_CUDA=${cuda})

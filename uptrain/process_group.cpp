@@ -7,8 +7,10 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-// LibTorch with CUDA brings NCCL; its headers are packages of their own.
-#if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
+// LibTorch with CUDA brings NCCL; its headers, and those of CUDA that c10d's need, are packages of
+// their own.
+#if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>) && \
+    __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
 #define REGROUP_NCCL 1
 #define USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -33,8 +35,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, ranks, std::move(options));
 #else
   throw_usage(
-      "device {}: several ranks on GPUs need NCCL, and this build has none: its headers were not "
-      "found beside LibTorch",
+      "device {}: several ranks on GPUs need NCCL, and this build has none: its headers, or "
+      "CUDA's, "
+      "were not found beside LibTorch",
       device.str());
 #endif
 }

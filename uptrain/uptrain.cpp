@@ -9,12 +9,12 @@
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
-#include "formats/version.h"
 #include "uptrain/loss_watch.h"
 #include "uptrain/metrics.h"
 #include "uptrain/optimizer.h"
 #include "uptrain/rank_agreement.h"
 #include "uptrain/run_directory.h"
+#include "uptrain/run_record.h"
 #include "uptrain/shared_tensors.h"
 #include "uptrain/trained_weights.h"
 #include "uptrain/training_loss.h"
@@ -62,21 +62,6 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan, const Ranks* ran
           plan.settings.documents};
 }
 
-// What must not differ between ranks: the recipe, and what decides when they do things together.
-Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
-  const UptrainSettings& settings = plan.settings;
-  Json asked = plan.recipe;
-  asked.update({{"version", kVersion},
-                {"model", fingerprint_of(source)},
-                {"resume", resume},
-                {"device", settings.device.is_cpu() ? "cpu" : "cuda"},
-                {"save_every", settings.save_every},
-                {"eval_every", settings.eval_every},
-                {"eval_data", !settings.eval_data.empty()},
-                {"eval_max_tokens", settings.eval_max_tokens.value_or(0)}});
-  return asked;
-}
-
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
   if (plan.settings.eval_data.empty()) {
     return std::nullopt;
@@ -94,28 +79,6 @@ LoopSettings loop_settings(const UptrainPlan& plan) {
           plan.settings.max_gradient_norm,
           plan.settings.max_skipped_in_a_row,
           plan.schedule};
-}
-
-// config.json of the result: what it was made from says so already, this adds how it was trained.
-std::string config_of_result(const UptrainPlan& plan, const Model& source,
-                             const TrainingProgress& progress) {
-  if (!plan.settings.record) {
-    return source.config_text;
-  }
-  Json block = {{"version", kVersion},
-                {"steps", plan.steps},
-                {"tokens", plan.tokens},
-                {"skipped_steps", progress.skipped}};
-  for (const auto& [key, value] : plan.recipe.items()) {
-    if (key != "steps" && key != "data_bytes" && !value.is_null()) {
-      block[key] = value;
-    }
-  }
-  std::string text = block.dump(2);
-  for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
-    text.insert(at + 1, "    ");  // as deep as it stands in the file
-  }
-  return with_member(source.config_text, {"regroup", "uptrain"}, text);
 }
 
 // One run in progress.
