@@ -267,6 +267,7 @@ void add_uptrain_command(CLI::App& program, Console& console) {
   command->footer(
       "Example: regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --alpha 0.05 \\\n"
       "           --pretrain-steps 500000 --output Llama-2-7b-gqa8-up\n"
+      "Many GPUs: torchrun --no-python --nproc-per-node 8 regroup uptrain ... --device cuda\n"
       "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
       "the state; Ctrl-C saves the state, --resume goes on from it.");
