@@ -42,9 +42,9 @@ bool reads_whole_cache(const CachedKeys& keys) {
 at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& bias, double scale) {
   const at::Tensor scores =
-      at::bmm((rows * scale).flatten(0, 1), k.flatten(0, 1).transpose(1, 2));  // [B·G, n, S]
+      at::bmm(rows.flatten(0, 1), k.flatten(0, 1).transpose(1, 2));  // [B·G, n, S]
   const bool fp64 = scores.scalar_type() == at::kDouble;
-  at::Tensor wide = scores.to(fp64 ? at::kDouble : at::kFloat);
+  at::Tensor wide = scores.to(fp64 ? at::kDouble : at::kFloat) * scale;
   if (bias.defined()) {
     wide = wide.view({rows.size(0), rows.size(1), rows.size(2), -1}) + bias;
   }

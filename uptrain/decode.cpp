@@ -25,11 +25,11 @@ at::Tensor read_tokens(const Transformer& model, const at::Tensor& tokens, KvCac
   }
   const at::NoGradGuard no_gradients;
   at::Tensor logits;
-  for (std::int64_t at = 0; at < tokens.size(1);) {
+  for (std::int64_t first = 0; first < tokens.size(1);) {
     const std::int64_t step =
-        std::min({chunk, tokens.size(1) - at, std::max<std::int64_t>(1, cache.longest_step())});
-    logits = read_chunk(model, tokens.narrow(1, at, step), cache);
-    at += step;
+        std::min({chunk, tokens.size(1) - first, std::max<std::int64_t>(1, cache.longest_step())});
+    logits = read_chunk(model, tokens.narrow(1, first, step), cache);
+    first += step;
   }
   return logits;
 }

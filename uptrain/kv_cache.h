@@ -73,6 +73,9 @@ class KvCache {
   /// Of keys and values, in all slots whether in use or not, and of copies of sinks.
   std::uint64_t bytes() const;
 
+  /// Whether tokens are dropped once there are more than slots.
+  bool drops() const;
+
   /// Back to the first `length` tokens. Throws kUsage where some were dropped, or never read.
   void truncate(std::int64_t length);
 
@@ -90,14 +93,10 @@ class KvCache {
 
   LayerCache& layer(std::size_t index) { return layers_[index]; }
 
-  /// Tokens a query sees, itself included, sinks apart; none: all.
-  std::optional<std::int64_t> window() const { return window_; }
-
   /// The angles of the new tokens; none without RoPE.
   std::optional<RopeTable> rope(const CacheStep& step);
 
  private:
-  bool drops() const;
   at::Tensor positions_seen(const CacheStep& step) const;
   at::Tensor mask_of(const CacheStep& step) const;
 

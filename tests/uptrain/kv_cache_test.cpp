@@ -31,9 +31,9 @@ Transformer model_of(const Model& source, at::ScalarType type = at::kDouble) {
 at::Tensor cached_logits(const Transformer& model, const at::Tensor& tokens, KvCache& cache,
                          std::int64_t chunk) {
   std::vector<at::Tensor> logits;
-  for (std::int64_t at = 0; at < tokens.size(1); at += chunk) {
-    const std::int64_t count = std::min(chunk, tokens.size(1) - at);
-    logits.push_back(model.logits(model.hidden_states(tokens.narrow(1, at, count), cache)));
+  for (std::int64_t first = 0; first < tokens.size(1); first += chunk) {
+    const std::int64_t count = std::min(chunk, tokens.size(1) - first);
+    logits.push_back(model.logits(model.hidden_states(tokens.narrow(1, first, count), cache)));
   }
   return at::cat(logits, 1);
 }
@@ -203,6 +203,19 @@ TEST_CASE("in bf16 a cache gives the logits of a whole pass to bf16's precision"
   const at::Tensor logits = cached_logits(model, golden.tokens, cache, 1);
   const double whole = largest_difference(whole_logits(model, golden.tokens), golden.logits);
   CHECK(largest_difference(logits, golden.logits) <= 2 * whole);
+}
+
+TEST_CASE("angles asked for here and there are those of the whole table", "[uptrain]") {
+  const RopeSpec spec = load_golden_case("gptj").source.spec.rope;
+  const at::TensorOptions wide(at::kDouble);
+  const RopeTable whole = make_rope_table(spec, 3000, wide);
+  RopePositions positions(spec, 3000, wide);
+  for (const std::int64_t first : {0, 1, 1023, 1025, 2990, 7}) {
+    const RopeTable part = positions.at(first, 10);
+    CHECK(part.cosine.equal(whole.cosine.narrow(0, first, 10)));
+    CHECK(part.sine.equal(whole.sine.narrow(0, first, 10)));
+    CHECK(part.interleaved == whole.interleaved);
+  }
 }
 
 TEST_CASE("greedy decoding takes the likeliest token each time", "[uptrain]") {
