@@ -58,8 +58,9 @@ Parameters parameters_of(const Model& model, at::ScalarType type, at::Device dev
   if (!model.checkpoint.files().empty()) {
     return load_parameters(model.spec, model.checkpoint, type, device);
   }
+  const Parameters fresh = initialise_parameters(model.spec, 0);
   std::vector<Parameters::Entry> entries;
-  for (const Parameters::Entry& entry : initialise_parameters(model.spec, 0).entries()) {
+  for (const Parameters::Entry& entry : fresh.entries()) {
     entries.push_back({entry.name, entry.value.to(device, type)});
   }
   return Parameters(std::move(entries));
@@ -101,11 +102,11 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
   return rows;
 }
 
-std::string table_of(const std::vector<BenchRow>& rows, double read_rate, bool prefilled) {
+std::string table_of(const std::vector<BenchRow>& rows, bool prefilled) {
   Table table;
   table.add_column("model", Table::Align::kLeft);
   for (const char* column : {"kv heads", "batch", "context", "cache", "weights", "ms/token",
-                             "tokens/s", "times faster", "read/s", "of memory's"}) {
+                             "tokens/s", "times faster", "read/s"}) {
     table.add_column(column, Table::Align::kRight);
   }
   if (prefilled) {
@@ -123,8 +124,7 @@ std::string table_of(const std::vector<BenchRow>& rows, double read_rate, bool p
         fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
         fmt::format("{:.1f}", row.tokens_per_second()),
         fmt::format("{:.2f}", row.first_seconds / row.speed.seconds_per_token),
-        text_of_bytes(row.bytes_per_second()),
-        fmt::format("{:.0f} %", 100 * row.bytes_per_second() / read_rate)};
+        text_of_bytes(row.bytes_per_second())};
     if (prefilled) {
       cells.push_back(fmt::format("{:.0f}", context_tokens / *row.speed.prefill_seconds));
     }
@@ -154,15 +154,13 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   set_compute_threads(options.threads);
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
-  const double read_rate = measure_read_rate(variants.front().model.device());
   if (!options.json) {
-    console.print(table_of(rows, read_rate, options.load.prefill_chunk.has_value()));
+    console.print(table_of(rows, options.load.prefill_chunk.has_value()));
     return;
   }
   Json report = {{"device", options.device},         {"dtype", options.precision},
                  {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
-                 {"rounds", options.load.rounds},    {"memory_bytes_per_second", read_rate},
-                 {"results", Json::array()}};
+                 {"rounds", options.load.rounds},    {"results", Json::array()}};
   for (const BenchRow& row : rows) {
     report["results"].push_back(json_of(row));
   }
@@ -207,8 +205,8 @@ void add_bench_decode_command(CLI::App& group, Console& console) {
       "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"
       "          regroup bench decode Llama-2-7b-hf Llama-2-7b-gqa8\n"
       "Greedy decoding, each variant in turn in every round. A step reads the weights and the\n"
-      "cache once: read/s is how fast it did, beside what adding up a large tensor reads. With\n"
-      "--kv-heads tensors are cut, not pooled: the time is a converted model's, the text is not.");
+      "cache once: read/s is how fast it did. With --kv-heads tensors are cut, not pooled: the\n"
+      "time is a converted model's, the text is not.");
   command->callback(
       [options, &console] { with_torch_errors([&] { run_bench_decode(*options, console); }); });
 }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -157,16 +156,6 @@ std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& vari
     speeds.push_back(one.speed);
   }
   return speeds;
-}
-
-double measure_read_rate(at::Device device) {
-  constexpr std::int64_t kNumbers = std::int64_t{64} << 20;  // 256 MiB: more than caches hold
-  const at::Tensor numbers = at::ones({kNumbers}, at::TensorOptions().device(device));
-  std::vector<double> times;
-  for (int i = 0; i < 7; ++i) {
-    times.push_back(seconds_of(device, [&] { numbers.sum(); }));
-  }
-  return static_cast<double>(numbers.nbytes()) / median(times);
 }
 
 }  // namespace regroup

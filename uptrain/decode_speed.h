@@ -54,7 +54,4 @@ struct DecodeSpeed {
 std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& variants,
                                           const DecodeLoad& load, const std::atomic<bool>& stop);
 
-/// Bytes per second at which the device adds up numbers: what reading memory can come to.
-double measure_read_rate(at::Device device);
-
 }  // namespace regroup
