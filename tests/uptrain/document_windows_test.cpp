@@ -1,9 +1,11 @@
 // Documents kept apart: which windows there are, what is asked for in them, and how runs count it.
 #include "uptrain/document_windows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -80,7 +82,7 @@ TEST_CASE("documents apart: an epoch shows each window once, in an order of the 
       put_documents(directory / "b.bin", {2, 2})};        // 2
   const TokenBatches data(files, 4, 65536, 3, {}, kSeparate);
   REQUIRE(data.windows() == 7);
-  CHECK(data.filled() == 17.0 / 28.0);
+  CHECK_THAT(data.filled(), WithinAbs(17.0 / 28.0, 1e-12));
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
     std::map<Ids, int> seen;
     std::int64_t asked = 0;
@@ -98,7 +100,7 @@ TEST_CASE("documents apart: an epoch shows each window once, in an order of the 
   }
   CHECK_FALSE(data.batch(0, 7).equal(data.batch(7, 7)));
   CHECK_FALSE(data.batch(0, 7).equal(TokenBatches(files, 4, 65536, 4, {}, kSeparate).batch(0, 7)));
-  const TokenBatches packed(files, 4, 65536, 3);
+  const TokenBatches packed({files.front()}, 4, 65536, 3);
   CHECK(packed.filled() == 1.0);
   CHECK(packed.predictions(1, 5) == 20);
 }
@@ -144,13 +146,14 @@ TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]
     return evaluate(model, file, settings, [](auto, auto) {}, go_on);
   };
   for (const std::int64_t batch : {1, 2, 3}) {
-    const Evaluation apart = loss_of({.context = 12, .batch = batch, .documents = kSeparate});
+    const Evaluation apart =
+        loss_of({.context = 12, .batch = batch, .max_tokens = {}, .documents = kSeparate});
     CHECK(apart.tokens == 6 + 2 + 9);
     CHECK_THAT(apart.loss, WithinAbs(sum / 17, 1e-5));
   }
   CHECK(loss_of({.context = 12, .batch = 2, .max_tokens = 7, .documents = kSeparate}).tokens == 8);
   // Packed they see one another.
-  CHECK(std::abs(loss_of({.context = 20, .batch = 1}).loss - sum / 17) > 1e-3);
+  CHECK(std::abs(loss_of({.context = 20, .batch = 1, .max_tokens = {}}).loss - sum / 17) > 1e-3);
 }
 
 TEST_CASE("documents apart: each token counts alike, however a step is cut", "[uptrain]") {
@@ -165,8 +168,11 @@ TEST_CASE("documents apart: each token counts alike, however a step is cut", "[u
   settings.output = directory / "parts";
   CHECK_THAT(run_to_end(settings).last_loss, WithinAbs(whole, 1e-5));
   const TokenBatches data(settings.data, 12, 64, 7, {}, settings.documents);
-  CHECK(data.predictions(0, 2) != data.predictions(2, 2));  // a mean of means would be another
-  CHECK(data.filled() < 0.99);
+  std::set<std::int64_t> asked;  // by micro-batches: a mean of their means would be another
+  for (std::int64_t first = 0; first < 18; first += 2) {
+    asked.insert(data.predictions(first, 2));
+  }
+  CHECK(asked.size() > 1);
 }
 
 TEST_CASE("documents apart: a run resumes bit by bit, and with the same documents only",
