@@ -53,7 +53,7 @@ TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[u
   CHECK(tree_of(directory / "killed") == tree_of(directory / "whole"));
 }
 
-TEST_CASE("--resume=auto begins a run, goes on with it, and leaves alone what is complete",
+TEST_CASE("a run resumed by itself begins, goes on, and leaves alone what is complete",
           "[uptrain]") {
   const TemporaryDirectory directory;
   REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
