@@ -174,6 +174,7 @@ void add_recipe_options(CLI::App& command, UptrainOptions& options) {
                      "of weights; norms and biases have none (default: 0.1; adafactor: 0)");
   command.add_option("--beta1", settings.optimizer.beta1, "AdamW's decay of the first moment");
   command.add_option("--beta2", settings.optimizer.beta2, "AdamW's decay of the second moment");
+  command.add_option("--epsilon", settings.optimizer.epsilon, "AdamW's, beside the root");
   command.add_option("--moments", options.moments,
                      "AdamW: fp32, or bf16, which takes half the memory");
   command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,

@@ -210,6 +210,38 @@ TEST_CASE("eval at several contexts gives a row for each, those not possible too
         kWrongUsage);
 }
 
+TEST_CASE("the recipes that come with the program are understood", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(20000, 36)));
+  const fs::path recipes = fs::path(REGROUP_TESTS_DIR) / ".." / "examples" / "recipes";
+  int found = 0;
+  for (const auto& recipe : fs::directory_iterator(recipes)) {
+    const std::string name = recipe.path().stem().string();
+    CAPTURE(name);
+    const bool for_t5 = name == "t5-pretraining";
+    std::vector<std::string> arguments{"--config",  recipe.path().string(),
+                                       "uptrain",   golden(for_t5 ? "t5" : "llama").string(),
+                                       "--data",    data,
+                                       "--output",  (directory / "out").string(),
+                                       "--dry-run", "--json"};
+    // What the command line says prevails: these fixtures read no long sequences.
+    arguments.insert(arguments.end(),
+                     {"--sequence", "20", name == "little-memory" ? "--steps" : "--alpha",
+                      name == "little-memory" ? "10" : "1e-7"});
+    if (for_t5) {
+      arguments.insert(arguments.end(), {"--first-sentinel", "39", "--end-token", "2"});
+    }
+    const ProgramResult result = run_program(arguments);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.json()["recipe"]["sequence_length"] == 20);
+    CHECK(result.json()["recipe"]["accumulation"] > 1);
+    ++found;
+  }
+  CHECK(found >= 4);
+}
+
 TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
