@@ -23,7 +23,8 @@ function(check_programs prefix)
     check_output("convert" "kv heads" "${prefix}/bin/regroup" convert "${model}" "${prefix}/none" --kv-heads 1 --dry-run)
   endif()
   foreach(file IN ITEMS share/man/man1/regroup.1 share/bash-completion/completions/regroup
-      share/zsh/site-functions/_regroup share/fish/vendor_completions.d/regroup.fish)
+      share/zsh/site-functions/_regroup share/fish/vendor_completions.d/regroup.fish
+      share/regroup/recipes/t5-pretraining.toml)
     if(NOT EXISTS "${prefix}/${file}")
       message(FATAL_ERROR "${file} is not installed")
     endif()
