@@ -1,14 +1,13 @@
 #include "formats/megatron_index.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/stored_number.h"
 
 namespace regroup {
 namespace {
@@ -16,13 +15,6 @@ namespace {
 constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
 
 std::string shown(const File& file) { return printable(file.path().string(), 0); }
-
-template <typename T>
-T read_value(const File& file, std::uint64_t offset) {
-  std::array<std::byte, sizeof(T)> bytes;
-  file.read_at(offset, bytes);
-  return std::bit_cast<T>(bytes);
-}
 
 // A column of numbers, of which one piece at a time is in memory.
 template <typename T>
@@ -79,18 +71,18 @@ void MegatronIndex::read_header() {
     throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown(file_), file_.size(),
                     kHeader);
   }
-  const auto version = read_value<std::uint64_t>(file_, 9);
+  const auto version = read_number<std::uint64_t>(file_, 9);
   if (version != kMegatronVersion) {
     throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown(file_), version);
   }
-  const auto type = read_value<std::uint8_t>(file_, 17);
+  const auto type = read_number<std::uint8_t>(file_, 17);
   if (type != 1 && type != 4 && type != 8) {
     throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
                     shown(file_), type);
   }
   type_ = static_cast<MegatronType>(type);
-  sequences_ = read_value<std::uint64_t>(file_, 18);
-  documents_ = read_value<std::uint64_t>(file_, 26);
+  sequences_ = read_number<std::uint64_t>(file_, 18);
+  documents_ = read_number<std::uint64_t>(file_, 26);
   const std::uint64_t body = file_.size() - kHeader;
   // Divided, so that no count can overflow.
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <regex>
 #include <string>
@@ -11,11 +10,10 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/stored_number.h"
 
 namespace regroup {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
 constexpr std::string_view kNumpyMagic{"\x93NUMPY", 6};
 constexpr std::uint64_t kLlmcHeader = 256 * sizeof(std::int32_t);
@@ -23,13 +21,6 @@ constexpr std::int32_t kLlmcMagicNarrow = 20240520;  // version 1, u16
 constexpr std::int32_t kLlmcMagicWide = 20240801;    // version 7, u32
 
 std::string shown(const File& file) { return printable(file.path().string(), 0); }
-
-template <typename T>
-T read_value(const File& file, std::uint64_t offset) {
-  std::array<std::byte, sizeof(T)> bytes;
-  file.read_at(offset, bytes);
-  return std::bit_cast<T>(bytes);
-}
 
 template <typename T>
 void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> ids) {
@@ -105,22 +96,22 @@ void TokenFile::read_llmc_header(bool wide) {
     throw_bad_input("{}: {} bytes, an llm.c header alone has {}", shown(file_), file_.size(),
                     kLlmcHeader);
   }
-  const auto version = read_value<std::int32_t>(file_, 4);
+  const auto version = read_number<std::int32_t>(file_, 4);
   if (version != allowed) {
     throw_bad_input("{}: llm.c token file of version {}, allowed is {}", shown(file_), version,
                     allowed);
   }
   set_data(kLlmcHeader, wide ? 4 : 2, wide ? "llm.c u32" : "llm.c u16");
-  const auto count = read_value<std::int32_t>(file_, 8);
+  const auto count = read_number<std::int32_t>(file_, 8);
   if (count != size_) {
     throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), count, size_);
   }
 }
 
 void TokenFile::read_numpy_header() {
-  const std::uint64_t prefix = read_value<std::uint8_t>(file_, 6) == 1 ? 10 : 12;
+  const std::uint64_t prefix = read_number<std::uint8_t>(file_, 6) == 1 ? 10 : 12;
   const std::uint64_t length =
-      prefix == 10 ? read_value<std::uint16_t>(file_, 8) : read_value<std::uint32_t>(file_, 8);
+      prefix == 10 ? read_number<std::uint16_t>(file_, 8) : read_number<std::uint32_t>(file_, 8);
   if (length > 4096 || prefix + length > file_.size()) {
     throw_bad_input("{}: numpy header of {} bytes does not fit", shown(file_), length);
   }
