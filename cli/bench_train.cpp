@@ -93,6 +93,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
   settings.trained = parse_trained_weights(options.trained);
+  settings.validate_step();
 
   const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
@@ -136,9 +137,10 @@ void add_bench_train_command(CLI::App& group, Console& console) {
                     "keep only what each block reads and compute the rest again");
   command->add_option("--dtype", options->precision, "fp32, or bf16 with fp32 master weights");
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option(
-      "--peak-flops", options->peak_flops,
-      "what the device's maker promises, per second, to tell the share of it (MFU)");
+  command
+      ->add_option("--peak-flops", options->peak_flops,
+                   "what the device's maker promises, per second, to tell the share of it (MFU)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)
       ->default_str("");

@@ -33,8 +33,9 @@ struct TrainingSpeed {
 
 /// Takes `warmup` and then `steps` steps on `data` as uptraining takes them, of which nothing is
 /// kept. Of `settings` it heeds all that a step depends on: batch, accumulation, what is trained,
-/// optimizer, precision, device. Throws kInterrupted once `stop` is set; kBadInput where losses are
-/// not finite.
+/// optimizer, precision, device; they must pass validate_step(). `steps` is 1 at least. Calls
+/// `after_step` with the steps taken so far. Throws kInterrupted once `stop` is set; kBadInput
+/// where losses are not finite.
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
                                const TokenBatches& data, std::int64_t warmup, std::int64_t steps,
                                const std::function<void(std::int64_t)>& after_step,

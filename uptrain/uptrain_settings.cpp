@@ -139,6 +139,15 @@ Json recipe_of_schedule(const UptrainSettings& settings) {
   return recipe;
 }
 
+// What a single step depends on.
+void check_step(Faults& faults, const UptrainSettings& settings) {
+  faults.at_least(1, "sequence length", settings.sequence_length.value_or(1));
+  faults.at_least(1, "batch", settings.batch);
+  faults.at_least(1, "accumulation", settings.accumulation);
+  check_optimizer(faults, settings.optimizer);
+  faults.within(0, 1e9, "clipping norm", settings.max_gradient_norm);
+}
+
 }  // namespace
 
 void UptrainSettings::validate() const {
@@ -146,21 +155,23 @@ void UptrainSettings::validate() const {
   check_length(faults, *this);
   faults.require(!data.empty(), "no training data is named");
   faults.require(!output.empty(), "no output is named");
-  faults.at_least(1, "sequence length", sequence_length.value_or(1));
-  faults.at_least(1, "batch", batch);
-  faults.at_least(1, "accumulation", accumulation);
+  check_step(faults, *this);
   faults.require(accumulation % ranks == 0,
                  fmt::format("{} batches in a step cannot be shared by {} ranks: allowed are "
                              "multiples of that",
                              accumulation, ranks));
   check_schedule(faults, *this);
-  check_optimizer(faults, optimizer);
   check_teacher(faults, teacher);
-  faults.within(0, 1e9, "clipping norm", max_gradient_norm);
   faults.at_least(0, "steps between evaluations", eval_every);
   faults.at_least(1, "evaluation tokens", eval_max_tokens.value_or(1));
   faults.at_least(0, "steps between saved states", save_every);
   faults.require(eval_every == 0 || !eval_data.empty(), "evaluation needs evaluation data");
+  faults.report();
+}
+
+void UptrainSettings::validate_step() const {
+  Faults faults;
+  check_step(faults, *this);
   faults.report();
 }
 

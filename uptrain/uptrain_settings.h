@@ -82,6 +82,9 @@ struct UptrainSettings {
 
   /// Throws kUsage listing every fault in one line.
   void validate() const;
+
+  /// The same for what a single step depends on, lengths, data and output left out.
+  void validate_step() const;
 };
 
 /// Reads training files named as FILE or FILE:WEIGHT into `settings`. Throws kUsage where some have

@@ -93,6 +93,11 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   check(changed(1, (directory / "none").string()), 3, "none");
   check(changed(3, (directory / "none.bin").string()), 3, "none.bin");
   check(changed(9, "4000"), 3, "3000 tokens");
+  check({"bench", "train", good[1], "--data", good[3], "--sequence", "0"}, 2,
+        "sequence length is 0");
+  check({"bench", "train", good[1], "--data", good[3], "--moments", "bf16", "--optimizer",
+         "adafactor"},
+        2, "bf16 moments");
   check(with(good, "--resume"), 2, "no run to resume");
   check(with(good, "--resume=perhaps"), 2, "perhaps");
   check(with(good, "--no-such-option"), 2, "no-such-option");
