@@ -5,11 +5,13 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utmp.h>
 
 #include "tests/file_tree.h"
 
@@ -39,6 +41,18 @@ std::vector<std::string> command_of(const std::vector<std::string>& arguments) {
 
 int exit_code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Appends what can be read by now, or within so many milliseconds.
+void append_what_waits(int descriptor, int milliseconds, std::string& text) {
+  std::array<char, 4096> part{};
+  for (pollfd waiting{descriptor, POLLIN, 0}; ::poll(&waiting, 1, milliseconds) > 0;) {
+    const ssize_t size = ::read(descriptor, part.data(), part.size());
+    if (size <= 0) {
+      return;
+    }
+    text.append(part.data(), static_cast<std::size_t>(size));
+  }
 }
 
 }  // namespace
@@ -94,24 +108,28 @@ ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int col
   const std::vector<char*> argv = pointers_to(words);
   const std::vector<char*> envp = pointers_to(environment);
   const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
+  int reader = -1;
   int terminal = -1;
-  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (::openpty(&reader, &terminal, nullptr, nullptr, &size) != 0) {
+    throw std::runtime_error("no terminal can be made");
+  }
+  const pid_t process = ::fork();
   if (process == 0) {
+    ::close(reader);
+    ::login_tty(terminal);
     ::execve(REGROUP_PROGRAM, argv.data(), envp.data());
     ::_exit(127);
   }
-  if (process < 0) {
-    throw std::runtime_error("no terminal can be made");
-  }
   ProgramResult result;
-  std::array<char, 4096> part{};
-  for (ssize_t size_read = 0; (size_read = ::read(terminal, part.data(), part.size())) > 0;) {
-    result.out.append(part.data(), static_cast<std::size_t>(size_read));
+  // The terminal stays open on this side until all is read: hung up, it may drop what it holds.
+  for (bool ended = process < 0; !ended;) {
+    int status = 0;
+    ended = ::waitpid(process, &status, WNOHANG) != 0;
+    result.exit_code = exit_code_of(status);
+    append_what_waits(reader, ended ? 0 : 10, result.out);
   }
   ::close(terminal);
-  int status = 0;
-  ::waitpid(process, &status, 0);
-  result.exit_code = exit_code_of(status);
+  ::close(reader);
   return result;
 }
 
