@@ -7,7 +7,7 @@
 
 Makes a Llama of that shape in DIR (bf16 noise, in shards; --sparse: holes) unless it is there, and
 runs ours and each peer in turn: `cp -r --reflink=never` and a sync, which copies the input; transformers
-loading, pooling and saving it, with PYTHON. Each run starts from a synced device, cold ones from an
+loading, pooling and saving it, with PYTHON, whose tensors are compared with ours. Each run starts from a synced device, cold ones from an
 empty page cache, which needs root. Then come peak memory, bytes read through user space (strace),
 and bytes that reached the device, of one run each.
 """
@@ -16,6 +16,7 @@ import argparse
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,6 +46,19 @@ class Bench:
     def clear(self):
         shutil.rmtree(self.result, ignore_errors=True)
 
+    def same_result(self, name):
+        """Whether ours has the tensors of the peer's result, made once more."""
+        theirs = self.result.with_name("result-of-peer")
+        self.clear()
+        measure.seconds(self.peer(name))
+        self.result.rename(theirs)
+        measure.seconds(self.ours())
+        done = subprocess.run([self.options.python, str(HERE / "same_result.py"), str(self.result),
+                               str(theirs)], capture_output=True, text=True)
+        print(f"regroup's result beside {name}'s: {done.stdout.strip() or done.stderr.strip()}",
+              flush=True)
+        shutil.rmtree(theirs)
+
     def seconds(self, command, then_sync):
         self.clear()
         if not self.cold:
@@ -72,6 +86,8 @@ class Bench:
             print(f"{self.options.cache}: regroup {statistics.median(ours):.2f} s, {name} "
                   f"{statistics.median(theirs):.2f} s, medians of {self.options.pairs}: "
                   f"{ratio:.3f}", flush=True)
+            if name == "transformers":
+                self.same_result(name)
 
     def costs(self):
         self.clear()
