@@ -97,7 +97,9 @@ std::string memory_text(const UptrainPlan& plan) {
 std::string saving_text(const UptrainPlan& plan) {
   const std::int64_t every = plan.settings.save_every;
   const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
-  return fmt::format("{}, {} each, the last two kept", when, text_of_bytes(plan.state_bytes));
+  return fmt::format("{}, {} each, the last two kept, written {}", when,
+                     text_of_bytes(plan.state_bytes),
+                     plan.background_saving ? "while training goes on" : "while training waits");
 }
 
 Json sources_json(const UptrainPlan& plan) {
@@ -172,6 +174,7 @@ Json plan_json(const UptrainPlan& plan) {
           {"memory", memory_json(plan.memory)},
           {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
           {"state_bytes", plan.state_bytes},
+          {"background_saving", plan.background_saving},
           {"recipe", plan.recipe}};
 }
 

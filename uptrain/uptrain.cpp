@@ -16,6 +16,7 @@
 #include "uptrain/run_directory.h"
 #include "uptrain/run_record.h"
 #include "uptrain/shared_tensors.h"
+#include "uptrain/state_saver.h"
 #include "uptrain/trained_weights.h"
 #include "uptrain/training_loss.h"
 #include "uptrain/weight_shares.h"
@@ -103,7 +104,9 @@ class Run {
         teacher_(load_teacher(plan, source)),
         frozen_(source.spec, plan.settings.trained, masters_),
         optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
-        state_(ranks, state_tensors(masters_, *optimizer_)) {
+        state_(ranks, state_tensors(masters_, *optimizer_)),
+        saver_([this](const auto&... state) { directory_->save(state...); },
+               plan.background_saving) {
     model_.set_recomputing(plan.settings.recomputing);
     if (teacher_) {
       loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
@@ -135,6 +138,7 @@ class Run {
     on_first([&] {
       save_model(source_, whole, config_of_result(plan_, source_, progress_),
                  plan_.settings.output);
+      tell(saver_.wait());
       directory_->remove_states();
     });
     return finish();
@@ -180,6 +184,7 @@ class Run {
   void after_step(const StepReport& report) {
     record(report);
     observer_.on_step(report);
+    tell(saver_.outcome());
     if (evaluation_is_due()) {
       result_.after = evaluate_now();
     }
@@ -255,27 +260,32 @@ class Run {
     }
   }
 
-  void save(const std::vector<Parameters::Entry>& tensors) {
-    directory_->save(progress_, tensors);
-    observer_.on_saved(directory_->path(), progress_.step);
+  // A full disk need not end a run: the state before stays, and the next may succeed.
+  void tell(const std::optional<StateSaver::Outcome>& outcome) {
+    if (outcome && outcome->fault.empty()) {
+      observer_.on_saved(directory_->path(), outcome->step);
+    } else if (outcome) {
+      observer_.on_warning(
+          fmt::format("no state saved at step {}: {}", outcome->step, outcome->fault));
+    }
   }
 
-  // A full disk need not end a run: the state before stays, and the next may succeed.
   void save_or_warn() {
     const std::vector<Parameters::Entry> tensors = state_.gather();
     on_first([&] {
-      try {
-        save(tensors);
-      } catch (const Error& fault) {
-        observer_.on_warning(
-            fmt::format("no state saved at step {}: {}", progress_.step, fault.what()));
-      }
+      tell(saver_.wait());
+      saver_.start(progress_, tensors);
+      tell(saver_.outcome());
     });
   }
 
   [[noreturn]] void stop_here() {
     const std::vector<Parameters::Entry> tensors = state_.gather();
-    on_first([&] { save(tensors); });
+    on_first([&] {
+      tell(saver_.wait());
+      directory_->save(progress_, tensors);
+      observer_.on_saved(directory_->path(), progress_.step);
+    });
     throw Error(
         ErrorKind::kInterruptedSaved,
         fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
@@ -307,6 +317,7 @@ class Run {
   std::unique_ptr<Optimizer> optimizer_;
   SharedTensors state_;
   std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
+  StateSaver saver_;
   std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;
   LossWatch losses_;

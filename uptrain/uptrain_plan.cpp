@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,15 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec);
 }
 
+// Beside what training takes there, if it trains on the CPU; a tenth is left for others.
+bool has_memory_for_copy(const UptrainPlan& plan) {
+  const bool trains_here = plan.settings.device.is_cpu();
+  const double training =
+      trains_here ? plan.memory.total() * static_cast<double>(plan.settings.ranks) : 0.0;
+  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
+  return available && training + plan.state_bytes < 0.9 * *available;
+}
+
 }  // namespace
 
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
@@ -166,6 +176,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   if (settings.teacher.present()) {
     add_teacher(plan, open_teacher(settings, source));
   }
+  plan.background_saving = has_memory_for_copy(plan);
   return plan;
 }
 

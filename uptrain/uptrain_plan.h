@@ -39,6 +39,8 @@ struct UptrainPlan {
   TrainingMemory memory;
   std::optional<double> memory_available;  ///< bytes the device has free, where that is known
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
+  /// States are written while training goes on: this machine has the memory for a copy of one.
+  bool background_saving = false;
 };
 
 /// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,
