@@ -6,8 +6,8 @@
 #                                  other one may lack (CLI11, fmt, nlohmann-json, Catch2) below DIR
 #   bench/gpu.sh build [DIR]       configures and builds build/gpu, with what lies below DIR
 #   bench/gpu.sh test              runs the tests labelled gpu, then those of uptrain/
-#   bench/gpu.sh train|decode      measures and writes $RESULTS/train.md, $RESULTS/decode.md
-#   bench/gpu.sh all [DIR]         build, test, train, decode, one after the other
+#   bench/gpu.sh attention|train|decode    measures and writes $RESULTS/attention.md, train.md, decode.md
+#   bench/gpu.sh all [DIR]         all of these, one after the other
 #
 # RESULTS (build/gpu/results), WORK (build/gpu/work: models of up to 6 GB), DEVICE (cuda), SHAPES and PEAK_FLOPS
 # (989e12, an H100's or H200's in bf16) can be set. On a CPU, to see that it works:
@@ -34,8 +34,9 @@ build() {
   local prefix=()
   if [[ -n ${1:-} ]]; then prefix=("-DCMAKE_PREFIX_PATH=$(realpath "$1")/usr"); fi
   cmake -S . -B "$build" -G "$(command -v ninja >/dev/null && echo Ninja || echo 'Unix Makefiles')" \
-    -DCMAKE_BUILD_TYPE=Release "${prefix[@]}"
-  cmake --build "$build" --parallel "$(nproc)" --target regroup regroup_compute test_gpu test_uptrain
+    -DCMAKE_BUILD_TYPE=Release -DREGROUP_BENCH=ON "${prefix[@]}"
+  cmake --build "$build" --parallel "$(nproc)" --target regroup regroup_compute test_gpu \
+    test_uptrain bench_alibi_attention
 }
 
 run_tests() {
@@ -47,6 +48,14 @@ run_tests() {
 # Sequences per batch that fill the card at 2048 tokens each.
 batch_of() {
   case $1 in tiny) echo 2 ;; 0.1b) echo 32 ;; 0.5b) echo 16 ;; *) echo 8 ;; esac
+}
+
+# What ALiBi costs beside plain causal attention.
+attention() {
+  mkdir -p "$results"
+  local size=(--heads 32 --kv-heads 8 --head-dim 128 --batch 4 --rounds 20)
+  if [[ $device == cpu ]]; then size=(--lengths 128,256 --rounds 2); fi
+  "$build/bench/bench_alibi_attention" --device "$device" "${size[@]}" | tee "$results/attention.md"
 }
 
 train() {
@@ -75,8 +84,9 @@ case ${1:-} in
   packages) packages "${2:?a directory}" ;;
   build) build "${2:-}" ;;
   test) run_tests ;;
+  attention) attention ;;
   train) train ;;
   decode) decode ;;
-  all) build "${2:-}" && run_tests && train && decode ;;
+  all) build "${2:-}" && run_tests && attention && train && decode ;;
   *) sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' && exit 2 ;;
 esac
