@@ -162,13 +162,21 @@ namespace {
 // Where a single file stands while it is staged.
 constexpr const char* kStagedFile = "model";
 
-std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoint& checkpoint) {
+std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                                     const fs::path& staged) {
+  std::vector<bool> shareable;
+  for (const File& file : checkpoint.files()) {
+    shareable.push_back(file.shares_blocks_with(staged));
+  }
   std::vector<OutputTensor> outputs;
   for (const TensorStep& step : plan.steps) {
     outputs.push_back(step.output);
     if (step.unchanged()) {
       const std::vector<ByteRange> ranges = ranges_of(checkpoint.at(step.copy_of));
-      outputs.back().stands = ranges.size() == 1 ? std::optional(ranges.front()) : std::nullopt;
+      if (ranges.size() == 1) {
+        outputs.back().stands = ranges.front();
+        outputs.back().shareable = shareable[ranges.front().file];
+      }
     }
   }
   return outputs;
@@ -177,7 +185,7 @@ std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoin
 std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
                                               const Checkpoint& checkpoint,
                                               const fs::path& staged) {
-  const std::vector<OutputTensor> outputs = outputs_of(plan, checkpoint);
+  const std::vector<OutputTensor> outputs = outputs_of(plan, checkpoint, staged);
   switch (plan.container) {
     case Container::kTorch:
       return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);

@@ -23,6 +23,8 @@ struct OutputTensor {
   /// Where its bytes stand already, if it is to be a copy: a container that is free to choose puts
   /// it where filesystems can share blocks.
   std::optional<ByteRange> stands = std::nullopt;
+  /// Whether they do on a filesystem where they then take no room again.
+  bool shareable = false;
 };
 
 /// The tensors, in order, as runs of at most `max_bytes` each; a larger tensor stands alone. There

@@ -49,6 +49,10 @@ class File {
   void copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                  std::uint64_t length);
 
+  /// Whether copy_from() lets a file in `directory` share this one's blocks; false if that cannot
+  /// be tried.
+  bool shares_blocks_with(const std::filesystem::path& directory) const;
+
   /// Throws kBadInput if the file was changed since it was opened (size or modification time).
   void check_unchanged() const;
 

@@ -105,6 +105,13 @@ void File::copy_from(const File& source, std::uint64_t source_offset, std::uint6
   copy_in_kernel(source, source_offset + done, offset + done, length - done);
 }
 
+bool File::shares_blocks_with(const std::filesystem::path& directory) const {
+  const Descriptor probe(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  file_clone_range range{descriptor_, 0, kSharedBlock, 0};
+  return probe.number >= 0 && size_ >= kSharedBlock &&
+         ::ioctl(probe.number, FICLONERANGE, &range) == 0;
+}
+
 std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
                                 std::uint64_t offset, std::uint64_t length) {
   file_clone_range range{source.descriptor_, source_offset, length, offset};

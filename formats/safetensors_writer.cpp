@@ -1,5 +1,6 @@
 #include "formats/safetensors_writer.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -55,6 +56,7 @@ std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
 struct Shard {
   std::vector<TensorInfo> tensors;  ///< one behind the other
   std::optional<std::uint64_t> data_in_block;
+  std::uint64_t room = 0;  ///< bytes that the filesystem needs for them
 };
 
 // Where the data has to begin in a block for most bytes to lie in their blocks as they do in the
@@ -77,6 +79,14 @@ std::optional<std::uint64_t> best_begin(Run tensors, std::span<const TensorInfo>
   return best;
 }
 
+// What a tensor at that place takes: blocks that are shared nothing, but for those at its ends.
+std::uint64_t room_of(const OutputTensor& tensor, const TensorInfo& placed,
+                      std::optional<std::uint64_t> data_in_block) {
+  const bool shared = tensor.shareable && data_in_block &&
+                      (tensor.stands->begin - *data_in_block - placed.begin) % kSharedBlock == 0;
+  return shared ? std::min(placed.bytes(), 2 * kSharedBlock) : placed.bytes();
+}
+
 std::vector<Shard> lay_out(Run tensors, std::uint64_t max_bytes) {
   std::vector<Shard> shards;
   for (const Run& run : shards_of(tensors, max_bytes)) {
@@ -88,14 +98,17 @@ std::vector<Shard> lay_out(Run tensors, std::uint64_t max_bytes) {
       shard.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, 0, begin, end, {}});
     }
     shard.data_in_block = best_begin(run, shard.tensors);
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      shard.room += room_of(run[i], shard.tensors[i], shard.data_in_block);
+    }
   }
   return shards;
 }
 
-std::uint64_t bytes_of_all(std::span<const Shard> shards) {
+std::uint64_t room_of_all(std::span<const Shard> shards) {
   std::uint64_t bytes = 0;
   for (const Shard& shard : shards) {
-    bytes += shard.tensors.empty() ? 0 : shard.tensors.back().end;
+    bytes += shard.room;
   }
   return bytes;
 }
@@ -108,7 +121,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
                                      std::uint64_t max_shard_bytes) {
   metadata["format"] = "pt";  // several loaders refuse a file without it
   const auto shards = lay_out(tensors, max_shard_bytes);
-  check_free_space(directory, bytes_of_all(shards));
+  check_free_space(directory, room_of_all(shards));
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string header =

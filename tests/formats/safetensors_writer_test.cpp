@@ -122,6 +122,26 @@ TEST_CASE("large copies lie in their blocks as they do in the source", "[formats
   }
 }
 
+TEST_CASE("room is needed for what is not shared with the source", "[formats]") {
+  const TemporaryDirectory directory;
+  constexpr std::int64_t kPetabyte = 1LL << 50;
+  OutputTensor copy{"copy", DType::kI8, {kPetabyte}, ByteRange{0, 8, 8 + kPetabyte}};
+  const auto create = [&](const std::vector<OutputTensor>& tensors) {
+    SafetensorsWriter(directory.path(), tensors, {}, 4 * kPetabyte);
+  };
+  CHECK_THAT(refusal_of([&] { create({copy}); }),
+             is_environment_failure("bytes free, 1125899906842624 needed"));
+  copy.shareable = true;
+  CHECK_NOTHROW(create({copy}));
+  CHECK_THAT(refusal_of([&] { create({copy, {"new", DType::kI8, {kPetabyte}}}); }),
+             is_environment_failure("bytes free, 1125899906850816 needed"));
+  // Behind three bytes of another tensor it does not lie in its blocks as it does in the source.
+  const OutputTensor large{
+      "large", DType::kI8, {kPetabyte + 3}, ByteRange{0, 0, kPetabyte + 3}, true};
+  CHECK_THAT(refusal_of([&] { create({large, copy}); }),
+             is_environment_failure("bytes free, 1125899906850816 needed"));
+}
+
 TEST_CASE("shards end where copies go on in another file, unless one file holds all", "[formats]") {
   const TemporaryDirectory directory;
   const auto tensors = standing({0, 8, 8}, {1, 8, 8});
