@@ -86,6 +86,7 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
 void run_bench_train(BenchTrainOptions options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
+  keep_freed_memory();
   UptrainSettings& settings = options.settings;
   set_data(settings, options.data);
   settings.device = parse_device(options.device);

@@ -78,6 +78,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
   let_threads_sleep();
   set_compute_threads(threads_of_rank(options.threads, launch));
+  keep_freed_memory();
   set_data(settings, options.data);
   settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
