@@ -13,6 +13,7 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/error.h"
+#include "uptrain/rms_norm.h"
 
 namespace regroup {
 namespace {
@@ -31,6 +32,9 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
   const std::vector<std::int64_t> width = {x.size(-1)};
   const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
   const auto fused_scale = heads.empty() ? optional(scale) : std::nullopt;
+  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale)) {
+    return fused_rms_norm(x, scale, epsilon);
+  }
   const at::Tensor normal = kind == NormKind::kRmsNorm
                                 ? at::rms_norm(x, width, fused_scale, epsilon)
                                 : at::layer_norm(x, width, fused_scale, optional(bias), epsilon);
