@@ -296,7 +296,7 @@ void Unpickler::reduce() {
              values_[given.front()].kind == Kind::kTensor) {
     push_again(given.front());
   } else {
-    reject(fmt::format("{} is called with arguments it does not take", name));
+    reject(fmt::format("{} is called with arguments it does not take", printable(name, 80)));
   }
 }
 

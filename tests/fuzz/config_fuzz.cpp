@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const regroup::MemoryFile nothing("");
+  static const regroup::MemoryFile nothing;
   const std::string_view text = regroup::text_of(data, size);
   regroup::refuse_or_read([&] {
     const regroup::Json config = regroup::parse_json_object(text, "fuzz");

@@ -13,22 +13,33 @@
 
 namespace regroup {
 
-/// A file in memory that can be opened by its path.
+/// A file in memory that can be opened by its path. A target keeps one and fills it anew: files on
+/// a disk would cost more than what is tried.
 class MemoryFile {
  public:
-  explicit MemoryFile(std::string_view bytes) : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (::write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-      ::abort();
-    }
-  }
+  MemoryFile()
+      : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)),
+        path_("/proc/self/fd/" + std::to_string(descriptor_)) {}
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
   ~MemoryFile() { ::close(descriptor_); }
 
-  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+  /// Makes it hold `bytes`, and zeros behind them up to `size`. False where no file can be so
+  /// large.
+  bool hold(std::string_view bytes, std::uint64_t size = 0) const {
+    const auto put = static_cast<ssize_t>(bytes.size());
+    if (::ftruncate(descriptor_, 0) != 0 ||
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != put) {
+      ::abort();
+    }
+    return size <= bytes.size() || ::ftruncate(descriptor_, static_cast<off_t>(size)) == 0;
+  }
+
+  const std::filesystem::path& path() const { return path_; }
 
  private:
   int descriptor_;
+  std::filesystem::path path_;
 };
 
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {

@@ -7,7 +7,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (!regroup::text_of(data, size).starts_with(regroup::kGgufMagic)) {
     return 0;
   }
-  const regroup::MemoryFile file(regroup::text_of(data, size));
+  static const regroup::MemoryFile file;
+  file.hold(regroup::text_of(data, size));
   regroup::refuse_or_read([&] { regroup::open_model(file.path()); });
   return 0;
 }

@@ -7,13 +7,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < kHeader) {
     return 0;
   }
-  const regroup::MemoryFile file(regroup::text_of(data, kHeader));
   // What follows the header says how long the file is.
   std::uint64_t length = 0;
   for (std::size_t i = kHeader; i < size && i < kHeader + 6; ++i) {
     length = length << 8 | data[i];
   }
-  if (::truncate(file.path().c_str(), static_cast<off_t>(kHeader + length)) != 0) {
+  static const regroup::MemoryFile file;
+  if (!file.hold(regroup::text_of(data, kHeader), kHeader + length)) {
     return 0;
   }
   regroup::refuse_or_read([&] {

@@ -42,6 +42,30 @@ void put_safetensors(Seeds& seeds) {
   put(R"({"a":{"dtype":"F32","shape":[-1,2.5],"data_offsets":[1,0]},"a":[[[[]]]],"x":null})", 4);
 }
 
+void put_archives(Seeds& seeds) {
+  const BuiltZipEntry plain{.name = "a/0", .data = "0123"};
+  BuiltZipEntry follows = plain;
+  follows.name = "a/1";
+  follows.flags = 8;  // sizes behind the data
+  BuiltZipEntry wide = plain;
+  wide.name = "a/2";
+  wide.zip64 = true;
+  for (const bool zip64 : {false, true}) {
+    seeds.put("zip", BuiltZip{.entries = {plain, follows, wide}, .zip64_end = zip64}.bytes());
+  }
+}
+
+// Two sequences of three tokens, a document each, as u16.
+void put_megatron(Seeds& seeds) {
+  std::string index =
+      little_endian(1, 8) + little_endian(8, 1) + little_endian(2, 8) + little_endian(3, 8);
+  for (const auto& [number, size] :
+       {std::pair{3, 4}, {3, 4}, {0, 8}, {6, 8}, {0, 8}, {1, 8}, {2, 8}}) {
+    index += little_endian(static_cast<std::uint64_t>(number), static_cast<std::size_t>(size));
+  }
+  seeds.put("megatron", index);
+}
+
 void put_torch(Seeds& seeds) {
   const std::string storage = pickle::storage("FloatStorage", "0", 6);
   const std::string plain = pickle::tensor({storage, 0, {2, 3}, {3, 1}});
@@ -52,9 +76,14 @@ void put_torch(Seeds& seeds) {
        {pickle::dict({pickle::text("w"), plain, pickle::text("v"), turned}),
         pickle::dict({pickle::text("state_dict"), pickle::dict({pickle::text("w"), typed})}),
         pickle::dict({pickle::text("n"), pickle::integer(3)}), pickle::global("os", "system")}) {
-    seeds.put("pickle", pickle::program(value));
-    seeds.put("weight_file", torch_archive(pickle::program(value), {std::string(24, 'x')}).bytes());
+    const std::string program = pickle::program(value);
+    const BuiltZip archive = torch_archive(program, {std::string(24, 'x')});
+    seeds.put("pickle", program);
+    seeds.put("torch", program);
+    seeds.put("zip", archive.bytes());
+    seeds.put("weight_file", archive.bytes());
   }
+  put_archives(seeds);
   const std::string old =
       pickle::tensor({pickle::legacy_storage("FloatStorage", "a", 2), 0, {2}, {1}});
   LegacyTorchFile file{pickle::program(pickle::dict({pickle::text("w"), old})),
@@ -148,6 +177,7 @@ int main(int argc, char** argv) {
   regroup::Seeds seeds(argv[1]);
   regroup::put_safetensors(seeds);
   regroup::put_torch(seeds);
+  regroup::put_megatron(seeds);
   regroup::put_gguf(seeds);
   regroup::put_llama2c(seeds);
   regroup::put_json(seeds);

@@ -21,7 +21,8 @@ void read_small(const Checkpoint& checkpoint, const TensorInfo& tensor) {
 }  // namespace regroup
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const regroup::MemoryFile file(regroup::text_of(data, size));
+  static const regroup::MemoryFile file;
+  file.hold(regroup::text_of(data, size));
   regroup::refuse_or_read([&] {
     std::vector<regroup::Checkpoint::Part> parts;
     parts.push_back(regroup::open_weight_file(file.path()));

@@ -1,0 +1,37 @@
+// The index beside Megatron's token files.
+#include <stdlib.h>
+
+#include "formats/megatron_index.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace regroup {
+namespace {
+
+// Indices are known by their names, so the file in memory gets one that links to it.
+std::filesystem::path name_for(const MemoryFile& file) {
+  std::string directory = (std::filesystem::temp_directory_path() / "regroup-fuzz-XXXXXX").string();
+  std::filesystem::path name = std::filesystem::path(::mkdtemp(directory.data())) / "fuzz.idx";
+  std::filesystem::create_symlink(file.path(), name);
+  return name;
+}
+
+}  // namespace
+}  // namespace regroup
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const regroup::MemoryFile file;
+  static const std::filesystem::path name = regroup::name_for(file);
+  file.hold(std::string(regroup::kMegatronMagic) + std::string(regroup::text_of(data, size)));
+  regroup::refuse_or_read([&] {
+    const auto index = regroup::MegatronIndex::beside(name);
+    const std::int64_t tokens = index->count_tokens();
+    std::int64_t last = 0;
+    index->for_each_document([&](std::int64_t begin, std::int64_t end) {
+      if (begin < last || begin >= end || end > tokens) {
+        ::abort();
+      }
+      last = end;
+    });
+  });
+  return 0;
+}

@@ -1,0 +1,33 @@
+// A pickle inside an archive whose headers and checksums are right, so that what it says of
+// storages meets storages; and the same pickle in a file as torch wrote before 1.6.
+#include "formats/legacy_torch_checkpoint.h"
+#include "formats/torch_checkpoint.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/torch_builder.h"
+
+namespace regroup {
+namespace {
+
+void check_places(const Checkpoint::Part& part) {
+  for (const TensorInfo& tensor : part.tensors) {
+    if (tensor.begin > tensor.end || tensor.end > part.file.size()) {
+      ::abort();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace regroup
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const regroup::MemoryFile file;
+  const std::string pickle(regroup::text_of(data, size));
+  const std::string numbers(24, 'x');
+  file.hold(regroup::torch_archive(pickle, {numbers}).bytes());
+  regroup::refuse_or_read(
+      [&] { regroup::check_places(regroup::open_torch_checkpoint(file.path())); });
+  file.hold(regroup::LegacyTorchFile{pickle, {{"0", 6, numbers}}}.bytes());
+  regroup::refuse_or_read(
+      [&] { regroup::check_places(regroup::open_legacy_torch_checkpoint(file.path())); });
+  return 0;
+}

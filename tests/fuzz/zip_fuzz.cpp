@@ -1,0 +1,21 @@
+// A ZIP archive: its directory, and the entries that are found.
+#include "formats/zip_archive.h"
+#include "tests/fuzz/fuzz_target.h"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const regroup::MemoryFile memory;
+  memory.hold(regroup::text_of(data, size));
+  regroup::refuse_or_read([&] {
+    const regroup::File file = regroup::File::open(memory.path());
+    std::uint64_t end = 0;
+    for (const regroup::ZipEntry& entry : regroup::read_zip_directory(file)) {
+      // One behind the other, so that no archive unpacks to more than it is.
+      if (entry.begin < end || entry.begin + entry.size > file.size()) {
+        ::abort();
+      }
+      end = entry.begin + entry.size;
+      regroup::refuse_or_read([&] { regroup::read_zip_entry(file, entry, 256); });
+    }
+  });
+  return 0;
+}
