@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""What `regroup inspect` says to malformed safetensors files and indices, how long it takes and how
-much memory; beside that, whether Python's safetensors opens the same file, where it is installed.
+"""What `regroup` says to malformed safetensors files and indices, and to outputs that would harm the
+input; how long it takes and how much memory. Beside that, whether Python's safetensors opens the same
+file, where it is installed.
 
     bench/bad_inputs.py [--regroup PROGRAM]
 
-Each refusal must have exit code 3, one line that names the file, at most 100 ms and 64 MiB beyond
-the program's own. The files are made on the spot from the descriptions below.
+Each refusal must have exit code 3 (2 for an output that cannot be), one line that names the file, at
+most 100 ms and 64 MiB beyond the program's own, and leave nothing. The files are made on the spot
+from the descriptions below.
 """
 
 import argparse
 import json
+import math
 import os
 import struct
 import subprocess
@@ -47,7 +50,7 @@ def two(first, second, data=16):
 
 
 NESTED = 100_000
-MANY = 1_000_001
+MANY = 1_000_002
 
 # What is wrong, and the file.
 FILES = {
@@ -76,6 +79,8 @@ FILES = {
     "float dimension": one(shape="[2.0]"),
     "number above 2^64": one(shape="[18446744073709551618]"),
     "one offset": one(offsets="[8]"),
+    "three offsets": one(offsets="[0,4,8]"),
+    "offsets that are strings": one(offsets='["0","8"]'),
     "begin after end": one(offsets="[8,0]"),
     "end past the file": one(shape="[4]", offsets="[0,16]"),
     "overlap": two("[0,8]", "[4,12]", 12),
@@ -116,22 +121,68 @@ DIRECTORIES = {
     "index: absolute path": with_index({"aw": "/etc/passwd"}),
     "index: link in a circle": with_index(GOOD | {"c": "c"}, lambda d: (d / "c").symlink_to("c")),
     "index: FIFO as shard": with_index(GOOD | {"c": "c"}, lambda d: os.mkfifo(d / "c")),
+    "index: device as shard": with_index(GOOD | {"c": "c"}, lambda d: (d / "c").symlink_to("/dev/zero")),
     "index: directory as shard": with_index(GOOD | {"c": "c"}, lambda d: (d / "c").mkdir()),
     "index: missing shard": with_index(GOOD | {"c": "c"}),
     "index: tensor not in its shard": with_index(GOOD | {"c": "a"}),
     "index: tensor of a shard not named": with_index({"aw": "a", "bw": "a"}),
-    "index: tensor in two shards": with_index({"aw": "a"}, lambda d: (
-        (d / "b").write_bytes((d / "a").read_bytes()))),
+    "index: tensor in two shards": with_index(GOOD, lambda d: (d / "b").write_bytes(
+        file_of(f'{{"aw":{entry()},"bw":{entry(offsets="[8,16]")}}}', bytes(16)))),
     "index: no weight_map": with_index("{}"),
     "index: weight_map a list": with_index('{"weight_map":[]}'),
+    "index: a shard that is a number": with_index('{"weight_map":{"aw":1}}'),
+}
+
+
+def from_a_cache(directory):
+    """As huggingface_hub keeps them: every file a link to a blob outside of the snapshot."""
+    blobs = directory / "blobs"
+    blobs.mkdir()
+    for name in "ab":
+        (directory / name).rename(blobs / name)
+        (directory / name).symlink_to(Path("blobs") / name)
+
+
+# What looks wrong and is not, what makes the directory, and what must be said of it.
+ACCEPTED = {
+    "index: links to a cache": (with_index(GOOD, from_a_cache), ""),
+    "index: wrong total_size": (
+        with_index(json.dumps({"metadata": {"total_size": 5}, "weight_map": GOOD})), "total_size"),
+}
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8,
+          "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "num_key_value_heads": 2, "vocab_size": 4, "rms_norm_eps": 1e-5,
+          "max_position_embeddings": 8, "tie_word_embeddings": True}
+SHAPES = ({f"self_attn.{part}_proj": (8, 8) for part in "qkvo"}
+          | {f"mlp.{part}_proj": (8, 8) for part in ("gate", "up", "down")}
+          | {"input_layernorm": (8,), "post_attention_layernorm": (8,)})
+
+
+def make_model(directory):
+    shapes = {f"model.layers.0.{name}.weight": shape for name, shape in SHAPES.items()}
+    shapes |= {"model.embed_tokens.weight": (4, 8), "model.norm.weight": (8,)}
+    entries, end = [], 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        entries.append(f'"{name}":' + entry(shape=json.dumps(shape), offsets=f"[{begin},{end}]"))
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(CONFIG))
+    (directory / "model.safetensors").write_bytes(file_of("{" + ",".join(entries) + "}", bytes(end)))
+
+
+# Where the model lies, where its conversion is to go, and the exit code.
+OUTPUTS = {
+    "output beside the input": ("model", "result", 0),
+    "output is the input": ("model", "model", 2),
+    "output inside the input": ("model", "model/result", 2),
+    "output contains the input": ("result/model", "result", 2),
 }
 
 
 def theirs(path):
     if safe_open is None:
         return "?"
-    if path.is_dir():
-        return "-"  # reads no index
     try:
         with safe_open(path, "np") as file:
             list(file.keys())
@@ -140,52 +191,88 @@ def theirs(path):
         return "refuses"
 
 
-def refusal(program, path):
+def seconds_of(command):
     begin = time.perf_counter()
-    done = subprocess.run([program, "inspect", str(path)], capture_output=True, text=True, timeout=60)
-    return done, time.perf_counter() - begin
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return time.perf_counter() - begin, done
 
 
-def faults_of(done, took, extra, path):
-    faults = []
-    if done.returncode != 3:
-        faults.append(f"exit code {done.returncode}")
-    if done.stdout or done.stderr.count("\n") != 1 or not done.stderr.rstrip("\n").isprintable():
-        faults.append("not one printable line")
-    if str(path) not in done.stderr:
-        faults.append("names no file")
-    if took > MOST_SECONDS:
-        faults.append(f"{1e3 * took:.0f} ms")
-    if extra > MOST_BYTES:
-        faults.append(f"{extra / 2**20:.0f} MiB")
-    return faults
+class Table:
+    """Tries what is bad, one row each, and counts what is not dealt with as promised."""
+
+    def __init__(self, program):
+        self.program = program
+        self.baseline = measure.peak_bytes([program, "--version"], 0)
+        self.rows = self.wrong = 0
+        self.longest = self.most = 0
+        print(f"{'':34} {'ms':>6} {'MiB':>6}  safetensors  regroup")
+
+    def add(self, name, said, faults, took, extra, peer="-"):
+        self.rows += 1
+        self.wrong += bool(faults)
+        self.longest, self.most = max(self.longest, took), max(self.most, extra)
+        print(f"{name:34} {1e3 * took:6.1f} {extra / 2**20:6.1f}  {peer:11}  "
+              f"{'!! ' + ', '.join(faults) + ': ' if faults else ''}{said[:100]}")
+
+    def try_on(self, name, path, status=3, words="", peer="-"):
+        """`regroup inspect`: a refusal that names the file, or a warning that holds the words."""
+        command = [self.program, "inspect", str(path)]
+        took, done = min((seconds_of(command) for _ in range(5)), key=lambda run: run[0])
+        extra = max(0, measure.peak_bytes(command, done.returncode) - self.baseline)
+        faults = [f"exit code {done.returncode}"] if done.returncode != status else []
+        refused = status != 0
+        if refused and done.stdout or not words_fit(done.stderr, str(path) if refused else words):
+            faults.append("not one printable line that says so")
+        if took > MOST_SECONDS:
+            faults.append(f"{1e3 * took:.0f} ms")
+        if extra > MOST_BYTES:
+            faults.append(f"{extra / 2**20:.0f} MiB")
+        said = done.stderr.strip().replace(f"{path.parent}/", "").removeprefix("regroup: ")
+        self.add(name, said or "opens", faults, took, extra, peer)
+
+    def try_output(self, name, source, destination, status):
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            make_model(root / source)
+            before = sorted(root.rglob("*"))
+            took, done = seconds_of([self.program, "convert", str(root / source),
+                                     str(root / destination), "--kv-heads", "1", "--quiet"])
+            faults = [f"exit code {done.returncode}"] if done.returncode != status else []
+            if status != 0 and (not words_fit(done.stderr, destination)
+                                or sorted(root.rglob("*")) != before):
+                faults.append("not one line, or something was left")
+            said = done.stderr.strip().replace(f"{directory}/", "").removeprefix("regroup: ")
+            self.add(name, said or "converts", faults, took, 0)
+
+
+def words_fit(stderr, words):
+    """One printable line that holds the words; none where none are asked for."""
+    if not words:
+        return not stderr
+    return stderr.count("\n") == 1 and stderr.rstrip("\n").isprintable() and words in stderr
 
 
 def main():
     root = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--regroup", default=str(root / "build/release/regroup"))
-    program = parser.parse_args().regroup
-    baseline = measure.peak_bytes([program, "--version"], 0)
-    wrong = 0
-    print(f"{'':32} {'ms':>6} {'MiB':>6}  safetensors  regroup")
-    for number, (name, made) in enumerate((FILES | DIRECTORIES).items()):
+    table = Table(parser.parse_args().regroup)
+    for number, (name, made) in enumerate(FILES.items()):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / f"bad-{number}.safetensors"
-            if callable(made):
-                path = Path(directory)
-                made(path)
-            else:
-                path.write_bytes(made)
-            done, took = min((refusal(program, path) for _ in range(3)), key=lambda run: run[1])
-            extra = max(0, measure.peak_bytes([program, "inspect", str(path)], 3) - baseline)
-            faults = faults_of(done, took, extra, path)
-            wrong += bool(faults)
-            said = done.stderr.strip().replace(f"{directory}/", "").removeprefix("regroup: ")
-            print(f"{name:32} {1e3 * took:6.1f} {extra / 2**20:6.1f}  {theirs(path):11}  "
-                  f"{'!! ' + ', '.join(faults) + ': ' if faults else ''}{said[:100]}")
-    print(f"{len(FILES | DIRECTORIES)} bad inputs, {wrong} not refused as promised")
-    return 1 if wrong else 0
+            path.write_bytes(made)
+            table.try_on(name, path, peer=theirs(path))
+    accepted = {name: (make, 0, words) for name, (make, words) in ACCEPTED.items()}
+    refused = {name: (make, 3, "") for name, make in DIRECTORIES.items()}
+    for name, (make, status, words) in (refused | accepted).items():
+        with tempfile.TemporaryDirectory() as directory:
+            make(Path(directory))
+            table.try_on(name, Path(directory), status, words)
+    for name, row in OUTPUTS.items():
+        table.try_output(name, *row)
+    print(f"{table.rows} inputs, {table.wrong} not dealt with as promised; "
+          f"at most {1e3 * table.longest:.0f} ms and {table.most / 2**20:.1f} MiB")
+    return 1 if table.wrong else 0
 
 
 if __name__ == "__main__":
