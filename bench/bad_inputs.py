@@ -227,7 +227,7 @@ class Table:
             faults.append(f"{1e3 * took:.0f} ms")
         if extra > MOST_BYTES:
             faults.append(f"{extra / 2**20:.0f} MiB")
-        said = done.stderr.strip().replace(f"{path.parent}/", "").removeprefix("regroup: ")
+        said = done.stderr.strip().replace(f"{path if path.is_dir() else path.parent}/", "").removeprefix("regroup: ")
         self.add(name, said or "opens", faults, took, extra, peer)
 
     def try_output(self, name, source, destination, status):

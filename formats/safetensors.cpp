@@ -7,6 +7,7 @@
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
+#include "formats/safetensors_entry_count.h"
 #include "formats/safetensors_header_parser.h"
 
 namespace regroup {
@@ -51,6 +52,7 @@ std::string read_header(const File& file, std::string_view where) {
   if (length > file.size() - kLengthBytes) {
     throw_bad_input("{}: header of {} bytes in a file of {}{}", where, length, file.size(), hint);
   }
+  check_entry_count(file, kLengthBytes, length, where);
   std::string header(length, '\0');
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
   if (!header.starts_with('{')) {

@@ -4,12 +4,11 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors_entry_count.h"
 
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxTensors = 1'000'000;
 constexpr std::size_t kMaxRank = 64;
 
 }  // namespace
@@ -114,8 +113,8 @@ bool SafetensorsHeaderParser::key(string_t& value) {
     if (duplicate) {
       throw_bad_input("{}: duplicate entry {}", where_, printable(value));
     }
-    if (names_.size() > kMaxTensors) {
-      throw_bad_input("{}: more than {} tensors", where_, kMaxTensors);
+    if (names_.size() > kMaxSafetensorsTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxSafetensorsTensors);
     }
     entry_ = TensorInfo{};
     entry_.name = value;

@@ -101,6 +101,26 @@ TEST_CASE("reader rejects a header over the cap, without allocating it", "[forma
              is_bad_input(kFile, "18446744073709551615 bytes", "at most 100000000"));
 }
 
+TEST_CASE("reader rejects more than a million tensors before it reads any", "[formats]") {
+  std::string header = "{";
+  for (int i = 0; i <= 1'000'001; ++i) {
+    fmt::format_to(std::back_inserter(header),
+                   R"("{}":{{"dtype":"no such","shape":[],"data_offsets":[0,0]}},)", i);
+  }
+  header.back() = '}';
+  CHECK_THAT(refusal_of_file(file_with_header(header)),
+             is_bad_input(kFile, "more than 1000000 tensors"));
+}
+
+TEST_CASE("braces in strings are no tensors", "[formats]") {
+  std::string braces;
+  while (braces.size() < 50'000'000) {
+    braces += R"({{{{\"{\\)";
+  }
+  const auto part = opened(file_with_header(R"({"__metadata__":{"a":")" + braces + R"("}})"));
+  CHECK(part.metadata.at("a").size() == braces.size() / 9 * 7);
+}
+
 TEST_CASE("reader rejects a header that does not begin with a brace", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_header(" {}")), is_bad_input(kFile, "'{'"));
   CHECK_THAT(refusal_of_file(file_with_header("\xef\xbb\xbf{}")), is_bad_input(kFile, "'{'"));
