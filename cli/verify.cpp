@@ -7,8 +7,11 @@
 #include "cli/commands.h"
 #include "cli/difference_report.h"
 #include "cli/interrupt.h"
+#include "cli/page/verify_page.h"
 #include "cli/progress.h"
+#include "cli/report_file.h"
 #include "cli/text.h"
+#include "cli/verify_logits.h"
 #include "converter/recorded_request.h"
 #include "converter/verify_conversion.h"
 #include "formats/error.h"
@@ -22,7 +25,15 @@ struct VerifyOptions {
   std::string result;
   std::string calibration;
   std::string layout;
+  LogitsQuestion logits;
   bool json = false;
+  std::string html;
+};
+
+// Everything that was found.
+struct Verified {
+  Verification found;
+  std::optional<LogitsAnswer> logits;
 };
 
 Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
@@ -65,20 +76,25 @@ void print_refitted(const std::vector<std::string>& tensors, const Console& cons
   console.print(text);
 }
 
-void print_verification(const VerifyOptions& options, const Verification& found,
-                        const Console& console) {
-  if (options.json) {
-    console.print(text_of_json({{"source", options.source},
-                                {"result", options.result},
-                                {"passed", found.passed()},
-                                {"copied_tensors", found.copied},
-                                {"computed_tensors", found.computed},
-                                {"refitted_tensors", found.refitted},
-                                {"bytes", found.bytes},
-                                {"tensors", differences_json(found.tensors)},
-                                {"settings", settings_json(found.settings)}}));
-    return;
+void print_json(const VerifyOptions& options, const Verified& verified, const Console& console) {
+  const Verification& found = verified.found;
+  Json report{{"source", options.source},
+              {"result", options.result},
+              {"passed", found.passed()},
+              {"copied_tensors", found.copied},
+              {"computed_tensors", found.computed},
+              {"refitted_tensors", found.refitted},
+              {"bytes", found.bytes},
+              {"tensors", differences_json(found.tensors)},
+              {"settings", settings_json(found.settings)}};
+  if (options.logits.asked) {
+    report["logits"] = verified.logits ? logits_json(*verified.logits) : Json(nullptr);
   }
+  console.print(text_of_json(report));
+}
+
+void print_text(const Verified& verified, const Console& console) {
+  const Verification& found = verified.found;
   print_differences(found, console);
   if (found.passed()) {
     console.print(fmt::format(
@@ -87,16 +103,67 @@ void print_verification(const VerifyOptions& options, const Verification& found,
         text_of_bytes(static_cast<double>(found.bytes))));
   }
   print_refitted(found.refitted, console);
+  if (verified.logits) {
+    console.print(logits_text(*verified.logits));
+  }
+}
+
+// The result, as inspect shows it, and what was found of it.
+void put_page(const VerifyOptions& options, const Verified& verified, const Model& result,
+              const Console& console) {
+  const ModelSummary summary = summarize_model(options.result, result.checkpoint, options.layout);
+  ModelPage model{.summary = summary};
+  if (summary.spec) {
+    model.layers = summarize_layers(*summary.spec, result.checkpoint);
+  }
+  model.conversion = conversion_recorded_in(result.config, options.result);
+  write_page(options.html,
+             verify_page({options.source, options.result, verified.found, verified.logits, model}),
+             console);
+}
+
+// A result that lacks tensors cannot be run. That it does has been found by then, and is what
+// counts.
+std::optional<LogitsAnswer> compare_logits(const VerifyOptions& options, const Model& source,
+                                           const Model& result, const Verification& found,
+                                           const Console& console) {
+  if (!options.logits.asked) {
+    return std::nullopt;
+  }
+  try {
+    return measure_logits(options.logits, source, result, console);
+  } catch (const Error& fault) {
+    if (found.passed() || fault.kind() != ErrorKind::kBadInput) {
+      throw;
+    }
+    console.note(fmt::format("note: logits were not compared: {}", fault.what()));
+    return std::nullopt;
+  }
 }
 
 void run_verify(const VerifyOptions& options, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
+  if (options.logits.asked) {
+    check_logits_question(options.logits, source, result);
+  }
   const ConversionRequest request =
       recorded_request(source, result, open_calibration(options.calibration, source));
   const ConversionPlan plan = plan_conversion(source, request);
-  const Verification found = verify(plan, source, result, console);
-  print_verification(options, found, console);
+  Verified verified{verify(plan, source, result, console), std::nullopt};
+  verified.logits = compare_logits(options, source, result, verified.found, console);
+  if (options.json) {
+    print_json(options, verified, console);
+  } else {
+    print_text(verified, console);
+  }
+  if (!options.html.empty()) {
+    put_page(options, verified, result, console);
+  }
+  const Verification& found = verified.found;
   if (!found.passed()) {
     throw Error(ErrorKind::kDifference,
                 fmt::format("{} is not what its recorded conversion makes of {}: {}",
@@ -117,13 +184,20 @@ void add_verify_command(CLI::App& program, Console& console) {
                       "statistics the conversion was given, where it was");
   command->add_option("--layout", options->layout,
                       "a file that describes an architecture regroup does not know");
+  add_logits_options(*command, options->logits);
   command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write the report as a page to this file");
   command->footer(
-      "Example: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
+      "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
+      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits held_out.bin --html v.html\n"
       "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
       "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
-      "anything differs. What was refitted is listed: it cannot be computed again.");
-  command->callback([options, &console] { run_verify(*options, console); });
+      "anything differs. What was refitted is listed: it cannot be computed again. What --logits\n"
+      "finds is told, not judged: fewer kv heads do change what a model predicts.");
+  command->callback([options, &console, command] {
+    options->logits.asked = command->count("--logits") > 0;
+    run_verify(*options, console);
+  });
 }
 
 }  // namespace regroup

@@ -50,6 +50,9 @@ class Verifier {
         return;
       }
     }
+    if (!refitted) {
+      (step.unchanged() ? found_.copied_differing : found_.computed_differing) += 1;
+    }
     found_.tensors.push_back(std::move(difference));
   }
 

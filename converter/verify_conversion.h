@@ -16,6 +16,7 @@ struct Verification {
   std::uint64_t copied = 0;    ///< tensors compared with the source's, byte for byte
   std::uint64_t computed = 0;  ///< tensors compared with those computed again
   std::uint64_t bytes = 0;     ///< of both
+  std::uint64_t copied_differing = 0, computed_differing = 0;  ///< of these, those that differ
   /// Tensors that were refitted after pooling, which is not computed again: of these only shape and
   /// dtype were compared.
   std::vector<std::string> refitted;

@@ -10,6 +10,7 @@
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "uptrain/layers.h"
+#include "uptrain/model_tail.h"
 #include "uptrain/objective.h"
 #include "uptrain/parameters.h"
 
@@ -18,14 +19,8 @@ namespace {
 
 // The model without its layers.
 Transformer make_front(const Model& source, c10::Device device) {
-  ModelSpec front = source.spec;
-  front.layers.clear();
-  front.encoder_layers.clear();
-  front.kv_heads.clear();
-  front.cross_kv_heads.clear();
-  front.encoder_kv_heads.clear();
-  front.alibi.slopes.clear();
-  front.encoder_final_norm = front.final_norm = front.head_norm = {};
+  ModelSpec front = without_layers(source.spec);
+  front.final_norm = front.head_norm = {};
   front.project_out = front.head_transform = {};
   front.lm_head.clear();
   front.lm_head_bias.clear();

@@ -17,7 +17,7 @@
 #include "converter/similar_grouping.h"
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "uptrain/transformer.h"
+#include "uptrain/model_tail.h"
 
 namespace regroup {
 namespace {
@@ -101,37 +101,6 @@ Block with_heads(const Block& block, const Poolers::Pooled& pooled, c10::Device 
   return changed;
 }
 
-// What comes after the layers.
-class Tail {
- public:
-  Tail(const Model& source, c10::Device device)
-      : spec_(without_layers(source.spec)),
-        model_(spec_, load_parameters(spec_, source.checkpoint, at::kFloat, device)) {
-    if (spec_.final_norm.present() || spec_.norm_without_parameters) {
-      norm_ =
-          make_norm(spec_.final_norm, spec_,
-                    load_norm_parameters(spec_.final_norm, source.checkpoint, at::kFloat, device));
-    }
-  }
-
-  // hidden: [B, T, D] -> [B, T, V].
-  at::Tensor log_probabilities(const at::Tensor& hidden) const {
-    return at::log_softmax(model_.logits(norm_ ? (*norm_)(hidden) : hidden), -1);
-  }
-
- private:
-  static ModelSpec without_layers(ModelSpec spec) {
-    spec.layers.clear();
-    spec.kv_heads.clear();
-    spec.alibi.slopes.clear();
-    return spec;
-  }
-
-  ModelSpec spec_;
-  Transformer model_;
-  std::optional<Norm> norm_;
-};
-
 // A text on its way through the model with one layer changed.
 struct Stream {
   Sensitivity change;
@@ -165,12 +134,15 @@ void check_can_measure(const ModelSpec& spec) {
   }
 }
 
-double divergence_of(const Tail& tail, const Batches& source, const Batches& changed) {
+double divergence_of(const ModelTail& tail, const Batches& source, const Batches& changed) {
+  const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B, T, V]
+    return at::log_softmax(tail.logits(hidden), -1);
+  };
   double sum = 0.0;
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < source.size(); ++i) {
-    const at::Tensor expected = tail.log_probabilities(source[i]);
-    const at::Tensor found = tail.log_probabilities(changed[i]);
+    const at::Tensor expected = log_probabilities(source[i]);
+    const at::Tensor found = log_probabilities(changed[i]);
     sum += (expected.exp() * (expected - found)).sum().item<double>();
     tokens += expected.size(0) * expected.size(1);
   }
@@ -206,7 +178,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
     walk.run({}, stop);
     progress(layer + 1);
   }
-  const Tail tail(source, settings.device);
+  const ModelTail tail(source, settings.device);
   std::vector<Sensitivity> measured;
   for (const Stream& stream : streams) {
     check_stop(stop);

@@ -11,9 +11,10 @@ std::string diff_page(const DiffPage& facts) {
   Page page(fmt::format("{} and {}", facts.before, facts.after), "regroup diff");
   const bool same = facts.tensors.empty() && facts.settings.empty();
   page.begin_section("summary", "Summary");
-  page.add_facts({{"before", facts.before},
-                  {"after", facts.after},
-                  {"difference", same ? "none" : text_of_counts(facts.tensors, facts.settings)}});
+  page.add_verdict(
+      same, same ? "No difference."
+                 : fmt::format("They differ: {}.", text_of_counts(facts.tensors, facts.settings)));
+  page.add_facts({{"before", facts.before}, {"after", facts.after}});
   if (!facts.tensors.empty()) {
     page.begin_section("tensors", "Tensors");
     page.add_table(differences_table(facts.tensors),

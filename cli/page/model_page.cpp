@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "cli/page/model_charts.h"
+#include "cli/page/model_sections.h"
 #include "cli/page/page.h"
 #include "cli/page/training_charts.h"
-#include "cli/tensor_report.h"
 #include "cli/text.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -22,49 +20,6 @@ void add_summary(Page& page, const ModelPage& facts) {
     }
   }
   page.add_facts(lines);
-}
-
-void add_heads(Page& page, const ModelPage& facts) {
-  std::vector<Chart> charts = head_charts(facts.layers);
-  for (const auto& more : {cache_charts(facts.summary), slope_charts(facts.summary)}) {
-    charts.insert(charts.end(), more.begin(), more.end());
-  }
-  if (charts.empty()) {
-    return;
-  }
-  page.begin_section("heads", "Heads and caches");
-  page.add_charts(charts);
-  if (facts.summary.spec) {
-    page.add_table(layers_table(facts.layers, facts.summary.spec->head_dim), "Layers", true);
-  }
-}
-
-// What the weights record of where they come from.
-void add_provenance(Page& page, const ModelPage& facts) {
-  if (facts.summary.provenance.empty()) {
-    return;
-  }
-  page.begin_section("provenance", "Conversion");
-  Facts lines;
-  if (facts.conversion && !facts.conversion->source.empty()) {
-    lines.emplace_back("source", facts.conversion->source);
-  }
-  for (const auto& [key, value] : facts.summary.provenance) {
-    if (key != "alibi_slopes" && key != "alibi_encoder_slopes") {  // they have a chart
-      lines.emplace_back(key, value);
-    }
-  }
-  page.add_facts(lines);
-}
-
-void add_conversion(Page& page, const ConversionRecord& record) {
-  const auto charts = conversion_charts(record);
-  page.begin_section("kept", "What pooling kept");
-  if (charts.empty()) {
-    page.add_paragraph("This conversion measured no layers: convert --measure --json does.");
-  } else {
-    page.add_charts(charts);
-  }
 }
 
 void add_training(Page& page, const TrainingCurve& curve) {
@@ -99,8 +54,8 @@ std::string model_page(const ModelPage& facts) {
   const std::string path = facts.summary.path.string();
   Page page(path, "regroup inspect");
   add_summary(page, facts);
-  add_heads(page, facts);
-  add_provenance(page, facts);
+  add_heads(page, facts.summary, facts.layers);
+  add_provenance(page, facts.summary, facts.conversion);
   if (facts.conversion) {
     add_conversion(page, *facts.conversion);
   }

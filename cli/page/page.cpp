@@ -89,6 +89,11 @@ void Page::add_paragraph(const std::string& text) {
   body() += fmt::format("<p>{}</p>\n", escaped(text));
 }
 
+void Page::add_verdict(bool good, const std::string& text) {
+  body() += fmt::format("<p class=\"verdict {}\"><span aria-hidden=\"true\">{}</span> {}</p>\n",
+                        good ? "good" : "bad", good ? "&#10003;" : "&#10007;", escaped(text));
+}
+
 void Page::add_warnings(const std::vector<std::string>& warnings) {
   if (warnings.empty()) {
     return;

@@ -25,6 +25,7 @@ class Page {
 
   void add_facts(const Facts& facts);  ///< those with an empty value are left out
   void add_paragraph(const std::string& text);
+  void add_verdict(bool good, const std::string& text);  ///< in a colour, and with a sign beside it
   void add_warnings(const std::vector<std::string>& warnings);
   /// One of many rows is folded up where `fold` is set.
   void add_table(const Table& table, const std::string& caption, bool fold = false);

@@ -23,6 +23,9 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tab
 .warnings{list-style:none;padding:0;margin:0 0 1rem}
 .warnings li{background:var(--warn-ground);color:var(--ink);border-left:4px solid var(--warn);padding:.5rem .8rem;
 margin:0 0 .4rem;overflow-wrap:anywhere}.warnings strong{color:var(--warn)}
+.verdict{background:var(--card);border-left:4px solid;padding:.5rem .8rem;margin:0 0 1rem;overflow-wrap:anywhere}
+.verdict span{font-weight:700;margin-right:.3rem}.verdict.good{border-color:var(--good)}.verdict.good span{color:var(--good)}
+.verdict.bad{border-color:var(--bad)}.verdict.bad span{color:var(--bad)}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font-size:.875rem}
 .scroll{overflow-x:auto;margin:0 0 1.2rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}

@@ -1,4 +1,5 @@
-// Pages of inspect, plan and diff: whole, closed in themselves, and obeying nothing that files say.
+// Pages of inspect, plan, diff and verify: whole, closed in themselves, and obeying nothing that
+// files say.
 #include <algorithm>
 #include <cstdlib>
 
@@ -145,7 +146,39 @@ TEST_CASE("the page of diff lists what differs", "[end_to_end]") {
   const Markup page = page_of({"diff", a, b}, directory / "p.html");
   CHECK_THAT(page.text, ContainsSubstring("model.layers.1.self_attn.k_proj.weight") &&
                             ContainsSubstring("num_key_value_heads"));
-  CHECK_THAT(page_of({"diff", a, a}, directory / "p.html").text, ContainsSubstring("none"));
+  CHECK_THAT(page_of({"diff", a, a}, directory / "p.html").text,
+             ContainsSubstring("No difference."));
+}
+
+TEST_CASE("the page of verify has the verdict of every check, and what the result is",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string source = golden("bloom_12").string();
+  const fs::path result = directory / "result";
+  REQUIRE(run_program({"convert", source, result.string(), "--kv-heads", "4"}).exit_code == 0);
+  const auto page = [&] {
+    return page_of({"verify", source, result.string()}, directory / "p.html");
+  };
+  const Markup passed = page();
+  for (const char* words : {"Passed: ", "copied tensors", "pooled or moved tensors",
+                            "config, metadata, slopes", "Heads by layer", "ALiBi slopes", "mean"}) {
+    CHECK_THAT(passed.text, ContainsSubstring(words));
+  }
+  CHECK_THAT(passed.text, !ContainsSubstring("differ"));
+  CHECK(count(passed, "svg") == 3);
+
+  std::string file = bytes_of_file(result / "model.safetensors");
+  file.back() = static_cast<char>(file.back() ^ 1);
+  put_file(result / "model.safetensors", file);
+  Json config = Json::parse(bytes_of_file(result / "config.json"));
+  config["layer_norm_epsilon"] = 0.5;
+  put_file(result / "config.json", config.dump());
+  const Markup failed = page();
+  CHECK_THAT(failed.text, ContainsSubstring("Not what its recorded conversion makes") &&
+                              ContainsSubstring("1 tensor of other values, 1 setting") &&
+                              ContainsSubstring("1 differ") &&
+                              ContainsSubstring("layer_norm_epsilon"));
+  CHECK_THAT(failed.text, !ContainsSubstring("Passed: "));
 }
 
 TEST_CASE("names and configs that are markup stay text", "[end_to_end]") {

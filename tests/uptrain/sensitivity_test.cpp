@@ -68,7 +68,7 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
 TEST_CASE("a layer's sensitivity is what converting it alone does to the predictions",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox"}) {
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox", "opt_350m"}) {
     for (const char* grouping : {"contiguous", "similar"}) {
       const TemporaryDirectory directory;
       const GoldenCase golden = load_golden_case(name);

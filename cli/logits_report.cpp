@@ -1,0 +1,77 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/text.h"
+#include "cli/verify_logits.h"
+#include "formats/printable.h"
+
+namespace regroup {
+
+void add_logits_options(CLI::App& command, LogitsQuestion& question) {
+  CLI::Option* logits =
+      command
+          .add_option("--logits", question.data,
+                      "run both models on these tokens, or without a file on random ones, and tell "
+                      "how far their predictions lie apart")
+          ->expected(0, 1)
+          ->type_name("[FILE]");
+  command
+      .add_option("--context", question.context,
+                  "of --logits: tokens in a window (default: 512, or the model's positions if "
+                  "fewer)")
+      ->check(CLI::Range(2, 1 << 24))
+      ->default_str("")
+      ->needs(logits);
+  command.add_option("--max-tokens", question.max_tokens, "of --logits: tokens to read")
+      ->check(CLI::PositiveNumber)
+      ->needs(logits);
+  command.add_option("--device", question.device, "of --logits: cpu, cuda or cuda:N")
+      ->needs(logits);
+  command.add_option("--threads", question.threads, "of --logits: CPU threads")
+      ->check(CLI::PositiveNumber)
+      ->default_str("")
+      ->needs(logits);
+}
+
+namespace {
+
+std::string tokens_text(const LogitsAnswer& answer) {
+  return fmt::format(
+      "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(answer.tokens)),
+      answer.data.empty() ? "random tokens" : "tokens of " + printable(answer.data, 0),
+      with_thousands(static_cast<std::uint64_t>(answer.context)));
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsAnswer& answer) {
+  return {{"predictions", tokens_text(answer)},
+          {"KL per token", fmt::format("{:.4g} nats (source || result), {:.4g} at most", answer.kl,
+                                       answer.largest_kl)},
+          {"logits differ",
+           fmt::format("{:.3g} on average, {:.3g} at most (the largest is {:.3g})",
+                       answer.mean_difference, answer.largest_difference, answer.largest_logit)},
+          {"same first choice", fmt::format("{:.4g} % of tokens", 100 * answer.agreement)}};
+}
+
+std::string logits_text(const LogitsAnswer& answer) {
+  std::string text;
+  for (const auto& [name, value] : logits_facts(answer)) {
+    text += fmt::format("{}{:<19}{}", text.empty() ? "" : "\n", name, value);
+  }
+  return text;
+}
+
+Json logits_json(const LogitsAnswer& answer) {
+  return {{"data", answer.data.empty() ? Json(nullptr) : Json(answer.data)},
+          {"context", answer.context},
+          {"tokens", answer.tokens},
+          {"kl", answer.kl},
+          {"largest_kl", answer.largest_kl},
+          {"mean_difference", answer.mean_difference},
+          {"largest_difference", answer.largest_difference},
+          {"largest_logit", answer.largest_logit},
+          {"agreement", answer.agreement}};
+}
+
+}  // namespace regroup

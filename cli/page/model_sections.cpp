@@ -1,0 +1,51 @@
+#include "cli/page/model_sections.h"
+
+#include "cli/page/model_charts.h"
+#include "cli/tensor_report.h"
+
+namespace regroup {
+
+void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
+  std::vector<Chart> charts = head_charts(layers);
+  for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
+    charts.insert(charts.end(), more.begin(), more.end());
+  }
+  if (charts.empty()) {
+    return;
+  }
+  page.begin_section("heads", "Heads and caches");
+  page.add_charts(charts);
+  if (summary.spec) {
+    page.add_table(layers_table(layers, summary.spec->head_dim), "Layers", true);
+  }
+}
+
+void add_provenance(Page& page, const ModelSummary& summary,
+                    const std::optional<ConversionRecord>& conversion) {
+  if (summary.provenance.empty()) {
+    return;
+  }
+  page.begin_section("provenance", "Conversion");
+  Facts lines;
+  if (conversion && !conversion->source.empty()) {
+    lines.emplace_back("source", conversion->source);
+  }
+  for (const auto& [key, value] : summary.provenance) {
+    if (key != "alibi_slopes" && key != "alibi_encoder_slopes") {  // they have a chart
+      lines.emplace_back(key, value);
+    }
+  }
+  page.add_facts(lines);
+}
+
+void add_conversion(Page& page, const ConversionRecord& record) {
+  const auto charts = conversion_charts(record);
+  page.begin_section("kept", "What pooling kept");
+  if (charts.empty()) {
+    page.add_paragraph("This conversion measured no layers: convert --measure --json does.");
+  } else {
+    page.add_charts(charts);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,79 @@
+#include "cli/verify_logits.h"
+
+#include <algorithm>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/sleeping_threads.h"
+#include "formats/error.h"
+#include "formats/families/family.h"
+#include "formats/printable.h"
+#include "formats/token_file.h"
+#include "uptrain/compare_predictions.h"
+#include "uptrain/device.h"
+
+namespace regroup {
+namespace {
+
+WindowSettings settings_of(const LogitsQuestion& question, const Model& source,
+                           const Model& result) {
+  WindowSettings settings;
+  const std::int64_t limit = std::min(source.spec.max_positions.value_or(settings.context),
+                                      result.spec.max_positions.value_or(settings.context));
+  settings.context = question.context > 0 ? question.context : std::min(settings.context, limit);
+  settings.max_tokens = question.max_tokens;
+  return settings;
+}
+
+Batches windows_of(const LogitsQuestion& question, const Model& source, const Model& result) {
+  const WindowSettings settings = settings_of(question, source, result);
+  if (question.data.empty()) {
+    return random_windows(source.spec.vocab_size, settings);
+  }
+  const TokenFile data = TokenFile::open(question.data);
+  data.check_vocabulary(source.spec.vocab_size);
+  return read_windows(data, settings);
+}
+
+}  // namespace
+
+void check_logits_question(const LogitsQuestion& question, const Model& source,
+                           const Model& result) {
+  for (const Model* model : {&source, &result}) {
+    if (!model->spec.not_computable.empty()) {
+      throw_usage("--logits: {} cannot be computed: {}", printable(model->path.string(), 0),
+                  printable(model->spec.not_computable));
+    }
+  }
+  check_same_vocabulary(source, result);
+  let_threads_sleep();
+  parse_device(question.device);
+  if (!question.data.empty()) {
+    count_windows(TokenFile::open(question.data), settings_of(question, source, result));
+  }
+}
+
+LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
+                            const Model& result, const Console& console) {
+  set_compute_threads(question.threads);
+  check_all_shapes(result.spec, result.checkpoint);
+  Progress progress(console, "logits", layers_to_compare(source, result), "layers");
+  PredictionComparison found;
+  with_torch_errors([&] {
+    found = compare_predictions(
+        source, result, windows_of(question, source, result), parse_device(question.device),
+        [&](std::size_t layers) { progress.update(layers); }, interrupt_requested());
+  });
+  progress.finish();
+  return {question.data,
+          settings_of(question, source, result).context,
+          found.tokens,
+          found.kl,
+          found.largest_kl,
+          found.mean_difference,
+          found.largest_difference,
+          found.largest_logit,
+          found.agreement};
+}
+
+}  // namespace regroup
