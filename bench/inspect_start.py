@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How long `regroup inspect` takes from start to end on a model of many tensors in many shards, and
-how many bytes of its files it reads; beside that, Python's safetensors opening the same files.
+how many bytes of its files it reads; beside that, Python's safetensors opening the same files, in turns. CPU
+time, of all threads, is what tells on a busy machine.
 
     bench/inspect_start.py [--regroup PROGRAM] [--tensors 10000] [--shards 100] [--runs 20]
 
@@ -11,6 +12,7 @@ room. Bytes read are counted with strace, where that is installed.
 import argparse
 import json
 import re
+import resource
 import shutil
 import statistics
 import struct
@@ -24,16 +26,15 @@ HIDDEN, INTERMEDIATE, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 
 SAFE_OPEN = """
 import pathlib, sys, time
-begin = time.perf_counter()
 from safetensors import safe_open
-ready = time.perf_counter()
+ready, computed = time.perf_counter(), time.process_time()
 count = 0
 for path in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
     with safe_open(path, "np") as file:
         for name in file.keys():
             piece = file.get_slice(name)
             count += len(piece.get_shape()) > 0 and piece.get_dtype() is not None
-print(count, time.perf_counter() - ready)
+print(time.perf_counter() - ready, time.process_time() - computed)
 """
 
 
@@ -96,9 +97,14 @@ def put_model(directory, count, shards):
 
 
 def seconds(command):
-    begin = time.perf_counter()
+    """From start to end, and of all processors; and what was printed."""
+    def processors():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    begin, before = time.perf_counter(), processors()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return time.perf_counter() - begin, done.stdout
+    return (time.perf_counter() - begin, processors() - before), done.stdout
 
 
 def bytes_read(command, directory):
@@ -135,12 +141,18 @@ def main():
             ours.append(seconds(command)[0])
             took, out = seconds(python)
             theirs.append(took)
-            opening.append(float(out.split()[1]))
+            opening.append(tuple(map(float, out.split())))
         for label, times in [("regroup inspect, start to end", ours),
                              ("python and safe_open, start to end", theirs),
                              ("safe_open alone, once imported", opening)]:
-            print(f"{label:<36} median {1e3 * statistics.median(times):7.1f} ms, "
-                  f"least {1e3 * min(times):7.1f} ms")
+            elapsed, computing = zip(*times)
+            print(f"{label:<36} median {1e3 * statistics.median(elapsed):7.1f} ms, "
+                  f"least {1e3 * min(elapsed):7.1f} ms, "
+                  f"CPU median {1e3 * statistics.median(computing):7.1f} ms")
+        for label, others in [("Python", theirs), ("safe_open alone", opening)]:
+            ratios = [[other[i] / own[i] for other, own in zip(others, ours)] for i in (0, 1)]
+            print(f"{label} beside it, run by run: {statistics.median(ratios[0]):.1f} times the time, "
+                  f"{statistics.median(ratios[1]):.1f} times the CPU time")
         if shutil.which("strace"):
             read = bytes_read(command, directory)
             print(f"bytes read of weight files {read['weights']:,} (headers {headers:,}), "

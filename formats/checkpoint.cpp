@@ -80,6 +80,12 @@ std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
 }
 
 Checkpoint::Checkpoint(std::vector<Part> parts) {
+  std::size_t tensors = 0;
+  for (const Part& part : parts) {
+    tensors += part.tensors.size();
+  }
+  tensors_.reserve(tensors);
+  files_.reserve(parts.size());
   for (Part& part : parts) {
     for (TensorInfo& tensor : part.tensors) {
       tensor.file = files_.size();

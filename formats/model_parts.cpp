@@ -5,8 +5,8 @@
 namespace regroup {
 namespace {
 
-void put(ModelParts& parts, ModelPart part, std::initializer_list<std::string> names) {
-  for (const std::string& name : names) {
+void put(ModelParts& parts, ModelPart part, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
     if (!name.empty()) {
       parts.emplace(name, part);
     }
@@ -32,6 +32,18 @@ void put_attention(ModelParts& parts, ModelPart part, const AttentionLayout& att
   }
 }
 
+void put_layer(ModelParts& parts, const LayerTensors& layer) {
+  put_attention(parts, ModelPart::kAttention, layer.attention);
+  put_attention(parts, ModelPart::kCross, layer.cross_attention);
+  put(parts, ModelPart::kPositions, {layer.relative_bias});
+  for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+    put_norm(parts, ModelPart::kNorms, *norm);
+  }
+  for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
+    put_linear(parts, ModelPart::kMlp, *linear);
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(ModelPart part) {
@@ -50,15 +62,7 @@ std::string_view name_of(ModelPart part) {
 
 ModelParts parts_of_layer(const LayerTensors& layer) {
   ModelParts parts;
-  put_attention(parts, ModelPart::kAttention, layer.attention);
-  put_attention(parts, ModelPart::kCross, layer.cross_attention);
-  put(parts, ModelPart::kPositions, {layer.relative_bias});
-  for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
-    put_norm(parts, ModelPart::kNorms, *norm);
-  }
-  for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
-    put_linear(parts, ModelPart::kMlp, *linear);
-  }
+  put_layer(parts, layer);
   return parts;
 }
 
@@ -75,7 +79,7 @@ ModelParts parts_of(const ModelSpec& spec) {
   }
   put_norm(parts, ModelPart::kEncoder, spec.encoder_final_norm);
   for (const LayerTensors& layer : spec.layers) {
-    parts.merge(parts_of_layer(layer));
+    put_layer(parts, layer);
   }
   put_norm(parts, ModelPart::kNorms, spec.final_norm);
   put_linear(parts, ModelPart::kOutput, spec.project_out);
@@ -92,7 +96,7 @@ std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
     const bool tied = name == spec.token_embedding && spec.lm_head.empty();
     if (part != ModelPart::kEncoder && part != ModelPart::kPositions &&
         (part != ModelPart::kEmbedding || tied || name == spec.project_in.weight)) {
-      names.push_back(name);
+      names.emplace_back(name);
     }
   }
   return names;

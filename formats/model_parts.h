@@ -27,7 +27,8 @@ enum class ModelPart {
 /// "cross-attention", "mlp", "norms" or "output".
 std::string_view name_of(ModelPart part);
 
-using ModelParts = std::unordered_map<std::string, ModelPart>;
+/// Names as they stand in a spec or layer, which has to outlive this.
+using ModelParts = std::unordered_map<std::string_view, ModelPart>;
 
 /// The part of every tensor the model computes with, by its name.
 ModelParts parts_of(const ModelSpec& spec);

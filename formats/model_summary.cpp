@@ -1,6 +1,7 @@
 #include "formats/model_summary.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 
@@ -57,21 +58,24 @@ std::string attention_kind(std::int64_t query_heads, const std::vector<std::int6
 }
 
 // Buffers such as GPT-2's causal mask are no parameters.
-std::uint64_t count_parameters(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  std::uint64_t count = 0;
-  for (const ExpectedTensor& expected : expected_tensors(spec)) {
-    const TensorInfo* tensor = checkpoint.find(expected.name);
-    count += tensor == nullptr ? 0 : static_cast<std::uint64_t>(tensor->elements());
-  }
-  return count;
-}
-
-void count_parts(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
+void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::array<std::optional<std::uint64_t>, static_cast<std::size_t>(ModelPart::kOutput) + 1> counts;
   for (const auto& [name, part] : parts_of(spec)) {
     if (const TensorInfo* tensor = checkpoint.find(name)) {
-      summary.parameters_by_part[std::string(name_of(part))] +=
-          static_cast<std::uint64_t>(tensor->elements());
+      auto& count = counts[static_cast<std::size_t>(part)];
+      count = count.value_or(0) + static_cast<std::uint64_t>(tensor->elements());
     }
+  }
+  std::uint64_t all = 0;
+  for (std::size_t part = 0; part < counts.size(); ++part) {
+    if (counts[part]) {
+      summary.parameters_by_part[std::string(name_of(static_cast<ModelPart>(part)))] =
+          *counts[part];
+      all += *counts[part];
+    }
+  }
+  if (!spec.attention_only()) {
+    summary.parameters = all;
   }
 }
 
@@ -120,13 +124,12 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
   summary.head_dim = spec.head_dim;
   if (!spec.attention_only()) {
     summary.vocab_size = spec.vocab_size;
-    summary.parameters = count_parameters(spec, checkpoint);
   }
   if (!spec.attention_only() || spec.positions != PositionKind::kNone) {
     summary.positions = name_of(spec.positions);
   }
   describe_attention(summary, checkpoint);
-  count_parts(summary, spec, checkpoint);
+  count_parameters(summary, spec, checkpoint);
   summary.disagreements = disagreements_in(spec, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     summary.alibi_slopes = alibi_slopes_per_layer(spec);

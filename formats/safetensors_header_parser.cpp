@@ -1,6 +1,9 @@
 #include "formats/safetensors_header_parser.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "formats/error.h"
 #include "formats/printable.h"
@@ -10,11 +13,15 @@ namespace regroup {
 namespace {
 
 constexpr std::size_t kMaxRank = 64;
+constexpr std::size_t kUsualRank = 2;
 
 }  // namespace
 
 void SafetensorsHeaderParser::parse(std::string_view header) {
-  nlohmann::json::sax_parse(header.begin(), header.end(), this);
+  constexpr std::size_t kUsualEntry = 100, kEnough = 4096;  // bytes of one, and entries
+  tensors_.reserve(std::min(header.size() / kUsualEntry, kEnough));
+  read_json_events(header, *this);
+  check_names();
 }
 
 // `found` stands where the current state allows something else.
@@ -47,15 +54,11 @@ void SafetensorsHeaderParser::reject(std::string_view found) const {
 
 bool SafetensorsHeaderParser::null() { reject("null"); }
 bool SafetensorsHeaderParser::boolean(bool /*value*/) { reject("a boolean"); }
-bool SafetensorsHeaderParser::number_integer(number_integer_t /*value*/) {
-  reject("a negative number");
+bool SafetensorsHeaderParser::other_number(std::string_view spelling) {
+  reject(fmt::format("the number {}", printable(spelling)));
 }
-bool SafetensorsHeaderParser::number_float(number_float_t /*value*/, const string_t& spelling) {
-  reject(printable(spelling));
-}
-bool SafetensorsHeaderParser::binary(binary_t& /*value*/) { reject("binary data"); }
 
-bool SafetensorsHeaderParser::number_unsigned(number_unsigned_t value) {
+bool SafetensorsHeaderParser::whole_number(std::uint64_t value) {
   if (state_ == State::kShape &&
       value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
     if (entry_.shape.size() == kMaxRank) {
@@ -65,14 +68,14 @@ bool SafetensorsHeaderParser::number_unsigned(number_unsigned_t value) {
     entry_.shape.push_back(static_cast<std::int64_t>(value));
     return true;
   }
-  if (state_ == State::kOffsets && offsets_.size() < 2) {
-    offsets_.push_back(value);
+  if (state_ == State::kOffsets && offset_count_ < offsets_.size()) {
+    offsets_[offset_count_++] = value;
     return true;
   }
   reject(fmt::format("the number {}", value));
 }
 
-bool SafetensorsHeaderParser::string(string_t& value) {
+bool SafetensorsHeaderParser::string(std::string_view value) {
   if (state_ == State::kMetadata) {
     if (!metadata_.emplace(metadata_key_, value).second) {
       throw_bad_input("{}: duplicate __metadata__ key {}", where_, printable(metadata_key_));
@@ -91,7 +94,7 @@ bool SafetensorsHeaderParser::string(string_t& value) {
   return true;
 }
 
-bool SafetensorsHeaderParser::start_object(std::size_t /*elements*/) {
+bool SafetensorsHeaderParser::start_object() {
   if (state_ == State::kStart) {
     state_ = State::kTop;
   } else if (state_ == State::kTop) {
@@ -102,44 +105,50 @@ bool SafetensorsHeaderParser::start_object(std::size_t /*elements*/) {
   return true;
 }
 
-bool SafetensorsHeaderParser::key(string_t& value) {
+bool SafetensorsHeaderParser::key(std::string_view value) {
   if (state_ == State::kMetadata) {
     metadata_key_ = value;
-    return true;
+  } else if (state_ == State::kTop) {
+    begin_entry(value);
+  } else {
+    begin_field(value);
   }
-  if (state_ == State::kTop) {
-    const bool duplicate = value == "__metadata__" ? std::exchange(seen_metadata_, true)
-                                                   : !names_.insert(value).second;
-    if (duplicate) {
-      throw_bad_input("{}: duplicate entry {}", where_, printable(value));
-    }
-    if (names_.size() > kMaxSafetensorsTensors) {
+  return true;
+}
+
+void SafetensorsHeaderParser::begin_entry(std::string_view name) {
+  if (name != "__metadata__") {
+    if (tensors_.size() == kMaxSafetensorsTensors) {
       throw_bad_input("{}: more than {} tensors", where_, kMaxSafetensorsTensors);
     }
-    entry_ = TensorInfo{};
-    entry_.name = value;
-    offsets_.clear();
-    has_dtype_ = has_shape_ = has_offsets_ = false;
-    return true;
+  } else if (std::exchange(seen_metadata_, true)) {
+    throw_bad_input("{}: duplicate entry {}", where_, name);
   }
+  entry_ = TensorInfo{};
+  entry_.name = name;
+  entry_.shape.reserve(kUsualRank);
+  offset_count_ = 0;
+  has_dtype_ = has_shape_ = has_offsets_ = false;
+}
+
+void SafetensorsHeaderParser::begin_field(std::string_view name) {
   bool* seen = nullptr;
-  if (value == "dtype") {
+  if (name == "dtype") {
     field_ = Field::kDType;
     seen = &has_dtype_;
-  } else if (value == "shape") {
+  } else if (name == "shape") {
     field_ = Field::kShape;
     seen = &has_shape_;
-  } else if (value == "data_offsets") {
+  } else if (name == "data_offsets") {
     field_ = Field::kOffsets;
     seen = &has_offsets_;
   } else {
     throw_bad_input("{}: tensor {}: unknown field {}", where_, printable(entry_.name),
-                    printable(value));
+                    printable(name));
   }
   if (std::exchange(*seen, true)) {
-    throw_bad_input("{}: tensor {}: duplicate field {}", where_, printable(entry_.name), value);
+    throw_bad_input("{}: tensor {}: duplicate field {}", where_, printable(entry_.name), name);
   }
-  return true;
 }
 
 bool SafetensorsHeaderParser::end_object() {
@@ -152,7 +161,7 @@ bool SafetensorsHeaderParser::end_object() {
   return true;
 }
 
-bool SafetensorsHeaderParser::start_array(std::size_t /*elements*/) {
+bool SafetensorsHeaderParser::start_array() {
   if (state_ != State::kEntry || field_ == Field::kDType) {
     reject("an array");
   }
@@ -161,8 +170,8 @@ bool SafetensorsHeaderParser::start_array(std::size_t /*elements*/) {
 }
 
 bool SafetensorsHeaderParser::end_array() {
-  if (state_ == State::kOffsets && offsets_.size() != 2) {
-    reject(fmt::format("{} numbers", offsets_.size()));
+  if (state_ == State::kOffsets && offset_count_ != offsets_.size()) {
+    reject(fmt::format("{} numbers", offset_count_));
   }
   state_ = State::kEntry;
   return true;
@@ -196,10 +205,23 @@ void SafetensorsHeaderParser::finish_entry() {
   tensors_.push_back(std::move(entry_));
 }
 
-bool SafetensorsHeaderParser::parse_error(std::size_t position, const std::string& /*token*/,
-                                          const nlohmann::detail::exception& fault) {
-  throw_bad_input("{}: the header is not valid JSON at byte {}: {}", where_, position,
-                  printable(fault.what()));
+// By hashes, which are compared faster than names; names decide where these agree.
+void SafetensorsHeaderParser::check_names() const {
+  using Hashed = std::pair<std::size_t, std::string_view>;
+  std::vector<Hashed> names;
+  names.reserve(tensors_.size());
+  for (const TensorInfo& tensor : tensors_) {
+    names.emplace_back(std::hash<std::string_view>()(tensor.name), tensor.name);
+  }
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) {
+    throw_bad_input("{}: duplicate entry {}", where_, printable(twice->second));
+  }
+}
+
+bool SafetensorsHeaderParser::broken(std::size_t position, std::string_view why) {
+  throw_bad_input("{}: the header is not valid JSON at byte {}: {}", where_, position, why);
 }
 
 }  // namespace regroup

@@ -122,7 +122,13 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  return parse_total_size(read_text(index, kMaxIndexBytes));
+  constexpr std::uint64_t kUsualPlace = 4096;  // ahead of the weight_map
+  const File file = File::open(index);
+  std::string first(std::min(file.size(), kUsualPlace), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(first)));
+  first.erase(first.find_last_not_of("0123456789") + 1);  // no number that is cut in two
+  const auto found = parse_total_size(first);
+  return found ? found : parse_total_size(read_text(index, kMaxIndexBytes));
 }
 
 std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& names) {

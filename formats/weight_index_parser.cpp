@@ -1,11 +1,11 @@
 #include "formats/weight_index_parser.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "formats/error.h"
+#include "formats/json_events.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -14,42 +14,38 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 
 // Knows where in the document an event stands; what comes of it is for others to say.
-class IndexEvents : public nlohmann::json_sax<nlohmann::json> {
+class IndexEvents : public JsonEvents {
  public:
   bool null() override { return value("null"); }
   bool boolean(bool) override { return value("boolean"); }
-  bool number_integer(number_integer_t) override { return value("number"); }
-  bool number_unsigned(number_unsigned_t number) override {
+  bool whole_number(std::uint64_t number) override {
     return is_total_size() ? total_size(number) : value("number");
   }
-  bool number_float(number_float_t, const string_t&) override { return value("number"); }
-  bool string(string_t& text) override { return in_weight_map() ? shard(text) : value("string"); }
-  bool binary(binary_t&) override { return value("binary"); }
+  bool other_number(std::string_view) override { return value("number"); }
+  bool string(std::string_view text) override {
+    return in_weight_map() ? shard(text) : value("string");
+  }
 
-  bool start_object(std::size_t) override { return value("object") && open(); }
-  bool start_array(std::size_t) override { return value("array") && open(); }
+  bool start_object() override { return value("object") && open(); }
+  bool start_array() override { return value("array") && open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool parse_error(std::size_t, const std::string&,
-                   const nlohmann::detail::exception& fault) override {
-    return broken(fault.what());
-  }
-  bool key(string_t& name) override {
+  bool broken(std::size_t, std::string_view) override { return false; }
+  bool key(std::string_view name) override {
     if (depth_ == 1) {
       member_ = name;
     } else if (depth_ == 2) {
-      inner_ = std::move(name);
+      inner_ = name;
     }
     return named();
   }
 
  protected:
   virtual bool value(std::string_view /*type*/) { return true; }
-  virtual bool shard(const std::string& /*file*/) { return true; }
+  virtual bool shard(std::string_view /*file*/) { return true; }
   virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
   virtual bool named() { return true; }
   virtual bool too_deep() { return false; }
-  virtual bool broken(const char* /*why*/) { return false; }
 
   bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
   bool is_total_size() const {
@@ -72,11 +68,9 @@ class WeightMapReader : public IndexEvents {
   explicit WeightMapReader(std::string_view where) : where_(where) {}
 
   WeightIndex read(std::string_view text) {
-    // The parser would skip the one and take the other for the end of the text.
-    if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
-      throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where_);
-    }
-    nlohmann::json::sax_parse(text.begin(), text.end(), this);
+    constexpr std::size_t kUsualEntry = 128, kEnough = 1 << 16;  // bytes of one, and entries
+    found_.shard_of.reserve(std::min(text.size() / kUsualEntry, kEnough));
+    read_json_events(text, *this);
     if (!members_.contains("weight_map")) {
       throw_bad_input("{}: weight_map is missing, an object is needed", where_);
     }
@@ -100,33 +94,30 @@ class WeightMapReader : public IndexEvents {
     return true;
   }
 
-  bool shard(const std::string& file) override {
+  bool shard(std::string_view file) override {
     if (found_.shards.empty() || found_.shards[last_].file != file) {
       const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
       if (is_new) {
-        found_.shards.push_back({file, 0});
+        found_.shards.push_back({std::string(file), 0});
       }
       last_ = known->second;
     }
     ++found_.shards[last_].tensors;
-    found_.shard_of.emplace(std::move(inner_), last_);
-    return true;
+    return found_.shard_of.emplace(inner_, last_).second || duplicate(inner_);
   }
 
   bool named() override {
-    const bool again = depth_ == 1 ? !members_.insert(member_).second
-                                   : in_weight_map() && found_.shard_of.contains(inner_);
-    if (again) {
-      throw_bad_input("{}: duplicate key \"{}\"", where_,
-                      printable(depth_ == 1 ? member_ : inner_));
-    }
-    return true;
+    return depth_ != 1 || members_.insert(member_).second || duplicate(member_);
+  }
+
+  [[noreturn]] bool duplicate(const std::string& key) const {
+    throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
   }
 
   bool too_deep() override { throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth); }
 
-  bool broken(const char* why) override {
-    throw_bad_input("{}: not valid JSON: {}", where_, printable(why));
+  bool broken(std::size_t position, std::string_view why) override {
+    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
   }
 
   std::string_view where_;
@@ -139,7 +130,7 @@ class WeightMapReader : public IndexEvents {
 class TotalSizeReader : public IndexEvents {
  public:
   std::optional<std::uint64_t> read(std::string_view text) {
-    nlohmann::json::sax_parse(text.begin(), text.end(), this);
+    read_json_events(text, *this);
     return found_;
   }
 

@@ -202,6 +202,10 @@ TEST_CASE("an index's total size is read wherever it stands, and nothing else fo
   };
   CHECK(total(R"({"metadata":{"total_size":20},"weight_map":{}})") == 20);
   CHECK(total(R"({"weight_map":{"total_size":"7"},"metadata":{"x":[1],"total_size":20}})") == 20);
+  for (std::size_t before = 4060; before < 4100; ++before) {  // read a block at a time
+    CHECK(total(R"({"metadata":{)" + std::string(before, ' ') + R"("total_size":123456789}})") ==
+          123456789);
+  }
   CHECK(total(R"({"metadata":{"more":{"total_size":1}},"total_size":2})") == std::nullopt);
   CHECK(total(R"({"metadata":{"total_size":-20}})") == std::nullopt);
   CHECK(total("no JSON") == std::nullopt);
