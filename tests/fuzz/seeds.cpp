@@ -66,6 +66,23 @@ void put_megatron(Seeds& seeds) {
   seeds.put("megatron", index);
 }
 
+// Two pieces with scores, and the settings of training and normalising; BPE with all its trimmings.
+void put_tokenizers(Seeds& seeds) {
+  using std::string_literals::operator""s;
+  seeds.put("tokenizer",
+            "\x0a\x08\x0a\x01"
+            "a\x15\0\0\x80\xbf\x0a\x05\x0a\x01"
+            "b\x18\x02"s +
+                "\x12\x02\x18\x02\x1a\x04\x18\0\x20\0"s);
+  seeds.put(
+      "tokenizer",
+      R"({"added_tokens":[{"id":3,"content":"<s>","special":true},{"id":4,"content":"x y"}],)"
+      R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
+      R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}}]},)"
+      R"("model":{"type":"BPE","byte_fallback":true,"unk_token":"a",)"
+      R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":5},"merges":["a b",["a","b"]]}})");
+}
+
 void put_torch(Seeds& seeds) {
   const std::string storage = pickle::storage("FloatStorage", "0", 6);
   const std::string plain = pickle::tensor({storage, 0, {2, 3}, {3, 1}});
@@ -178,6 +195,7 @@ int main(int argc, char** argv) {
   regroup::put_safetensors(seeds);
   regroup::put_torch(seeds);
   regroup::put_megatron(seeds);
+  regroup::put_tokenizers(seeds);
   regroup::put_gguf(seeds);
   regroup::put_llama2c(seeds);
   regroup::put_json(seeds);
