@@ -91,7 +91,7 @@ void Page::add_paragraph(const std::string& text) {
 
 void Page::add_verdict(bool good, const std::string& text) {
   body() += fmt::format("<p class=\"verdict {}\"><span aria-hidden=\"true\">{}</span> {}</p>\n",
-                        good ? "good" : "bad", good ? "&#10003;" : "&#10007;", escaped(text));
+                        good ? "good" : "bad", good ? "\u2713" : "\u2717", escaped(text));
 }
 
 void Page::add_warnings(const std::vector<std::string>& warnings) {
