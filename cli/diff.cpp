@@ -84,7 +84,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
                                 {"settings", settings_json(settings)}}));
   } else {
     if (!tensors.empty()) {
-      console.print(differences_table(tensors).text(console) + (settings.empty() ? "" : "\n"));
+      console.print(differences_text(tensors, console) + (settings.empty() ? "" : "\n"));
     }
     if (!settings.empty()) {
       console.print(settings_table(settings).text(console));

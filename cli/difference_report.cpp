@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,29 +52,51 @@ Json number_or_text(double value) {
   return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
 
-}  // namespace
-
-Table differences_table(const std::vector<TensorDifference>& differences) {
+// What was found of values is left out where there are none to compare.
+Table table_of(const std::vector<TensorDifference>& differences, bool with_values) {
   Table table;
   table.add_column("differs", Table::Align::kLeft);
   table.add_column("tensor", Table::Align::kLeft);
-  for (const char* heading : {"is", "largest", "mean", "cosine"}) {
-    table.add_column(heading, Table::Align::kRight);
+  table.add_column("is", Table::Align::kRight);
+  if (with_values) {
+    for (const char* heading : {"largest", "mean", "cosine"}) {
+      table.add_column(heading, Table::Align::kRight);
+    }
   }
   for (const TensorDifference& difference : differences) {
     std::vector<std::string> row{std::string(kind_of(difference)), printable(difference.name),
                                  change_text(difference)};
     const auto& values = difference.values;
-    if (values && values->readable) {
+    if (with_values && values && values->readable) {
       row.insert(row.end(),
                  {fmt::format("{:.3g}", values->largest), fmt::format("{:.3g}", values->mean),
                   fmt::format("{:.6f}", values->cosine)});
-    } else {
+    } else if (with_values) {
       row.insert(row.end(), 3, values ? "bytes" : "-");
     }
     table.add_row(std::move(row), tint_of(difference));
   }
   return table;
+}
+
+}  // namespace
+
+Table differences_table(const std::vector<TensorDifference>& differences) {
+  return table_of(differences, true);
+}
+
+std::string differences_text(const std::vector<TensorDifference>& differences,
+                             const Console& console) {
+  std::vector<TensorDifference> values, others;
+  std::partition_copy(differences.begin(), differences.end(), std::back_inserter(values),
+                      std::back_inserter(others), [](const TensorDifference& difference) {
+                        return difference.values.has_value();
+                      });
+  std::string text = others.empty() ? "" : table_of(others, false).text(console);
+  if (!values.empty()) {
+    text += (text.empty() ? "" : "\n\n") + table_of(values, true).text(console);
+  }
+  return text;
 }
 
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes) {

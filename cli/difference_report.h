@@ -10,6 +10,10 @@
 namespace regroup {
 
 Table differences_table(const std::vector<TensorDifference>& differences);
+/// For a terminal: those whose values were compared in a table of their own, so that there is room
+/// for names. Not empty.
+std::string differences_text(const std::vector<TensorDifference>& differences,
+                             const Console& console);
 /// Values are cut to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
 

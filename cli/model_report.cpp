@@ -133,7 +133,7 @@ std::string slopes_text(const std::vector<double>& slopes) {
   constexpr std::size_t kShown = 6;
   const auto shown = std::span(slopes).first(std::min(slopes.size(), kShown));
   return fmt::format(
-      "{}{}", fmt::join(shown, " "),
+      "{:.4g}{}", fmt::join(shown, " "),
       slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
 }
 

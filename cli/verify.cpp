@@ -53,8 +53,7 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
 // What was found wrong, as tables.
 void print_differences(const Verification& found, const Console& console) {
   if (!found.tensors.empty()) {
-    console.print(differences_table(found.tensors).text(console) +
-                  (found.settings.empty() ? "" : "\n"));
+    console.print(differences_text(found.tensors, console) + (found.settings.empty() ? "" : "\n"));
   }
   if (!found.settings.empty()) {
     console.print(settings_table(found.settings).text(console));

@@ -59,6 +59,21 @@ TEST_CASE("numbers of shards stay in names that are cut short", "[end_to_end]") 
   CHECK_THAT(text, ContainsSubstring("~-00002-of-00008.") && ContainsSubstring("~.1."));
 }
 
+TEST_CASE("what differs keeps its name on a terminal of 80 columns, and slopes stay in their line",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string source = golden("bloom_12").string(), result = (directory / "result").string();
+  REQUIRE(run_program({"convert", source, result, "--kv-heads", "4", "--quiet"}).exit_code == 0);
+  const std::string text = run_on_terminal({"diff", source, result}, 80).out;
+  const std::string table = text.substr(text.find("differs  "), text.find("setting  "));
+  CHECK_THAT(table, ContainsSubstring("F32 [108, 36] -> [60, 36]") &&
+                        ContainsSubstring(".query_key_~.weight"));
+  CHECK(widest_line(table.substr(0, table.find("setting  "))) <= 80);
+  const std::string summary = run_program({"inspect", source}).out;
+  CHECK_THAT(summary, ContainsSubstring("slopes") && ContainsSubstring("0.03125 0.01562 ..."));
+  CHECK(widest_line(summary.substr(0, summary.find("KV cache"))) <= 80 + source.size());
+}
+
 TEST_CASE("colour is for terminals that are not told otherwise", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "a", tiny_llama());
