@@ -69,6 +69,12 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
   return chart;
 }
 
+// "26,400", "0.0002".
+std::string number_text(double number) {
+  return number >= 1000 && number < 1e15 ? with_thousands(static_cast<std::uint64_t>(number + 0.5))
+                                         : fmt::format("{:.4g}", number);
+}
+
 // One number of each step.
 Chart step_chart(const char* id, const char* title, const char* description, const char* unit,
                  const std::vector<NamedCurve>& runs, Values values) {
@@ -76,7 +82,7 @@ Chart step_chart(const char* id, const char* title, const char* description, con
               .title = title,
               .description = description,
               .x = steps_axis(),
-              .y = {.title = unit, .low = 0.0},
+              .y = {.title = unit, .low = 0.0, .text = number_text},
               .series = {}};
   add_series(chart, runs, values, unit);
   return chart;

@@ -95,12 +95,13 @@ TEST_CASE("the page of a result shows what its conversion kept and how its train
     {"attention": "decoder", "layer": 0, "key_energy_kept": 0.5, "value_energy_kept": 0.8125},
     {"attention": "decoder", "layer": 1, "key_energy_kept": 0.6, "value_energy_kept": 0.9}]})");
   put_file(directory / "result.run/metrics.jsonl",
-           "{\"step\": 0, \"eval_loss\": 3.25}\n{\"step\": 1, \"loss\": 2.5, \"lr\": 0.1}\n"
+           "{\"step\": 0, \"eval_loss\": 3.25}\n{\"step\": 1, \"loss\": 2.5, \"lr\": 0.1, "
+           "\"tokens_per_second\": 26400}\n"
            "{\"step\": 2, \"loss\": 2.0, \"lr\": 0.05}\n{\"step\": 2, \"eval_loss\": 2.125}\n");
   const Markup page = page_of({"inspect", result, "--conversion", (directory / "c.json").string()},
                               directory / "p.html");
   for (const char* words : {"the-source", "Energy kept, decoder", "81.25 %", "Uptraining",
-                            "3.25 -> 2.125", "source_kv_heads"}) {
+                            "3.25 -> 2.125", "source_kv_heads", "26,400"}) {
     CHECK_THAT(page.text, ContainsSubstring(words));
   }
   CHECK(run_program({"inspect", result, "--run", (directory / "result.run").string()}).exit_code ==
