@@ -24,6 +24,7 @@ void add_calibrate_command(CLI::App& program, Console& console);
 void add_demo_command(CLI::App& program, Console& console);
 void add_eval_command(CLI::App& program, Console& console);
 void add_init_command(CLI::App& program, Console& console);
+void add_teach_command(CLI::App& program, Console& console);
 void add_uptrain_command(CLI::App& program, Console& console);
 
 }  // namespace regroup

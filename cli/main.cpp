@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     add_calibrate_command(program, console);
     add_eval_command(program, console);
     add_init_command(program, console);
+    add_teach_command(program, console);
     add_uptrain_command(program, console);
     add_demo_command(program, console);
 #endif

@@ -16,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/many_devices.h"
 #include "cli/sleeping_threads.h"
+#include "cli/task_options.h"
 #include "cli/text.h"
 #include "cli/uptrain_report.h"
 #include "formats/error.h"
@@ -33,8 +34,7 @@ struct UptrainOptions {
   std::string device = "cpu";
   std::string precision = "fp32";
   std::string trained = "all";
-  std::string objective;
-  std::int64_t first_sentinel = -1;
+  TaskOptions task;
   std::string optimizer = "adamw";
   std::string schedule = "cosine";
   std::string moments = "fp32";
@@ -89,15 +89,11 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
   settings.schedule = parse_schedule(options.schedule);
-  if (!options.objective.empty()) {
-    settings.task.objective = parse_objective(options.objective);
-  }
-  if (options.first_sentinel >= 0) {
-    settings.task.sentinels = Sentinels{.first = options.first_sentinel};
-  }
+  settings.task = options.task.settings();
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
   }
+  take_published_length(settings);
   settings.validate();
   if (launch.rank == 0) {  // which makes it, perhaps before another looks
     RunDirectory::check_output(settings.output, options.resume);
@@ -143,7 +139,8 @@ void add_length_options(CLI::App& command, UptrainOptions& options) {
   command.add_option("--pretrain-steps", settings.pretrain_steps,
                      "steps the model was pretrained for");
   command.add_option("--pretrain-tokens", settings.pretrain_tokens,
-                     "tokens the model was pretrained on, instead of steps");
+                     "tokens the model was pretrained on, instead of steps (default of well-known "
+                     "models: as published)");
   command.add_option("--steps", settings.steps, "steps to run, instead of all these");
   command.add_option("--sequence", settings.sequence_length,
                      "tokens in a sequence (default: 1024, or the model's positions if fewer)");
@@ -184,22 +181,6 @@ void add_recipe_options(CLI::App& command, UptrainOptions& options) {
   command.add_option("--seed", settings.seed, "of the order of the data");
 }
 
-void add_task_options(CLI::App& command, UptrainOptions& options) {
-  UptrainSettings& settings = options.settings;
-  command.add_option("--objective", options.objective,
-                     "encoder-decoders: span-corruption (default) or continuation, the second half "
-                     "of a sequence after the first");
-  command
-      .add_option("--first-sentinel", options.first_sentinel,
-                  "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
-  command.add_option("--end-token", settings.task.end_token,
-                     "span corruption: what ends a text (default: the config's)");
-  command.add_option("--mask-token", settings.task.mask_token,
-                     "BERT-like models: the id of [MASK] or <mask> (default: the config's)");
-}
-
 void add_teacher_options(CLI::App& command, UptrainOptions& options) {
   TeacherSettings& teacher = options.settings.teacher;
   command.add_option("--teacher", teacher.model,
@@ -210,6 +191,13 @@ void add_teacher_options(CLI::App& command, UptrainOptions& options) {
                      "of the distributions that teacher and model are compared by");
   command.add_option("--teacher-dtype", options.teacher_precision,
                      "fp32 or bf16 (default: as --dtype)");
+  command.add_option("--teacher-logits", teacher.logits,
+                     "instead of asking the teacher in each step: what regroup teach wrote of it");
+  command
+      .add_option("--distill-attention", teacher.attention_weight,
+                  "with a teacher: weight of the relative squared error of what each attention "
+                  "gives, added to the loss")
+      ->default_str("");
 }
 
 void add_run_options(CLI::App& command, UptrainOptions& options) {
@@ -263,7 +251,7 @@ void add_uptrain_command(CLI::App& program, Console& console) {
   add_document_options(*command, options->documents);
   add_length_options(*command, *options);
   add_recipe_options(*command, *options);
-  add_task_options(*command, *options);
+  add_task_options(*command, options->task);
   add_teacher_options(*command, *options);
   add_run_options(*command, *options);
   command->footer(

@@ -35,6 +35,25 @@ std::string schedule_text(const Schedule& schedule) {
   return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
 }
 
+// Who else has a say, if anybody.
+std::string teacher_text(const UptrainPlan& plan) {
+  const TeacherSettings& teacher = plan.settings.teacher;
+  if (!teacher.any()) {
+    return "";
+  }
+  std::string who =
+      printable(teacher.present() ? teacher.model.string() : teacher.logits.string(), 0);
+  if (!teacher.present()) {
+    who = fmt::format("its {} likeliest tokens in {}", plan.recipe["teacher_top"].dump(), who);
+  }
+  const std::string attention =
+      teacher.attention_weight > 0
+          ? fmt::format(", of its attention {:g}", teacher.attention_weight)
+          : "";
+  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", who,
+                     teacher.distillation.weight, teacher.distillation.temperature, attention);
+}
+
 std::string recipe_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   std::string text = fmt::format(
@@ -43,13 +62,20 @@ std::string recipe_text(const UptrainPlan& plan) {
       schedule_text(plan.schedule), name_of(settings.optimizer.kind), name_of(settings.trained),
       name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
       settings.max_gradient_norm);
-  if (settings.teacher.present()) {
-    text += fmt::format("teacher   {}, weight {:g}, temperature {:g}\n",
-                        printable(settings.teacher.model.string(), 0),
-                        settings.teacher.distillation.weight,
-                        settings.teacher.distillation.temperature);
-  }
-  return text;
+  return text + teacher_text(plan);
+}
+
+// A length that nobody gave is shown with where it comes from.
+std::string published_text(const UptrainSettings& settings) {
+  return settings.published.empty()
+             ? ""
+             : fmt::format(
+                   "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
+                   "says "
+                   "otherwise\n",
+                   *settings.alpha,
+                   with_thousands(static_cast<std::uint64_t>(*settings.pretrain_tokens)),
+                   settings.published);
 }
 
 // A line per file where there are several.
@@ -144,7 +170,7 @@ std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   return fmt::format(
       "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
-      "{}"
+      "{}{}"
       "data      {} tokens, seen {:.2f} times\n"
       "{}{}{}"
       "model     {} parameters, {} on {}\n"
@@ -153,8 +179,8 @@ std::string plan_text(const UptrainPlan& plan) {
       "states    {}",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      ranks_text(settings), count_text(plan.data_tokens), plan.epochs, sources_text(plan),
-      padding_text(plan), recipe_text(plan), count_text(plan.parameters),
+      published_text(settings), ranks_text(settings), count_text(plan.data_tokens), plan.epochs,
+      sources_text(plan), padding_text(plan), recipe_text(plan), count_text(plan.parameters),
       name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
       saving_text(plan));
 }
@@ -175,6 +201,7 @@ Json plan_json(const UptrainPlan& plan) {
           {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
           {"state_bytes", plan.state_bytes},
           {"background_saving", plan.background_saving},
+          {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
           {"recipe", plan.recipe}};
 }
 

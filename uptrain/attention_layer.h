@@ -31,6 +31,11 @@ struct AttentionLayer {
   bool present() const { return o.present(); }
 };
 
+/// Sees what an attention's queries are made of and what it gives, both [B, T, D]; kSelf is a
+/// stack's look at itself.
+using AttentionObserver =
+    std::function<void(AttentionRole, const at::Tensor& input, const at::Tensor& output)>;
+
 /// What one pass through a stack tells its blocks, apart from the hidden states.
 struct Pass {
   std::optional<RopeTable> rope;
@@ -42,10 +47,7 @@ struct Pass {
   /// layers, and the keys and values of the next one. Null in a pass over whole sequences.
   const CacheStep* step = nullptr;
   LayerCache* cache = nullptr;
-  /// Sees what attention's queries are made of and what it gives, both [B, T, D]; kSelf is a
-  /// stack's look at itself.
-  std::function<void(AttentionRole, const at::Tensor& input, const at::Tensor& output)>
-      on_attention = {};
+  AttentionObserver on_attention = {};
 };
 
 /// The attention of those names, without ALiBi.

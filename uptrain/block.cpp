@@ -151,12 +151,25 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass) {
   const auto run = [&block, &spec, pass](const std::vector<at::Tensor>& inputs) {
+    std::vector<at::Tensor> results(1);  // the block's, then those of its attentions
     Pass again = pass;
     again.mask = inputs[1];
     again.encoded = inputs[2];
-    return run_block(block, spec, inputs[0], again);
+    if (pass.on_attention) {
+      again.on_attention = [&results](AttentionRole, const at::Tensor&, const at::Tensor& output) {
+        results.push_back(output);
+      };
+    }
+    results.front() = run_block(block, spec, inputs[0], again);
+    return results;
   };
-  return recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
+  const std::vector<at::Tensor> results =
+      recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
+  for (std::size_t i = 1; i < results.size(); ++i) {
+    const bool self = i == 1 && block.attention.present();
+    pass.on_attention(self ? AttentionRole::kSelf : AttentionRole::kCross, {}, results[i]);
+  }
+  return results.front();
 }
 
 }  // namespace regroup

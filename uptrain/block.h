@@ -48,7 +48,8 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
                      const Pass& pass);
 
 /// The same, and nothing between x and the result is kept for the gradients: see
-/// recompute_for_gradients(). `block` and `spec` must live until they have been computed.
+/// recompute_for_gradients(), but what `pass.on_attention` sees, which is outputs alone. `block`
+/// and `spec` must live until they have been computed.
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass);
 

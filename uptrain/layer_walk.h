@@ -36,11 +36,6 @@ std::int64_t count_windows(const TokenFile& data, const WindowSettings& settings
 /// Those windows, int64 [B, T] each, the last batch perhaps smaller.
 Batches read_windows(const TokenFile& data, const WindowSettings& settings);
 
-/// Sees what every attention of a layer reads and adds, both [B, T, D], batch by batch; kSelf is a
-/// stack's look at itself.
-using AttentionObserver =
-    std::function<void(AttentionRole, const at::Tensor& input, const at::Tensor& output)>;
-
 class LayerWalk {
  public:
   /// Computes in fp32 on `device`. An encoder reads the first half of each window, the decoder
@@ -50,7 +45,8 @@ class LayerWalk {
   /// Goes on to the next layer: the encoder's come first. Returns false after the last.
   bool next();
 
-  /// Runs all windows through the layer, once. Throws kInterrupted soon after `stop` turns true.
+  /// Runs all windows through the layer, once, and shows each attention batch by batch. Throws
+  /// kInterrupted soon after `stop` turns true.
   void run(const AttentionObserver& observer, const std::atomic<bool>& stop);
 
   AttentionRole stack() const { return stack_; }  ///< kSelf, or kEncoder beside a decoder

@@ -1,13 +1,18 @@
 #include "uptrain/loss.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -24,6 +29,7 @@ at::ScalarType wide_type(at::ScalarType type) {
 // What the student is taught by, apart from the text; a weight of 0: nothing else.
 struct Lesson {
   HeadInputs teacher;
+  TopAnswers answers;  // instead of the teacher, where defined
   double weight = 0.0;
   double temperature = 1.0;
 };
@@ -71,6 +77,44 @@ at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
   return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
 }
 
+// The same of the teacher's k likeliest tokens and the rest as one.
+at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
+                                 const TopAnswers& teacher, double temperature, double scale,
+                                 bool with_gradient) {
+  const std::int64_t k = teacher.ids.size(1);
+  const at::Tensor log_s = at::_log_softmax(logits / temperature, 1, false);  // [n, V]
+  const at::Tensor others = log_s.scatter(1, teacher.ids, -std::numeric_limits<double>::infinity());
+  const at::Tensor coarse =
+      at::cat({log_s.gather(1, teacher.ids), others.logsumexp(1, true)}, 1);  // [n, k + 1]
+  const at::Tensor log_t =
+      at::_log_softmax(teacher.log_probabilities.to(loss.scalar_type()), 1, false);
+  const at::Tensor t = log_t.exp();
+  // Nothing comes of what is impossible, be its logarithms infinite.
+  loss.add_(at::where(t > 0, t * (log_t - coarse), 0.0).sum(), scale * temperature * temperature);
+  if (!with_gradient) {
+    return {};
+  }
+  // scale · τ · (s - t) of the k tokens, the others have of the rest's t as much as of its s.
+  at::Tensor gradient = log_s.exp();
+  if (k < logits.size(1)) {
+    gradient.sub_(at::_softmax(others, 1, false) * t.narrow(1, k, 1));
+  }
+  gradient.scatter_add_(1, teacher.ids, t.narrow(1, 0, k).neg());
+  return gradient.mul_(scale * temperature);
+}
+
+// What the lesson adds to `loss`, and the gradient by the logits.
+at::Tensor add_lesson(const at::Tensor& loss, const at::Tensor& logits, const Lesson& lesson,
+                      double scale, bool with_gradient) {
+  if (lesson.answers.ids.defined()) {
+    return add_coarse_divergence(loss, logits, lesson.answers, lesson.temperature, scale,
+                                 with_gradient);
+  }
+  const at::Tensor teacher =
+      at::linear(lesson.teacher.hidden, lesson.teacher.head).to(logits.scalar_type());
+  return add_divergence(loss, logits, teacher, lesson.temperature, scale, with_gradient);
+}
+
 // The losses of n tokens, added to `loss`, and the gradient by their logits.
 at::Tensor add_losses(const at::Tensor& loss, const HeadInputs& student, const at::Tensor& targets,
                       const Lesson& lesson, double scale, bool with_gradient) {
@@ -82,9 +126,7 @@ at::Tensor add_losses(const at::Tensor& loss, const HeadInputs& student, const a
         add_cross_entropy(loss, logits, targets, scale * (1.0 - lesson.weight), with_gradient);
   }
   if (lesson.weight > 0.0) {
-    const at::Tensor teacher = at::linear(lesson.teacher.hidden, lesson.teacher.head).to(wide);
-    const at::Tensor more = add_divergence(loss, logits, teacher, lesson.temperature,
-                                           scale * lesson.weight, with_gradient);
+    const at::Tensor more = add_lesson(loss, logits, lesson, scale * lesson.weight, with_gradient);
     gradient = gradient.defined() ? gradient.add_(more) : more;
   }
   return gradient;
@@ -118,6 +160,16 @@ HeadInputs rows_of(const HeadInputs& inputs, std::int64_t begin, std::int64_t co
           inputs.head};
 }
 
+Lesson rows_of(const Lesson& lesson, std::int64_t begin, std::int64_t count) {
+  Lesson part = lesson;
+  part.teacher = rows_of(lesson.teacher, begin, count);
+  if (lesson.answers.ids.defined()) {
+    part.answers = {lesson.answers.ids.narrow(0, begin, count),
+                    lesson.answers.log_probabilities.narrow(0, begin, count)};
+  }
+  return part;
+}
+
 ChunkedLoss compute(const HeadInputs& student, const at::Tensor& targets, const Request& request) {
   const auto wide = student.hidden.options().dtype(wide_type(student.hidden.scalar_type()));
   ChunkedLoss sum{at::zeros({}, wide), {}, {}};
@@ -131,11 +183,10 @@ ChunkedLoss compute(const HeadInputs& student, const at::Tensor& targets, const 
   const std::int64_t step =
       std::max<std::int64_t>(1, request.logits_per_chunk / student.head.size(0));
   const double scale = 1.0 / static_cast<double>(tokens);
-  Lesson lesson = request.lesson;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t count = std::min(step, tokens - begin);
-    lesson.teacher = rows_of(request.lesson.teacher, begin, count);
-    add_chunk(sum, rows_of(student, begin, count), targets.narrow(0, begin, count), lesson, scale,
+    add_chunk(sum, rows_of(student, begin, count), targets.narrow(0, begin, count),
+              rows_of(request.lesson, begin, count), scale,
               request.hidden_gradient ? sum.hidden_gradient.narrow(0, begin, count) : at::Tensor());
   }
   return sum;
@@ -187,7 +238,15 @@ at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& target
                              std::int64_t logits_per_chunk) {
   const HeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
   return loss_of(student, targets,
-                 {.lesson = {frozen, settings.weight, settings.temperature},
+                 {.lesson = {frozen, {}, settings.weight, settings.temperature},
+                  .logits_per_chunk = logits_per_chunk});
+}
+
+at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
+                             const TopAnswers& teacher, const DistillationSettings& settings,
+                             std::int64_t logits_per_chunk) {
+  return loss_of(student, targets,
+                 {.lesson = {{}, teacher, settings.weight, settings.temperature},
                   .logits_per_chunk = logits_per_chunk});
 }
 

@@ -41,4 +41,19 @@ at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& target
                              const HeadInputs& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk = kLogitsPerChunk);
 
+/// What is known of a teacher's distributions: their k likeliest tokens, and the rest as a whole.
+struct TopAnswers {
+  at::Tensor ids;                ///< int64 [N, k], those of a token all different
+  at::Tensor log_probabilities;  ///< [N, k+1]; the last one of all other tokens together
+};
+
+/// The same of distributions that tell no more than these k+1 events: KL is Σ t·log(t/s) over the k
+/// tokens and the one event of all others, whose t and s are 1 minus the rest. By the log sum
+/// inequality that is never more than the KL over the vocabulary (Cover & Thomas, "Elements of
+/// Information Theory", theorem 2.7.1), and for k = V it is the same. The teacher's probabilities,
+/// which are at settings.temperature already, are made to add up to 1 once more.
+at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
+                             const TopAnswers& teacher, const DistillationSettings& settings,
+                             std::int64_t logits_per_chunk = kLogitsPerChunk);
+
 }  // namespace regroup

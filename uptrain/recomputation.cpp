@@ -31,8 +31,8 @@ std::vector<at::Tensor> in_place(const variable_list& tensors, const std::vector
 
 struct Recomputation : torch::autograd::Function<Recomputation> {
   // tensors: the defined inputs, then the weights
-  static at::Tensor forward(AutogradContext* context, at::TensorList tensors,
-                            const c10::intrusive_ptr<Recipe>& recipe) {
+  static variable_list forward(AutogradContext* context, at::TensorList tensors,
+                               const c10::intrusive_ptr<Recipe>& recipe) {
     context->saved_data["recipe"] = c10::IValue::make_capsule(recipe);
     context->save_for_backward(tensors.vec());
     return recipe->function(in_place(tensors.slice(0, recipe->inputs).vec(), recipe->present));
@@ -47,20 +47,26 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
       leaves[i] = saved[i].detach().requires_grad_(saved[i].requires_grad());
     }
     const at::AutoGradMode with_gradients(true);
-    const at::Tensor result = recipe.function(in_place(leaves, recipe.present));
-    return gradients_of(result, outer.front(), leaves);
+    return gradients_of(recipe.function(in_place(leaves, recipe.present)), outer, leaves);
   }
 
   // One for each leaf, undefined where none is wanted, and nothing for the recipe.
-  static variable_list gradients_of(const at::Tensor& result, const at::Tensor& outer,
+  static variable_list gradients_of(const variable_list& results, const variable_list& outer,
                                     const variable_list& leaves) {
+    variable_list learning, factors;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (results[i].requires_grad()) {
+        learning.push_back(results[i]);
+        factors.push_back(outer[i]);
+      }
+    }
     variable_list wanted;
     for (const at::Tensor& leaf : leaves) {
       if (leaf.requires_grad()) {
         wanted.push_back(leaf);
       }
     }
-    const variable_list found = torch::autograd::grad({result}, wanted, {outer},
+    const variable_list found = torch::autograd::grad(learning, wanted, factors,
                                                       /*retain_graph=*/false,
                                                       /*create_graph=*/false,
                                                       /*allow_unused=*/true);
@@ -76,9 +82,9 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
 
 }  // namespace
 
-at::Tensor recompute_for_gradients(const TensorFunction& function,
-                                   const std::vector<at::Tensor>& inputs,
-                                   const std::vector<at::Tensor>& weights) {
+std::vector<at::Tensor> recompute_for_gradients(const TensorFunction& function,
+                                                const std::vector<at::Tensor>& inputs,
+                                                const std::vector<at::Tensor>& weights) {
   const auto recipe = c10::make_intrusive<Recipe>();
   recipe->function = function;
   std::vector<at::Tensor> tensors;

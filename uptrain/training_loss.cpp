@@ -1,5 +1,6 @@
 #include "uptrain/training_loss.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include "formats/error.h"
@@ -15,13 +16,39 @@ void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSet
   distillation_ = settings;
 }
 
+void TrainingLoss::set_answers(TeacherAnswers& answers, const DistillationSettings& settings) {
+  answers_ = &answers;
+  distillation_ = settings;
+}
+
+void TrainingLoss::set_attention(AttentionDistillation& attention, double weight) {
+  attention_ = &attention;
+  attention_weight_ = weight;
+}
+
 at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t first) const {
   const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
-  const auto [hidden, targets] = predict(model_, ids, first, task_);
-  if (teacher_ == nullptr) {
-    return model_.loss(hidden, targets);
+  if (attention_ != nullptr) {
+    attention_->watch();
   }
-  return distillation_loss(model_.head_inputs(hidden), targets, ask_teacher(ids, first),
+  const Predictions student = predict(model_, ids, first, task_);
+  if (answers_ != nullptr) {
+    return answered_loss(windows, first, student);
+  }
+  if (teacher_ == nullptr) {
+    return model_.loss(student.hidden, student.targets);
+  }
+  const at::Tensor loss = distillation_loss(model_.head_inputs(student.hidden), student.targets,
+                                            ask_teacher(ids, first), distillation_);
+  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
+}
+
+at::Tensor TrainingLoss::answered_loss(const at::Tensor& windows, std::int64_t first,
+                                       const Predictions& student) const {
+  const at::Device device = model_.device();
+  TopAnswers answers = answers_->read(windows, first);
+  answers = {answers.ids.to(device), answers.log_probabilities.to(device)};
+  return distillation_loss(model_.head_inputs(student.hidden), student.targets, answers,
                            distillation_);
 }
 

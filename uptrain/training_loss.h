@@ -6,8 +6,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "uptrain/attention_distillation.h"
 #include "uptrain/loss.h"
 #include "uptrain/objective.h"
+#include "uptrain/teacher_answers.h"
 #include "uptrain/transformer.h"
 
 namespace regroup {
@@ -21,16 +23,27 @@ class TrainingLoss {
   /// same and has its say.
   void set_teacher(const Transformer& teacher, const DistillationSettings& settings);
 
+  /// The same with what a teacher has answered; they must be answers to this task.
+  void set_answers(TeacherAnswers& answers, const DistillationSettings& settings);
+
+  /// Adds `weight` times what `attention`, of the model and its teacher, says of each pass.
+  void set_attention(AttentionDistillation& attention, double weight);
+
   /// A scalar with gradients. windows: int64 [B, T+1] in host memory, samples number `first` and
   /// following; the last token of each is used where the next token is asked for.
   at::Tensor operator()(const at::Tensor& windows, std::int64_t first) const;
 
  private:
+  at::Tensor answered_loss(const at::Tensor& windows, std::int64_t first,
+                           const Predictions& student) const;
   HeadInputs ask_teacher(const at::Tensor& ids, std::int64_t first) const;
 
   const Transformer& model_;
   Task task_;
   const Transformer* teacher_ = nullptr;
+  TeacherAnswers* answers_ = nullptr;
+  AttentionDistillation* attention_ = nullptr;
+  double attention_weight_ = 0.0;
   DistillationSettings distillation_;
 };
 

@@ -67,10 +67,24 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
-  const double copies = settings.teacher.present() ? 6.0 : 3.0;
+  const double copies = settings.teacher.any() ? 6.0 : 3.0;
   return copies * 4.0 *
          std::min(static_cast<double>(kLogitsPerChunk),
                   predictions * static_cast<double>(spec.vocab_size));
+}
+
+// What all attentions of two models give, and their difference in fp32.
+double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                       const StackTokens& tokens) {
+  double outputs = 0.0;
+  for (const AttentionRole role : spec.roles()) {
+    const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
+    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+      outputs += spec.attention(role, layer).present() ? length : 0.0;
+    }
+  }
+  return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
+         (2 * bytes_per_element(settings.precision) + 4);
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
@@ -104,9 +118,13 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
   return memory;
 }
 
-double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher) {
-  return static_cast<double>(count_parameters(teacher)) *
-         bytes_per_element(settings.teacher.precision.value_or(settings.precision));
+double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
+                     std::int64_t sequence_length) {
+  const double weights = static_cast<double>(count_parameters(teacher)) *
+                         bytes_per_element(settings.teacher.precision.value_or(settings.precision));
+  return settings.teacher.attention_weight > 0
+             ? weights + attention_bytes(settings, teacher, tokens_of(task, sequence_length))
+             : weights;
 }
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {

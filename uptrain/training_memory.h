@@ -17,7 +17,7 @@ struct TrainingMemory {
   double optimizer = 0.0;    ///< what it remembers between steps
   double activations = 0.0;  ///< what a batch keeps for its backward pass
   double logits = 0.0;       ///< the chunk of them that is there at a time
-  double teacher = 0.0;      ///< its weights
+  double teacher = 0.0;      ///< its weights, and what is compared of its attention
 
   double total() const {
     return weights + masters + gradients + optimizer + activations + logits + teacher;
@@ -29,8 +29,10 @@ struct TrainingMemory {
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length);
 
-/// Bytes of a teacher's weights.
-double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher);
+/// Bytes of a teacher's weights, and where its attention teaches of what both give and how far that
+/// is apart.
+double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
+                     std::int64_t sequence_length);
 
 /// Bytes of a saved state: masters, and what the optimizer remembers.
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec);

@@ -81,6 +81,7 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
   Pass pass = make_pass(length);
   pass.causal = stack.causal;
   pass.encoded = encoded;
+  pass.on_attention = on_attention_;
   return run_blocks(stack, embed(tokens), pass, nullptr);
 }
 

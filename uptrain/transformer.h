@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -78,6 +79,10 @@ class Transformer {
   /// same gradients, but for the order of sums.
   void set_recomputing(bool recomputing) { recomputing_ = recomputing; }
 
+  /// From now on sees every attention of a pass without a cache, in the order in which they are
+  /// computed: the encoder's, the decoder's. Of blocks that are recomputed it sees outputs only.
+  void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
+
  private:
   struct Stack {
     std::vector<Block> blocks;
@@ -106,6 +111,7 @@ class Transformer {
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
   bool recomputing_ = false;
+  AttentionObserver on_attention_;
 };
 
 }  // namespace regroup

@@ -9,6 +9,7 @@
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
+#include "uptrain/attention_distillation.h"
 #include "uptrain/loss_watch.h"
 #include "uptrain/metrics.h"
 #include "uptrain/optimizer.h"
@@ -17,6 +18,7 @@
 #include "uptrain/run_record.h"
 #include "uptrain/shared_tensors.h"
 #include "uptrain/state_saver.h"
+#include "uptrain/teacher_answers.h"
 #include "uptrain/trained_weights.h"
 #include "uptrain/training_loss.h"
 #include "uptrain/weight_shares.h"
@@ -45,6 +47,12 @@ std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& st
   const Precision precision = settings.teacher.precision.value_or(settings.precision);
   return load_transformer(open_teacher(settings, student), scalar_type_of(precision),
                           settings.device);
+}
+
+// What it answered before, where that is to be read instead.
+std::optional<TeacherAnswers> open_answers(const UptrainPlan& plan) {
+  const std::filesystem::path& logits = plan.settings.teacher.logits;
+  return logits.empty() ? std::nullopt : std::optional(TeacherAnswers::open(logits));
 }
 
 RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
@@ -102,6 +110,7 @@ class Run {
         model_(source.spec, weights_),
         loss_(model_, plan.task),
         teacher_(load_teacher(plan, source)),
+        answers_(open_answers(plan)),
         frozen_(source.spec, plan.settings.trained, masters_),
         optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
         state_(ranks, state_tensors(masters_, *optimizer_)),
@@ -110,6 +119,13 @@ class Run {
     model_.set_recomputing(plan.settings.recomputing);
     if (teacher_) {
       loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
+    }
+    if (plan.settings.teacher.attention_weight > 0) {
+      loss_.set_attention(attention_.emplace(model_, teacher_.value()),
+                          plan.settings.teacher.attention_weight);
+    }
+    if (answers_) {
+      loss_.set_answers(*answers_, plan.settings.teacher.distillation);
     }
     // Last: nothing else can fail any more.
     on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
@@ -313,6 +329,8 @@ class Run {
   Transformer model_;
   TrainingLoss loss_;
   std::optional<Transformer> teacher_;
+  std::optional<TeacherAnswers> answers_;
+  std::optional<AttentionDistillation> attention_;
   FrozenQueries frozen_;
   std::unique_ptr<Optimizer> optimizer_;
   SharedTensors state_;

@@ -8,7 +8,9 @@
 
 #include "formats/error.h"
 #include "formats/families/family.h"
+#include "formats/families/published_pretraining.h"
 #include "formats/printable.h"
+#include "uptrain/teacher_answers.h"
 #include "uptrain/training_flops.h"
 
 namespace regroup {
@@ -67,17 +69,6 @@ UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
   return settings;
 }
 
-// What a task adds to the recipe: the special tokens, where it needs any.
-void add_task(Json& recipe, const Task& task) {
-  recipe["objective"] = name_of(task.objective);
-  if (task.objective == Objective::kMaskedTokens) {
-    recipe["mask_token"] = task.masking.token;
-  } else if (task.objective == Objective::kSpanCorruption) {
-    recipe["first_sentinel"] = task.spans.first_sentinel;
-    recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
-  }
-}
-
 std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
   const std::int64_t samples = plan.tokens / plan.sequence_length;
   std::vector<UptrainPlan::Source> sources;
@@ -93,7 +84,22 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.recipe["teacher"] = fingerprint_of(teacher);
   plan.flops += training_flops_per_token(teacher.spec, plan.task, plan.sequence_length) *
                 static_cast<double>(plan.tokens) / 3.0;
-  plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec);
+  plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
+}
+
+// Nothing to compute: its answers are read, and must be to what this run asks.
+void add_answers(UptrainPlan& plan, const ModelSpec& spec, const TokenBatches& data) {
+  const TeacherSettings& teacher = plan.settings.teacher;
+  TeacherAnswers answers = TeacherAnswers::open(teacher.logits);
+  if (answers.facts().vocab_size != spec.vocab_size) {
+    throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
+                    printable(teacher.logits.string(), 0), answers.facts().vocab_size,
+                    spec.vocab_size);
+  }
+  answers.check_fit(plan.recipe, teacher.distillation.temperature,
+                    plan.steps * plan.settings.batch * plan.settings.accumulation, data);
+  plan.recipe["teacher"] = answers.facts().teacher;
+  plan.recipe["teacher_top"] = answers.facts().top;
 }
 
 // Beside what training takes there, if it trains on the CPU; a tenth is left for others.
@@ -106,6 +112,26 @@ bool has_memory_for_copy(const UptrainPlan& plan) {
 }
 
 }  // namespace
+
+void add_task(Json& recipe, const Task& task) {
+  recipe["objective"] = name_of(task.objective);
+  if (task.objective == Objective::kMaskedTokens) {
+    recipe["mask_token"] = task.masking.token;
+  } else if (task.objective == Objective::kSpanCorruption) {
+    recipe["first_sentinel"] = task.spans.first_sentinel;
+    recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
+  }
+}
+
+void take_published_length(UptrainSettings& settings) {
+  if (!settings.alpha || settings.steps || settings.pretrain_steps || settings.pretrain_tokens) {
+    return;
+  }
+  if (const auto found = published_pretraining(open_model_outline(settings.model).spec)) {
+    settings.pretrain_tokens = found->tokens;
+    settings.published = fmt::format("{}, {}", found->model, found->source);
+  }
+}
 
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
   const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
@@ -175,6 +201,8 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.state_bytes = saved_state_bytes(settings, spec);
   if (settings.teacher.present()) {
     add_teacher(plan, open_teacher(settings, source));
+  } else if (settings.teacher.any()) {
+    add_answers(plan, spec, data);
   }
   plan.background_saving = has_memory_for_copy(plan);
   return plan;

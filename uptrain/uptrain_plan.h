@@ -51,6 +51,15 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
 /// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
 TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
 
+/// Adds to a recipe what it says of a task: the objective, and the special tokens of those that
+/// need any.
+void add_task(Json& recipe, const Task& task);
+
+/// Where a fraction of the pretraining is asked for and its length is not said: takes the one that
+/// is published for the model, if there is one (see published_pretraining()). A config.json is
+/// enough.
+void take_published_length(UptrainSettings& settings);
+
 /// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.
 /// Throws kUsage when a model with learned positions has fewer.
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec);

@@ -89,6 +89,11 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
 void check_teacher(Faults& faults, const TeacherSettings& teacher) {
   faults.within(0, 1, "teacher's weight", teacher.distillation.weight);
   faults.within(0.01, 100, "teacher's temperature", teacher.distillation.temperature);
+  faults.require(!teacher.present() || teacher.logits.empty(),
+                 "a teacher is asked, or its logits are read: name one of them");
+  faults.within(0, 1000, "attention's weight", teacher.attention_weight);
+  faults.require(teacher.attention_weight == 0 || teacher.present(),
+                 "learning from attention needs the teacher itself");
 }
 
 // What is not in use stays out of the recipe, so that it cannot differ.
@@ -207,11 +212,15 @@ Json recipe_of(const UptrainSettings& settings) {
                  {"trained", name_of(settings.trained)}};
   recipe.update(recipe_of_schedule(settings));
   recipe.update(recipe_of_optimizer(settings.optimizer));
+  if (settings.teacher.any()) {
+    recipe["teacher_weight"] = settings.teacher.distillation.weight;
+    recipe["teacher_temperature"] = settings.teacher.distillation.temperature;
+  }
   if (settings.teacher.present()) {
-    recipe.update(
-        {{"teacher_weight", settings.teacher.distillation.weight},
-         {"teacher_temperature", settings.teacher.distillation.temperature},
-         {"teacher_precision", name_of(settings.teacher.precision.value_or(settings.precision))}});
+    recipe["teacher_precision"] = name_of(settings.teacher.precision.value_or(settings.precision));
+  }
+  if (settings.teacher.attention_weight > 0) {
+    recipe["attention_weight"] = settings.teacher.attention_weight;
   }
   if (!settings.data_weights.empty()) {
     recipe["data_weights"] = settings.data_weights;

@@ -20,13 +20,18 @@
 
 namespace regroup {
 
-/// A frozen model whose logits a run learns from.
+/// A frozen model whose logits a run learns from: the model itself, or what it answered before.
 struct TeacherSettings {
-  std::filesystem::path model;  ///< empty: none
+  std::filesystem::path model;   ///< empty: none
+  std::filesystem::path logits;  ///< see TeacherAnswers; empty: none
   DistillationSettings distillation;
-  std::optional<Precision> precision;  ///< default: the student's
+  std::optional<Precision> precision;  ///< of the model; default: the student's
+  /// Of the attentions' outputs, added to the loss; see AttentionDistillation. Needs the model.
+  double attention_weight = 0.0;
 
+  /// Whether the model itself is asked in each step.
   bool present() const { return !model.empty(); }
+  bool any() const { return present() || !logits.empty(); }
 };
 
 /// Lengths are in tokens, batches in sequences. What is not set is derived when a run is planned.
@@ -43,6 +48,8 @@ struct UptrainSettings {
   std::optional<std::int64_t> pretrain_steps;
   std::optional<std::int64_t> pretrain_tokens;
   std::optional<std::int64_t> steps;
+  /// Whose published length that is, and where it is published; empty: it was given.
+  std::string published;
 
   std::optional<std::int64_t>
       sequence_length;            ///< default: 1024, or the model's positions if fewer

@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
@@ -56,6 +57,32 @@ HeadInputs make_teacher() {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   return {at::randn({kTokens, kWidth + 3}, generator, wide).requires_grad_(true),
           at::randn({kVocab, kWidth + 3}, generator, wide)};
+}
+
+// The k likeliest tokens of a teacher at temperature τ and what is left, from its probabilities.
+TopAnswers likeliest(const HeadInputs& teacher, std::int64_t k, double temperature) {
+  const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(temperature).softmax(1);
+  const auto [top, ids] = t.detach().sort(1, /*descending=*/true);
+  const at::Tensor kept = top.narrow(1, 0, k);
+  const at::Tensor rest = top.narrow(1, k, kVocab - k).sum(1, true);
+  return {ids.narrow(1, 0, k), at::cat({kept, rest}, 1).log()};
+}
+
+// (1-w)·CE + w·τ²·KL of k tokens and one event of all others, from probabilities.
+at::Tensor plain_coarse_distillation(const Subject& subject, const TopAnswers& teacher,
+                                     const DistillationSettings& settings) {
+  const double tau = settings.temperature;
+  const at::Tensor s = at::linear(subject.hidden, subject.head).div(tau).softmax(1);
+  const at::Tensor kept = s.gather(1, teacher.ids);
+  const at::Tensor t = teacher.log_probabilities.exp();
+  const std::int64_t k = kept.size(1);
+  at::Tensor divergence = (t.narrow(1, 0, k) * (t.narrow(1, 0, k).log() - kept.log())).sum(1);
+  if (k < kVocab) {
+    const at::Tensor rest = t.select(1, k);
+    divergence = divergence + rest * (rest.log() - (1.0 - kept.sum(1)).log());
+  }
+  return reference_loss(subject) * (1.0 - settings.weight) +
+         divergence.mean() * (settings.weight * tau * tau);
 }
 
 }  // namespace
@@ -126,6 +153,56 @@ TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]")
   const auto expected = torch::autograd::grad({reference}, {subject.hidden, subject.head});
   CHECK(largest_difference(computed[0], expected[0]) <= 1e-12);
   CHECK(largest_difference(computed[1], expected[1]) <= 1e-12);
+}
+
+TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[uptrain]") {
+  const std::int64_t k = GENERATE(1, 5, 30, 31);
+  const std::int64_t tokens_per_chunk = GENERATE(4, 1000);
+  const auto settings = GENERATE(DistillationSettings{0.3, 1.0}, DistillationSettings{1.0, 2.5});
+  CAPTURE(k, tokens_per_chunk, settings.weight, settings.temperature);
+  const Subject subject = make_subject(at::kDouble);
+  const TopAnswers teacher = likeliest(make_teacher(), k, settings.temperature);
+  const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
+                                            teacher, settings, tokens_per_chunk * kVocab);
+  const at::Tensor reference = plain_coarse_distillation(subject, teacher, settings);
+  CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-12);
+  const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  const auto expected = torch::autograd::grad({reference}, {subject.hidden, subject.head});
+  CHECK(largest_difference(computed[0], expected[0]) <= 1e-11);
+  CHECK(largest_difference(computed[1], expected[1]) <= 1e-11);
+}
+
+TEST_CASE("what is known of a teacher tells more with each token, and with all tells everything",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const Subject subject = make_subject(at::kDouble);
+  const DistillationSettings settings{1.0, 1.5};
+  const HeadInputs student{subject.hidden, subject.head};
+  const double whole =
+      distillation_loss(student, subject.targets, make_teacher(), settings).item<double>();
+  double before = 0.0;
+  for (std::int64_t k = 1; k <= kVocab; ++k) {
+    CAPTURE(k);
+    const double known =
+        distillation_loss(student, subject.targets, likeliest(make_teacher(), k, 1.5), settings)
+            .item<double>();
+    CHECK(known >= before - 1e-12);
+    CHECK(known <= whole + 1e-12);
+    before = known;
+  }
+  CHECK_THAT(before, Catch::Matchers::WithinAbs(whole, 1e-12));
+}
+
+TEST_CASE("stored probabilities need not add up to 1", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const Subject subject = make_subject(at::kDouble);
+  const HeadInputs student{subject.hidden, subject.head};
+  TopAnswers teacher = likeliest(make_teacher(), 4, 1.0);
+  const double exact =
+      distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>();
+  teacher.log_probabilities = teacher.log_probabilities + 0.25;
+  CHECK_THAT(distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>(),
+             Catch::Matchers::WithinAbs(exact, 1e-12));
 }
 
 TEST_CASE("a teacher that is the student has nothing to say", "[uptrain]") {

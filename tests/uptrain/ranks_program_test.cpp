@@ -147,6 +147,18 @@ TEST_CASE("two ranks see what one sees that takes both their batches: kv alone, 
   check_same_as_one_rank({"--train", "kv", "--dtype", "bf16"});
 }
 
+TEST_CASE("two ranks read what a teacher answered as one does", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = uptrain_arguments(directory, "unused");
+  const std::string answers = (directory / "answers").string();
+  const ProgramResult taught =
+      run_program({"teach", golden("llama_bf16").string(), "--data", arguments[3], "--sequence",
+                   "12", "--seed", "5", "--windows", "120", "--top", "8", "-o", answers});
+  CAPTURE(taught.err);
+  REQUIRE(taught.exit_code == 0);
+  check_same_as_one_rank({"--teacher-logits", answers, "--teacher-weight", "1"});
+}
+
 TEST_CASE("when a rank is killed the other ends with one line, and the run can go on",
           "[uptrain][ranks]") {
   check_lost(SIGKILL, {});

@@ -44,9 +44,10 @@ TEST_CASE("a recomputed function has its value and its gradients", "[uptrain]") 
   const auto function = [&](const std::vector<at::Tensor>& inputs) {
     CHECK(at::GradMode::is_enabled() == (++calls == 2));
     CHECK_FALSE(inputs[1].defined());
-    return weight * inputs[0] * inputs[0] + inputs[2];
+    return std::vector<at::Tensor>{weight * inputs[0] * inputs[0] + inputs[2]};
   };
-  const at::Tensor y = recompute_for_gradients(function, {x * 2.0, {}, fixed}, {weight, unused});
+  const at::Tensor y =
+      recompute_for_gradients(function, {x * 2.0, {}, fixed}, {weight, unused}).front();
   CHECK(y.item<double>() == 77);
   const auto gradients = gradients_of(y.square().sum(), {x, weight});
   CHECK(gradients[0].item<double>() == 2 * 77 * (2 * 2 * 6) * 2);

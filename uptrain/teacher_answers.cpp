@@ -1,0 +1,140 @@
+#include "uptrain/teacher_answers.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
+
+#include "formats/checksum.h"
+#include "formats/error.h"
+#include "formats/printable.h"
+
+namespace regroup {
+namespace {
+
+// Row number `row` of a tensor whose rows are `width` bytes long.
+void read_row(const Checkpoint& file, const char* name, std::int64_t row,
+              std::span<std::byte> out) {
+  const TensorInfo& tensor = file.at(name);
+  file.file_of(tensor).read_at(tensor.begin + static_cast<std::uint64_t>(row) * out.size(), out);
+}
+
+std::uint64_t read_hash(const Checkpoint& file, const char* name, std::int64_t row) {
+  std::uint64_t value = 0;
+  read_row(file, name, row, std::as_writable_bytes(std::span(&value, 1)));
+  return value;
+}
+
+// A tensor of `shape` in `bytes`; a copy.
+at::Tensor tensor_in(std::span<const std::byte> bytes, at::IntArrayRef shape, at::ScalarType type) {
+  at::Tensor tensor = at::empty(shape, type);
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
+  return tensor;
+}
+
+}  // namespace
+
+TeacherAnswers TeacherAnswers::open(const std::filesystem::path& directory) {
+  TeacherAnswers answers(directory, read_answers_facts(directory));
+  for (std::int64_t file = 0; file < answers.facts_.files(); ++file) {
+    open_answers_file(directory, answers.facts_, file);
+  }
+  return answers;
+}
+
+void TeacherAnswers::check_fit(const Json& recipe, double temperature, std::int64_t samples,
+                               const TokenBatches& data) {
+  const std::string where = printable(directory_.string(), 0);
+  Json there = facts_.questions;
+  there["temperature"] = facts_.temperature;
+  Json here = questions_in(recipe);
+  here["temperature"] = temperature;
+  Json all = there;
+  all.update(here);
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : all.items()) {
+    if (there[key] != here[key]) {
+      differences.push_back(
+          fmt::format("{} is {} there, {} here", key, there[key].dump(), here[key].dump()));
+    }
+  }
+  if (!differences.empty()) {
+    throw_usage("{}: answers to other questions than this run's: {}", where,
+                printable(fmt::format("{}", fmt::join(differences, "; ")), 0));
+  }
+  if (facts_.samples < samples) {
+    throw_usage("{}: answers to {} windows, this run reads {}: regroup teach --windows {}", where,
+                facts_.samples, samples, samples);
+  }
+  read(data.batch(0, 1), 0);
+  read(data.batch(samples - 1, 1), samples - 1);
+}
+
+TopAnswers TeacherAnswers::read(const at::Tensor& windows, std::int64_t first) {
+  std::vector<at::Tensor> ids, log_probabilities;
+  for (std::int64_t i = 0; i < windows.size(0); ++i) {
+    const TopAnswers sample = read_sample(windows.select(0, i), first + i);
+    ids.push_back(sample.ids);
+    log_probabilities.push_back(sample.log_probabilities);
+  }
+  return {at::cat(ids), at::cat(log_probabilities)};
+}
+
+void TeacherAnswers::turn_to(std::int64_t file) {
+  if (file != opened_) {
+    file_.emplace(open_answers_file(directory_, facts_, file));
+    opened_ = file;
+  }
+}
+
+std::string TeacherAnswers::place_of(std::int64_t sample) const {
+  return fmt::format("{}: window {}",
+                     printable((directory_ / answers_file_name(opened_)).string(), 0), sample);
+}
+
+// The bytes of ids and log_probabilities.
+std::vector<std::byte> TeacherAnswers::read_bytes(const at::Tensor& window, std::int64_t sample) {
+  if (sample >= facts_.samples) {
+    throw_usage("{}: answers to {} windows, asked for number {}", printable(directory_.string(), 0),
+                facts_.samples, sample);
+  }
+  turn_to(sample / facts_.samples_per_file);
+  const std::int64_t row = sample % facts_.samples_per_file;
+  if (read_hash(*file_, "windows", row) != window_hash(window)) {
+    throw_bad_input("{}: it is not the one that was answered: the token files are others",
+                    place_of(sample));
+  }
+  std::vector<std::byte> bytes(facts_.id_bytes() + facts_.probability_bytes());
+  const std::span<std::byte> all(bytes);
+  read_row(*file_, "ids", row, all.first(facts_.id_bytes()));
+  read_row(*file_, "log_probabilities", row, all.subspan(facts_.id_bytes()));
+  if (xxh64(all) != read_hash(*file_, "checksums", row)) {
+    throw_bad_input("{}: its answers are damaged: the checksum is another", place_of(sample));
+  }
+  return bytes;
+}
+
+TopAnswers TeacherAnswers::read_sample(const at::Tensor& window, std::int64_t sample) {
+  const std::vector<std::byte> bytes = read_bytes(window, sample);
+  const std::span<const std::byte> all(bytes);
+  const bool narrow = facts_.id_type() == DType::kU16;
+  at::Tensor ids = tensor_in(all.first(facts_.id_bytes()), {facts_.predictions, facts_.top},
+                             narrow ? at::kShort : at::kInt)
+                       .to(at::kLong);
+  ids = narrow ? ids.bitwise_and(0xffff) : ids;  // stored without a sign
+  if (ids.lt(0).logical_or(ids.ge(facts_.vocab_size)).any().item<bool>()) {
+    throw_bad_input("{}: an answer is none of the vocabulary's {} tokens", place_of(sample),
+                    facts_.vocab_size);
+  }
+  const at::Tensor log_probabilities =
+      tensor_in(all.subspan(facts_.id_bytes()), {facts_.predictions, facts_.top + 1}, at::kHalf);
+  const std::int64_t asked = predictions_of(window, facts_.predictions);
+  return {ids.narrow(0, 0, asked), log_probabilities.narrow(0, 0, asked).to(at::kFloat)};
+}
+
+}  // namespace regroup
