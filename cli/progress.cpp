@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -29,7 +30,8 @@ Progress::~Progress() { clear(); }
 std::string Progress::amount(double value) const {
   return unit_ == "bytes" ? text_of_bytes(value)
          : value >= 1e5   ? fmt::format("{} {}", text_of_count(value), unit_)
-                          : fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, unit_);
+                          : fmt::format("{:.{}f} {}", value,
+                                      value < 10 && value != std::floor(value) ? 1 : 0, unit_);
 }
 
 std::string Progress::line(std::uint64_t done, std::string_view detail) const {
