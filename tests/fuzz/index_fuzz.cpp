@@ -1,29 +1,27 @@
 // An index of two shards that are there; opened as a file only when its text may be one.
-#include <stdlib.h>
-
 #include "formats/weight_index.h"
 #include "formats/weight_index_parser.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/temporary_directory.h"
 
 namespace regroup {
 namespace {
 
-std::filesystem::path make_shards() {
-  std::string name = (std::filesystem::temp_directory_path() / "regroup-fuzz-XXXXXX").string();
-  const std::filesystem::path directory = ::mkdtemp(name.data());
+const std::filesystem::path& make_shards() {
+  static const TemporaryDirectory directory;
   put_checkpoint(directory / "a", std::vector{varied_tensor("x", DType::kF32, {2})});
   put_checkpoint(directory / "b", std::vector{varied_tensor("y", DType::kF32, {2}),
                                               varied_tensor("z", DType::kF32, {2})});
-  return directory;
+  return directory.path();
 }
 
 }  // namespace
 }  // namespace regroup
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::filesystem::path directory = regroup::make_shards();
+  static const std::filesystem::path& directory = regroup::make_shards();
   const std::string_view text = regroup::text_of(data, size);
   regroup::refuse_or_read([&] { regroup::parse_total_size(text); });
   regroup::refuse_or_read([&] {

@@ -1,16 +1,15 @@
 // The index beside Megatron's token files.
-#include <stdlib.h>
-
 #include "formats/megatron_index.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/temporary_directory.h"
 
 namespace regroup {
 namespace {
 
 // Indices are known by their names, so the file in memory gets one that links to it.
 std::filesystem::path name_for(const MemoryFile& file) {
-  std::string directory = (std::filesystem::temp_directory_path() / "regroup-fuzz-XXXXXX").string();
-  std::filesystem::path name = std::filesystem::path(::mkdtemp(directory.data())) / "fuzz.idx";
+  static const TemporaryDirectory directory;
+  std::filesystem::path name = directory / "fuzz.idx";
   std::filesystem::create_symlink(file.path(), name);
   return name;
 }
