@@ -104,12 +104,11 @@ Checkpoint::Checkpoint(std::vector<File> files, std::vector<TensorInfo> tensors)
 }
 
 void Checkpoint::index_names() {
-  by_name_.reserve(tensors_.size());
+  by_name_ = NameTable(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const auto [other, is_new] = by_name_.emplace(tensors_[i].name, i);
-    if (!is_new) {
+    if (const auto other = by_name_.insert(tensors_[i].name, i)) {
       throw_bad_input("tensor {} stands both in {} and in {}", printable(tensors_[i].name),
-                      printable(file_of(tensors_[other->second]).path().string(), 0),
+                      printable(file_of(tensors_[*other]).path().string(), 0),
                       printable(file_of(tensors_[i]).path().string(), 0));
     }
   }
@@ -117,7 +116,7 @@ void Checkpoint::index_names() {
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+  return found ? &tensors_[*found] : nullptr;
 }
 
 const TensorInfo& Checkpoint::at(std::string_view name) const {

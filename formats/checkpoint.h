@@ -7,11 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/dtype.h"
 #include "formats/file.h"
+#include "formats/name_table.h"
 
 namespace regroup {
 
@@ -99,7 +99,7 @@ class Checkpoint {
 
   std::vector<File> files_;
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
+  NameTable by_name_;  // of tensors_
   std::map<std::string, std::string> metadata_;
 };
 

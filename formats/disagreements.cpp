@@ -1,6 +1,7 @@
 #include "formats/disagreements.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -96,10 +97,13 @@ std::vector<std::string> disagreements_of_ties(const ModelSpec& spec,
   if (embedding == nullptr) {
     return {};
   }
-  const ModelParts parts = parts_of(spec);
+  std::set<std::string_view> read;
+  for (const auto& [name, part] : parts_of(spec)) {
+    read.insert(name);
+  }
   std::vector<std::string> found;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    const bool beside = !parts.contains(tensor.name) && tensor.shape == embedding->shape;
+    const bool beside = !read.contains(tensor.name) && tensor.shape == embedding->shape;
     if (beside && !compare_tensors({checkpoint, tensor}, {checkpoint, *embedding}).same_values()) {
       found.push_back(fmt::format("{} differs from {}, which is read in its place",
                                   printable(tensor.name), printable(embedding->name)));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <optional>
 
 namespace regroup {
@@ -16,6 +17,20 @@ constexpr std::array<bool, 256> kPlain = [] {
   }
   return plain;
 }();
+
+// Whether eight bytes are all plain, without looking at them one by one: the high bit of b - 0x20
+// is set where b < 0x20, that of (b ^ c) - 1 where b == c. The first byte that is not plain says so
+// whatever the others are, as nothing is borrowed from it before.
+bool all_plain(const char* bytes) {
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, bytes, sizeof(eight));
+  const auto equal = [&](char c) {
+    return (eight ^ kEach * static_cast<unsigned char>(c)) - kEach;
+  };
+  const std::uint64_t found = eight | (eight - kEach * 0x20) | equal('"') | equal('\\');
+  return (found & kEach * 0x80) == 0;
+}
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
@@ -212,6 +227,9 @@ class Reader {
   }
 
   void skip_plain() {
+    while (text_.size() - at_ >= sizeof(std::uint64_t) && all_plain(text_.data() + at_)) {
+      at_ += sizeof(std::uint64_t);
+    }
     while (at_ < text_.size() && kPlain[static_cast<unsigned char>(text_[at_])]) {
       ++at_;
     }

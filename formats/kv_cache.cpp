@@ -11,8 +11,8 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& bytes) {
 }
 
 // Keys and values of one token in each layer that attends; whole blocks of block types.
-std::vector<std::uint64_t> bytes_per_layer(const ModelSpec& spec, AttentionRole role, DType dtype) {
-  const std::vector<std::int64_t>& kv_heads = spec.kv_heads_of(role);
+std::vector<std::uint64_t> bytes_per_layer(const ModelSpec& spec, AttentionRole role,
+                                           const std::vector<std::int64_t>& kv_heads, DType dtype) {
   std::vector<std::uint64_t> bytes;
   for (std::size_t i = 0; i < kv_heads.size(); ++i) {
     const bool attends = spec.attention(role, i).present();
@@ -45,13 +45,20 @@ std::uint64_t KvCacheCost::at(std::uint64_t tokens) const {
 }
 
 std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec, DType dtype) {
+  return kv_cache_cost(spec, spec.kv_heads, spec.cross_kv_heads, dtype);
+}
+
+std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec,
+                                         const std::vector<std::int64_t>& self_heads,
+                                         const std::vector<std::int64_t>& cross_heads,
+                                         DType dtype) {
   if (!spec.causal) {
     return std::nullopt;
   }
   KvCacheCost cost;
-  cost.self = bytes_per_layer(spec, AttentionRole::kSelf, dtype);
+  cost.self = bytes_per_layer(spec, AttentionRole::kSelf, self_heads, dtype);
   if (spec.has_encoder()) {
-    cost.cross = bytes_per_layer(spec, AttentionRole::kCross, dtype);
+    cost.cross = bytes_per_layer(spec, AttentionRole::kCross, cross_heads, dtype);
   }
   if (spec.sliding_window) {
     cost.window = static_cast<std::uint64_t>(*spec.sliding_window);

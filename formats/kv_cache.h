@@ -36,4 +36,9 @@ struct KvCacheCost {
 /// keeps nothing from token to token (encoders by themselves).
 std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec, DType dtype);
 
+/// The same with other kv heads per layer, of the only stack or decoder and of cross-attention.
+std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec,
+                                         const std::vector<std::int64_t>& self_heads,
+                                         const std::vector<std::int64_t>& cross_heads, DType dtype);
+
 }  // namespace regroup

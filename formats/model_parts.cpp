@@ -1,48 +1,65 @@
 #include "formats/model_parts.h"
 
 #include <initializer_list>
+#include <utility>
+
+#include "formats/name_table.h"
 
 namespace regroup {
 namespace {
 
-void put(ModelParts& parts, ModelPart part, std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    if (!name.empty()) {
-      parts.emplace(name, part);
+// The first part that claims a tensor has it: fused queries, keys and values are one.
+class PartList {
+ public:
+  explicit PartList(std::size_t layers) : known_(kUsualTensors * layers) {
+    parts_.reserve(kUsualTensors * layers);
+  }
+
+  void put(ModelPart part, std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names) {
+      if (!name.empty() && !known_.insert(name, parts_.size())) {
+        parts_.emplace_back(name, part);
+      }
     }
   }
-}
 
-void put_linear(ModelParts& parts, ModelPart part, const LinearTensors& linear) {
-  put(parts, part, {linear.weight, linear.bias});
-}
-
-void put_norm(ModelParts& parts, ModelPart part, const NormTensors& norm) {
-  put(parts, part, {norm.weight, norm.bias});
-}
-
-void put_attention(ModelParts& parts, ModelPart part, const AttentionLayout& attention) {
-  for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
-    put_linear(parts, part, *linear);
+  void put_linear(ModelPart part, const LinearTensors& linear) {
+    put(part, {linear.weight, linear.bias});
   }
-  for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
-    for (const NormTensors& norm : *norms) {
-      put_norm(parts, part, norm);
+
+  void put_norm(ModelPart part, const NormTensors& norm) { put(part, {norm.weight, norm.bias}); }
+
+  void put_attention(ModelPart part, const AttentionLayout& attention) {
+    for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      put_linear(part, *linear);
+    }
+    for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
+      for (const NormTensors& norm : *norms) {
+        put_norm(part, norm);
+      }
     }
   }
-}
 
-void put_layer(ModelParts& parts, const LayerTensors& layer) {
-  put_attention(parts, ModelPart::kAttention, layer.attention);
-  put_attention(parts, ModelPart::kCross, layer.cross_attention);
-  put(parts, ModelPart::kPositions, {layer.relative_bias});
-  for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
-    put_norm(parts, ModelPart::kNorms, *norm);
+  void put_layer(const LayerTensors& layer) {
+    put_attention(ModelPart::kAttention, layer.attention);
+    put_attention(ModelPart::kCross, layer.cross_attention);
+    put(ModelPart::kPositions, {layer.relative_bias});
+    for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+      put_norm(ModelPart::kNorms, *norm);
+    }
+    for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
+      put_linear(ModelPart::kMlp, *linear);
+    }
   }
-  for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
-    put_linear(parts, ModelPart::kMlp, *linear);
-  }
-}
+
+  ModelParts take() { return std::move(parts_); }
+
+ private:
+  static constexpr std::size_t kUsualTensors = 9;  // of a layer
+
+  ModelParts parts_;
+  NameTable known_;
+};
 
 }  // namespace
 
@@ -61,32 +78,32 @@ std::string_view name_of(ModelPart part) {
 }
 
 ModelParts parts_of_layer(const LayerTensors& layer) {
-  ModelParts parts;
-  put_layer(parts, layer);
-  return parts;
+  PartList parts(1);
+  parts.put_layer(layer);
+  return parts.take();
 }
 
 ModelParts parts_of(const ModelSpec& spec) {
-  ModelParts parts;
-  put(parts, ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
-  put(parts, ModelPart::kPositions, {spec.position_embedding});
-  put_linear(parts, ModelPart::kEmbedding, spec.project_in);
-  put_norm(parts, ModelPart::kNorms, spec.embedding_norm);
+  PartList parts(spec.encoder_layers.size() + spec.layers.size());
+  parts.put(ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
+  parts.put(ModelPart::kPositions, {spec.position_embedding});
+  parts.put_linear(ModelPart::kEmbedding, spec.project_in);
+  parts.put_norm(ModelPart::kNorms, spec.embedding_norm);
   for (const LayerTensors& layer : spec.encoder_layers) {
     for (const auto& [name, part] : parts_of_layer(layer)) {
-      parts.emplace(name, ModelPart::kEncoder);
+      parts.put(ModelPart::kEncoder, {name});
     }
   }
-  put_norm(parts, ModelPart::kEncoder, spec.encoder_final_norm);
+  parts.put_norm(ModelPart::kEncoder, spec.encoder_final_norm);
   for (const LayerTensors& layer : spec.layers) {
-    put_layer(parts, layer);
+    parts.put_layer(layer);
   }
-  put_norm(parts, ModelPart::kNorms, spec.final_norm);
-  put_linear(parts, ModelPart::kOutput, spec.project_out);
-  put_linear(parts, ModelPart::kOutput, spec.head_transform);
-  put_norm(parts, ModelPart::kOutput, spec.head_norm);
-  put(parts, ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
-  return parts;
+  parts.put_norm(ModelPart::kNorms, spec.final_norm);
+  parts.put_linear(ModelPart::kOutput, spec.project_out);
+  parts.put_linear(ModelPart::kOutput, spec.head_transform);
+  parts.put_norm(ModelPart::kOutput, spec.head_norm);
+  parts.put(ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
+  return parts.take();
 }
 
 std::vector<std::string> names_read_per_step(const ModelSpec& spec) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/checkpoint.h"
@@ -27,10 +27,10 @@ enum class ModelPart {
 /// "cross-attention", "mlp", "norms" or "output".
 std::string_view name_of(ModelPart part);
 
-/// Names as they stand in a spec or layer, which has to outlive this.
-using ModelParts = std::unordered_map<std::string_view, ModelPart>;
+/// Tensors' names, each once, as they stand in a spec or layer, which has to outlive this.
+using ModelParts = std::vector<std::pair<std::string_view, ModelPart>>;
 
-/// The part of every tensor the model computes with, by its name.
+/// Every tensor the model computes with, and its part.
 ModelParts parts_of(const ModelSpec& spec);
 
 /// The same of one layer, whichever stack it stands in: kAttention, kCross, kMlp, kNorms, and

@@ -79,36 +79,38 @@ void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkp
   }
 }
 
-AttentionSummary summarize_attention(const ModelSpec& config, const ModelSpec& stored,
+AttentionSummary summarize_attention(const ModelSpec& config, const Checkpoint& checkpoint,
                                      AttentionRole role) {
   AttentionSummary summary;
   summary.role = role;
   summary.config_kv_heads = config.kv_heads_of(role);
-  summary.kv_heads = stored.kv_heads_of(role);
+  summary.kv_heads = kv_heads_from_shapes(config, checkpoint, role);
   summary.attention = attention_kind(config.query_heads, summary.kv_heads);
   return summary;
 }
 
+// Costs are those of the kv heads that are stored, whatever the config says.
 void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
   const ModelSpec& config = *summary.spec;
-  const ModelSpec stored = with_stored_heads(config, checkpoint);
-  summary.cache_dtype = cache_dtype_of(stored, checkpoint);
-  summary.kv_cache = kv_cache_cost(stored, summary.cache_dtype);
+  std::map<AttentionRole, AttentionSummary> found;
   for (const AttentionRole role : config.roles()) {
-    AttentionSummary attention = summarize_attention(config, stored, role);
-    if (summary.kv_cache && role != AttentionRole::kEncoder) {
-      attention.kv_bytes_per_token = role == AttentionRole::kCross
-                                         ? summary.kv_cache->cross_per_token()
-                                         : summary.kv_cache->per_token();
-    }
-    if (role == AttentionRole::kSelf) {
-      summary.config_kv_heads = attention.config_kv_heads;
-      summary.kv_heads = attention.kv_heads;
-      summary.attention = attention.attention;
-      summary.kv_bytes_per_token = attention.kv_bytes_per_token;
-    }
-    if (config.has_encoder()) {
-      summary.roles.push_back(attention);
+    found.emplace(role, summarize_attention(config, checkpoint, role));
+  }
+  AttentionSummary& self = found[AttentionRole::kSelf];
+  AttentionSummary& cross = found[AttentionRole::kCross];
+  summary.cache_dtype = cache_dtype_of(config, checkpoint);
+  summary.kv_cache = kv_cache_cost(config, self.kv_heads, cross.kv_heads, summary.cache_dtype);
+  if (summary.kv_cache) {
+    self.kv_bytes_per_token = summary.kv_cache->per_token();
+    cross.kv_bytes_per_token = summary.kv_cache->cross_per_token();
+  }
+  summary.config_kv_heads = self.config_kv_heads;
+  summary.kv_heads = self.kv_heads;
+  summary.attention = self.attention;
+  summary.kv_bytes_per_token = self.kv_bytes_per_token;
+  if (config.has_encoder()) {
+    for (const AttentionRole role : config.roles()) {
+      summary.roles.push_back(found[role]);
     }
   }
 }

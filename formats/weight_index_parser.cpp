@@ -1,11 +1,14 @@
 #include "formats/weight_index_parser.h"
 
 #include <algorithm>
+#include <functional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "formats/error.h"
 #include "formats/json_events.h"
+#include "formats/name_table.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -37,14 +40,14 @@ class IndexEvents : public JsonEvents {
     } else if (depth_ == 2) {
       inner_ = name;
     }
-    return named();
+    return named(name);
   }
 
  protected:
   virtual bool value(std::string_view /*type*/) { return true; }
   virtual bool shard(std::string_view /*file*/) { return true; }
   virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
-  virtual bool named() { return true; }
+  virtual bool named(std::string_view /*name*/) { return true; }
   virtual bool too_deep() { return false; }
 
   bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
@@ -65,22 +68,23 @@ class IndexEvents : public JsonEvents {
 
 class WeightMapReader : public IndexEvents {
  public:
-  explicit WeightMapReader(std::string_view where) : where_(where) {}
+  WeightMapReader(std::string_view text, std::string_view where)
+      : text_(text), where_(where), tensors_(std::min(text.size() / kUsualEntry, kEnough)) {}
 
-  WeightIndex read(std::string_view text) {
-    constexpr std::size_t kUsualEntry = 128, kEnough = 1 << 16;  // bytes of one, and entries
-    found_.shard_of.reserve(std::min(text.size() / kUsualEntry, kEnough));
-    read_json_events(text, *this);
+  WeightIndex read() {
+    read_json_events(text_, *this);
     if (!members_.contains("weight_map")) {
       throw_bad_input("{}: weight_map is missing, an object is needed", where_);
     }
-    if (found_.shard_of.empty()) {
+    if (found_.shards.empty()) {
       throw_bad_input("{}: weight_map is empty", where_);
     }
     return std::move(found_);
   }
 
  private:
+  static constexpr std::size_t kUsualEntry = 128, kEnough = 1 << 16;  // bytes of one, and entries
+
   bool value(std::string_view type) override {
     if (depth_ == 0 && type != "object") {
       throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
@@ -98,19 +102,30 @@ class WeightMapReader : public IndexEvents {
     if (found_.shards.empty() || found_.shards[last_].file != file) {
       const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
       if (is_new) {
-        found_.shards.push_back({std::string(file), 0});
+        found_.shards.push_back({std::string(file), {}});
       }
       last_ = known->second;
     }
-    ++found_.shards[last_].tensors;
-    return found_.shard_of.emplace(inner_, last_).second || duplicate(inner_);
+    found_.shards[last_].tensors.push_back(tensor_);
+    return true;
   }
 
-  bool named() override {
-    return depth_ != 1 || members_.insert(member_).second || duplicate(member_);
+  // A name that lies in the text stays there.
+  bool tensor(std::string_view name) {
+    const bool in_text = !std::less<>()(name.data(), text_.data()) &&
+                         !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
+    tensor_ = in_text ? name : found_.unescaped.emplace_back(name);
+    return !tensors_.insert(tensor_, 0) || duplicate(name);
   }
 
-  [[noreturn]] bool duplicate(const std::string& key) const {
+  bool named(std::string_view name) override {
+    if (in_weight_map()) {
+      return tensor(name);
+    }
+    return depth_ != 1 || members_.insert(member_).second || duplicate(name);
+  }
+
+  [[noreturn]] bool duplicate(std::string_view key) const {
     throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
   }
 
@@ -120,8 +135,10 @@ class WeightMapReader : public IndexEvents {
     throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
   }
 
-  std::string_view where_;
+  std::string_view text_, where_;
   WeightIndex found_;
+  NameTable tensors_;
+  std::string_view tensor_;                                 // the last
   std::unordered_map<std::string, std::size_t> number_of_;  // of shards
   std::unordered_set<std::string> members_;
   std::size_t last_ = 0;
@@ -146,7 +163,7 @@ class TotalSizeReader : public IndexEvents {
 }  // namespace
 
 WeightIndex parse_weight_index(std::string_view text, std::string_view where) {
-  return WeightMapReader(where).read(text);
+  return WeightMapReader(text, where).read();
 }
 
 std::optional<std::uint64_t> parse_total_size(std::string_view text) {

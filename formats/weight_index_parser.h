@@ -3,26 +3,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace regroup {
 
 struct WeightIndex {
   struct Shard {
-    std::string file;         ///< as it is written
-    std::size_t tensors = 0;  ///< that stand in it
+    std::string file;                       ///< as it is written
+    std::vector<std::string_view> tensors;  ///< that stand in it, in the order of the index
   };
   std::vector<Shard> shards;
-  std::unordered_map<std::string, std::size_t> shard_of;  ///< of each tensor
+  std::deque<std::string> unescaped;  ///< names that the text does not hold as they are
 };
 
-/// The weight_map of an index. `where` (a file name) opens every error message. Throws kBadInput
-/// for anything but one JSON object whose weight_map is an object of strings, and not empty; for
-/// duplicate keys in either; for nesting deeper than 64.
+/// The weight_map of an index; its names lie in `text`, which has to outlive it. `where` (a file
+/// name) opens every error message. Throws kBadInput for anything but one JSON object whose
+/// weight_map is an object of strings, and not empty; for duplicate keys in either; for nesting
+/// deeper than 64.
 WeightIndex parse_weight_index(std::string_view text, std::string_view where);
 
 /// metadata.total_size, where it is a whole number. Reads no further than that.

@@ -153,6 +153,20 @@ TEST_CASE("what is no JSON is refused, with the place where it ceases to be", "[
   CHECK_FALSE(read(std::string_view("[\0]", 3)).accepted);
 }
 
+TEST_CASE("every byte at every place of a long string is taken as another parser takes it",
+          "[formats]") {
+  for (std::size_t place = 0; place < 20; ++place) {
+    for (int byte = 0; byte < 256; ++byte) {
+      CAPTURE(place, byte);
+      std::string text = "\"abcdefghijklmnopqrst\"";
+      text[1 + place] = static_cast<char>(byte);
+      const Outcome found = read(text);
+      CHECK(found.accepted == Document::accept(text));
+      CHECK((!found.accepted || found.document == Document::parse(text)));
+    }
+  }
+}
+
 TEST_CASE("documents with bytes changed at random are JSON where another parser says so",
           "[formats]") {
   constexpr std::string_view kBytes = "{}[]\",:\\u0123.-+eE tfn\n\x80\xc3\xa9\xed\xf4\x1f";

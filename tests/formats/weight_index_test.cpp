@@ -151,6 +151,24 @@ TEST_CASE("index and shards must hold the same tensors", "[formats]") {
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
 
+TEST_CASE("index may name tensors in another order than their shard, and with escapes",
+          "[formats]") {
+  const Shards shards;
+  put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("b", DType::kF32, {3}),
+                                                             varied_tensor("c", DType::kF32, {2})});
+  CHECK(shards.open_map(R"("c":"two.safetensors","a":"one.safetensors","b":"two.safetensors")")
+            .size() == 2);
+  CHECK(shards
+            .open_map(
+                R"("\u0061":"one.safetensors","\u0062":"two.safetensors","c":"two.safetensors")")
+            .size() == 2);
+  CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","\u0061":"two.safetensors")"),
+             is_bad_input(kIndexFile, "duplicate key \"a\""));
+  CHECK_THAT(shards.refusal_of_map(
+                 R"("a":"one.safetensors","c":"two.safetensors","\u0064":"two.safetensors")"),
+             is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
+}
+
 TEST_CASE("a tensor may stand in one shard only", "[formats]") {
   const Shards shards;
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),
