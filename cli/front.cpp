@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <malloc.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -35,6 +37,16 @@ bool is_done_here(int argc, char** argv) {
          });
 }
 
+// Commands here read headers into memory, piece after piece: what is freed is used again, and not
+// handed back to the system to be asked for once more.
+void keep_freed_memory() {
+  constexpr int kNever = std::numeric_limits<int>::max();
+  constexpr int kAtOnce = 4 << 20;  // bytes
+  ::mallopt(M_MMAP_THRESHOLD, kNever);
+  ::mallopt(M_TRIM_THRESHOLD, kNever);
+  ::mallopt(M_TOP_PAD, kAtOnce);
+}
+
 // Beside this program, as it is built, or where it is installed.
 fs::path program_with_libtorch() {
   std::error_code fault;
@@ -59,6 +71,7 @@ void prefer_named_libtorch() {
 
 int main(int argc, char** argv) {
   if (is_done_here(argc, argv)) {
+    keep_freed_memory();
     return run_program(argc, argv, [](CLI::App& program, Console& console) {
       add_inspect_command(program, console);
       add_plan_command(program, console);

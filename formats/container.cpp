@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "formats/gguf.h"
 #include "formats/legacy_torch_checkpoint.h"
@@ -14,8 +15,7 @@
 namespace regroup {
 namespace {
 
-std::string first_bytes(const std::filesystem::path& path) {
-  const File file = File::open(path);
+std::string first_bytes(const File& file) {
   std::string bytes(std::min<std::uint64_t>(file.size(), kLegacyTorchMagic.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
@@ -24,7 +24,8 @@ std::string first_bytes(const std::filesystem::path& path) {
 }  // namespace
 
 Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
-  const std::string first = first_bytes(path);
+  File file = File::open(path);
+  const std::string first = first_bytes(file);
   if (first.starts_with("PK\x03\x04")) {
     return open_torch_checkpoint(path);
   }
@@ -34,10 +35,10 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   if (first == kLegacyTorchMagic) {
     return open_legacy_torch_checkpoint(path);
   }
-  if (find_llama2c_header(File::open(path))) {
+  if (find_llama2c_header(file)) {
     return open_llama2c(path);
   }
-  return open_safetensors(path);
+  return open_safetensors(std::move(file));
 }
 
 }  // namespace regroup

@@ -1,9 +1,11 @@
 #include "formats/json_events.h"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 namespace regroup {
 namespace {
@@ -18,10 +20,11 @@ constexpr std::array<bool, 256> kPlain = [] {
   return plain;
 }();
 
-// Whether eight bytes are all plain, without looking at them one by one: the high bit of b - 0x20
-// is set where b < 0x20, that of (b ^ c) - 1 where b == c. The first byte that is not plain says so
-// whatever the others are, as nothing is borrowed from it before.
-bool all_plain(const char* bytes) {
+// How many of eight bytes are plain before one that is not, without looking at them one by one: the
+// high bit of b - 0x20 is set where b < 0x20, that of (b ^ c) - 1 where b == c. Bytes after the
+// first that is not plain may be told wrong, as it borrows from them.
+std::size_t plain_of_eight(const char* bytes) {
+  static_assert(std::endian::native == std::endian::little);
   constexpr std::uint64_t kEach = 0x0101010101010101;
   std::uint64_t eight = 0;
   std::memcpy(&eight, bytes, sizeof(eight));
@@ -29,7 +32,7 @@ bool all_plain(const char* bytes) {
     return (eight ^ kEach * static_cast<unsigned char>(c)) - kEach;
   };
   const std::uint64_t found = eight | (eight - kEach * 0x20) | equal('"') | equal('\\');
-  return (found & kEach * 0x80) == 0;
+  return static_cast<std::size_t>(std::countr_zero(found & kEach * 0x80)) / 8;
 }
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
@@ -181,12 +184,18 @@ class Reader {
     return true;
   }
 
-  bool digits() {
-    const std::size_t begin = at_;
-    while (is_digit(peek())) {
-      ++at_;
+  // Their value is that of the number modulo 2^64.
+  bool digits(std::uint64_t& value) {
+    std::size_t at = at_;
+    for (; at < text_.size() && is_digit(text_[at]); ++at) {
+      value = value * 10 + static_cast<std::uint64_t>(text_[at] - '0');
     }
-    return at_ > begin || broken("a digit is needed");
+    return std::exchange(at_, at) < at || broken("a digit is needed");
+  }
+
+  bool digits() {
+    std::uint64_t value = 0;
+    return digits(value);
   }
 
   bool number() {
@@ -195,9 +204,10 @@ class Reader {
       return broken("a value is needed");
     }
     at_ += peek() == '-' ? 1U : 0U;
+    std::uint64_t value = 0;
     if (peek() == '0') {
       ++at_;  // and no digit after it
-    } else if (!digits()) {
+    } else if (!digits(value)) {
       return false;
     }
     bool whole = text_[begin] != '-';
@@ -216,19 +226,26 @@ class Reader {
         return false;
       }
     }
-    return tell_number(text_.substr(begin, at_ - begin), whole);
+    const std::string_view spelling = text_.substr(begin, at_ - begin);
+    return whole && fits(spelling) ? events_.whole_number(value) : events_.other_number(spelling);
   }
 
-  bool tell_number(std::string_view spelling, bool whole) {
+  // Whether digits are a number below 2^64.
+  static bool fits(std::string_view digits) {
+    constexpr std::size_t kCertain = 19;
     std::uint64_t value = 0;
-    const char* end = spelling.data() + spelling.size();
-    const bool fits = whole && std::from_chars(spelling.data(), end, value).ec == std::errc();
-    return fits ? events_.whole_number(value) : events_.other_number(spelling);
+    return digits.size() <= kCertain ||
+           std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
   }
 
   void skip_plain() {
-    while (text_.size() - at_ >= sizeof(std::uint64_t) && all_plain(text_.data() + at_)) {
-      at_ += sizeof(std::uint64_t);
+    constexpr std::size_t kEight = 8;
+    while (text_.size() - at_ >= kEight) {
+      const std::size_t plain = plain_of_eight(text_.data() + at_);
+      at_ += plain;
+      if (plain < kEight) {
+        return;
+      }
     }
     while (at_ < text_.size() && kPlain[static_cast<unsigned char>(text_[at_])]) {
       ++at_;

@@ -106,8 +106,12 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
 }
 
 Checkpoint::Part open_safetensors(const std::filesystem::path& path) {
-  Checkpoint::Part part{File::open(path), {}, {}};
-  const std::string where = printable(path.string(), 0);
+  return open_safetensors(File::open(path));
+}
+
+Checkpoint::Part open_safetensors(File file) {
+  const std::string where = printable(file.path().string(), 0);
+  Checkpoint::Part part{std::move(file), {}, {}};
   const std::string header = read_header(part.file, where);
   const std::uint64_t data_begin = kLengthBytes + header.size();
   parse_safetensors_header(header, part.file.size() - data_begin, where, part.tensors,

@@ -18,6 +18,7 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 /// Opens one file and validates its whole header: the tensors' ranges must tile the data section
 /// exactly, each as long as its shape and dtype say. Throws kBadInput naming file and tensor.
+Checkpoint::Part open_safetensors(File file);
 Checkpoint::Part open_safetensors(const std::filesystem::path& path);
 
 /// The tensors and metadata in `header` (the JSON text, from its brace on) of a file whose data

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
-#include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -77,16 +78,16 @@ std::vector<Checkpoint::Part> open_side_by_side(
   constexpr std::size_t kWorthAThread = 8;  // headers
   const std::size_t cores = std::max(std::thread::hardware_concurrency(), 1U);
   const std::size_t helpers = std::min(cores, count / kWorthAThread + 1) - 1;
-  std::vector<std::future<Checkpoint::Part>> results(count);
-  std::vector<std::packaged_task<Checkpoint::Part()>> tasks;
-  for (std::size_t i = 0; i < count; ++i) {
-    tasks.emplace_back([&open, i] { return open(i); });
-    results[i] = tasks.back().get_future();
-  }
+  std::vector<std::optional<Checkpoint::Part>> opened(count);
+  std::vector<std::exception_ptr> faults(count);
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     for (std::size_t i = next++; i < count; i = next++) {
-      tasks[i]();
+      try {
+        opened[i] = open(i);
+      } catch (...) {
+        faults[i] = std::current_exception();
+      }
     }
   };
   {
@@ -97,8 +98,12 @@ std::vector<Checkpoint::Part> open_side_by_side(
     work();
   }
   std::vector<Checkpoint::Part> parts;
-  for (std::future<Checkpoint::Part>& result : results) {
-    parts.push_back(result.get());
+  parts.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (faults[i]) {
+      std::rethrow_exception(faults[i]);
+    }
+    parts.push_back(std::move(*opened[i]));
   }
   return parts;
 }
