@@ -158,8 +158,9 @@ std::string text_of_counts(const std::vector<TensorDifference>& tensors,
        {std::pair{"added", "added"}, std::pair{"removed", "removed"},
         std::pair{"shape", "of another shape"}, std::pair{"dtype", "of another dtype"},
         std::pair{"values", "of other values"}}) {
+    const std::string_view wanted = kind;
     const auto count = std::count_if(tensors.begin(), tensors.end(), [&](const auto& difference) {
-      return kind_of(difference) == kind;
+      return kind_of(difference) == wanted;
     });
     if (count > 0) {
       counts.push_back(fmt::format(
