@@ -62,11 +62,13 @@ void read_rope(ModelSpec& spec, const ConfigReader& config, double default_parti
   const double partial =
       given.number_or({"partial_rotary_factor"},
                       config.number_or({"partial_rotary_factor", "rotary_pct"}, default_partial));
-  spec.rope.rotary_dim = static_cast<std::int64_t>(static_cast<double>(spec.head_dim) * partial);
-  if (!(spec.rope.theta > 0.0) || spec.rope.rotary_dim < 0 ||
-      spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
+  const double rotary = static_cast<double>(spec.head_dim) * partial;
+  const bool fits = rotary >= 0.0 && rotary <= static_cast<double>(spec.head_dim);
+  // Before it is known to fit, it may be too large for a whole number.
+  spec.rope.rotary_dim = fits ? static_cast<std::int64_t>(rotary) : 0;
+  if (!(spec.rope.theta > 0.0) || !fits || spec.rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: RoPE with theta {} on {} of {} dimensions; an even part is needed",
-                    config.where(), spec.rope.theta, spec.rope.rotary_dim, spec.head_dim);
+                    config.where(), spec.rope.theta, rotary, spec.head_dim);
   }
   const std::string type = given.text_or({"rope_type", "type"}, "default");
   if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {

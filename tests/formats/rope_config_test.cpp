@@ -1,0 +1,67 @@
+// What the RoPE settings of a config.json are read as, and those that are refused.
+#include "formats/families/rope_config.h"
+
+#include <cmath>
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/refusal.h"
+
+namespace regroup {
+namespace {
+
+// A model of 8 dimensions a head and 64 positions.
+RopeSpec rope_of(const Json& config) {
+  ModelSpec spec;
+  spec.head_dim = 8;
+  spec.max_positions = 64;
+  read_rope(spec, ConfigReader(config, "config.json"), 1.0);
+  return spec.rope;
+}
+
+RopeScaling yarn_with(const Json& changes) {
+  Json given{{"rope_type", "yarn"}, {"factor", 4.0}};
+  given.merge_patch(changes);
+  return rope_of({{"rope_parameters", given}}).scaling;
+}
+
+TEST_CASE("the part of a head that rotates is even and within the head", "[formats]") {
+  CHECK(rope_of({{"partial_rotary_factor", 0.25}}).rotary_dim == 2);
+  CHECK(rope_of({{"partial_rotary_factor", 0.0}}).rotary_dim == 0);
+  const auto refusal = [](const char* key, double value) {
+    return refusal_of([&] { rope_of({{key, value}}); });
+  };
+  CHECK_THAT(refusal("partial_rotary_factor", 0.375),
+             is_bad_input("config.json", "3 of 8 dimensions", "even part"));
+  CHECK_THAT(refusal("partial_rotary_factor", -0.25),
+             is_bad_input("config.json", "-2 of 8 dimensions"));
+  CHECK_THAT(refusal("partial_rotary_factor", 2.0),
+             is_bad_input("config.json", "16 of 8 dimensions"));
+  CHECK_THAT(refusal("rotary_pct", 1e30), is_bad_input("config.json", "8e+30 of 8 dimensions"));
+  CHECK_THAT(refusal("rope_theta", 0.0), is_bad_input("config.json", "theta 0"));
+  CHECK_THAT(refusal("rope_theta", -1.0), is_bad_input("config.json", "theta -1"));
+}
+
+TEST_CASE("YaRN's factor of attention: given, by its two scales, or by the formula", "[formats]") {
+  const double formula = 0.1 * std::log(4.0) + 1.0;
+  CHECK(yarn_with(Json::object()).attention_factor == Catch::Approx(formula));
+  CHECK(yarn_with({{"attention_factor", 1.25}}).attention_factor == 1.25);
+  CHECK(yarn_with({{"mscale", 2.0}, {"mscale_all_dim", 3.0}}).attention_factor ==
+        Catch::Approx((0.2 * std::log(4.0) + 1.0) / (0.3 * std::log(4.0) + 1.0)));
+  // One of the scales alone says nothing.
+  CHECK(yarn_with({{"mscale", 2.0}}).attention_factor == Catch::Approx(formula));
+  CHECK(yarn_with({{"mscale_all_dim", 2.0}}).attention_factor == Catch::Approx(formula));
+  // Where the context is not stretched nothing is scaled.
+  CHECK(yarn_with({{"factor", 0.5}}).attention_factor == 1.0);
+}
+
+TEST_CASE("without a factor YaRN stretches from the original positions to the model's",
+          "[formats]") {
+  CHECK(yarn_with({{"factor", nullptr}, {"original_max_position_embeddings", 16}}).factor == 4.0);
+  CHECK_THAT(refusal_of([] { yarn_with({{"factor", 0.0}}); }),
+             is_bad_input("config.json", "scaling factor is 0"));
+}
+
+}  // namespace
+}  // namespace regroup
