@@ -194,7 +194,7 @@ void read_rope_scaling(ModelSpec& spec, const Hyperparameters& parameters) {
     scaling.kind = RopeScaling::Kind::kLinear;
     scaling.factor = factor;
   }
-  if (factor < 0.0 || std::isnan(factor)) {
+  if (factor < 0.0 || !std::isfinite(factor)) {
     throw_bad_input("{}: {} is {}, a positive number is needed", parameters.where(),
                     parameters.key("rope.scaling.factor"), factor);
   }
