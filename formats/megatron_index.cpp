@@ -24,7 +24,7 @@ class Column {
       : file_(file), offset_(offset), count_(count) {}
 
   T operator[](std::uint64_t i) {
-    if (i < first_ || i >= first_ + piece_.size()) {
+    if (i - first_ >= piece_.size()) {  // of an `i` before the piece, too: it wraps
       constexpr std::uint64_t kPiece = 1 << 16;
       first_ = i;
       piece_.resize(std::min(kPiece, count_ - i));
@@ -92,21 +92,13 @@ void MegatronIndex::read_header() {
 }
 
 std::int64_t MegatronIndex::token_bytes() const {
-  switch (type_) {
-    case MegatronType::kU8: return 1;
-    case MegatronType::kI32: return 4;
-    case MegatronType::kU16: break;
-  }
-  return 2;
+  return type_ == MegatronType::kU8 ? 1 : type_ == MegatronType::kI32 ? 4 : 2;
 }
 
 std::string_view MegatronIndex::format() const {
-  switch (type_) {
-    case MegatronType::kU8: return "Megatron u8";
-    case MegatronType::kI32: return "Megatron i32";
-    case MegatronType::kU16: break;
-  }
-  return "Megatron u16";
+  return type_ == MegatronType::kU8    ? "Megatron u8"
+         : type_ == MegatronType::kI32 ? "Megatron i32"
+                                       : "Megatron u16";
 }
 
 std::int64_t MegatronIndex::count_tokens() const {

@@ -150,6 +150,12 @@ TEST_CASE("Megatron's token files are read by way of their index", "[formats]") 
         std::vector<std::int64_t>{5, 0, 100000, 7});
   CHECK(ids_in(open({.type = 1, .token_bytes = 1}, "\x01\x02\x03\xff", "text.bin")) ==
         std::vector<std::int64_t>{1, 2, 3, 255});
+  CHECK(open({.type = 4, .token_bytes = 4}, bytes_of_numbers(kWide), "text.bin").format() ==
+        "Megatron i32");
+  CHECK(open({.type = 1, .token_bytes = 1}, "\x01\x02\x03\xff", "text.bin").format() ==
+        "Megatron u8");
+  put_file(directory / "alone.bin", bytes_of_numbers(kNarrow));
+  CHECK(TokenFile::open(directory / "alone.bin").format() == "raw u16");
   put_file(directory / "text.idx", "no index");
   CHECK(TokenFile::open(directory / "text.bin").format() == "raw u16");
 }
