@@ -91,12 +91,41 @@ TEST_CASE("fused and input-major tensors can be described, and ALiBi", "[formats
   CHECK(spec.alibi.slopes == std::vector<std::vector<double>>{{1, 2}});
 }
 
+TEST_CASE("tensors that are fused group by group can be described", "[formats]") {
+  const Json layout = Json::parse(R"({"layers": "n_layer", "hidden_size": "hidden_size",
+    "query_heads": "n_head", "packing": "per_group", "input_major": false, "alibi": {},
+    "qkv": "transformer.h.{layer}.self_attention.query_key_value.weight",
+    "o": "transformer.h.{layer}.self_attention.dense.weight"})");
+  const ModelSpec spec = spec_with(tiny_bloom(), layout);
+  CHECK(spec.layers[1].attention.packing == Packing::kPerGroup);
+  CHECK_FALSE(spec.layers[1].attention.q.input_major);
+  CHECK(spec.positions == PositionKind::kAlibi);
+  CHECK(spec.alibi.bias_max == 8.0);
+}
+
+TEST_CASE("where the config names no architecture it is a custom one", "[formats]") {
+  for (const char* value : {"null", "\"LlamaForCausalLM\"", "[]", "[7]"}) {
+    CAPTURE(value);
+    CHECK(spec_with(tiny_llama().set("architectures", value), llama_layout()).architecture ==
+          "custom");
+  }
+}
+
 TEST_CASE("all faults of a layout file are told together", "[formats]") {
   CHECK_THAT(refusal_with(Json::parse(R"({"quary_heads": 3, "query_heads": "heads", "head_dim": "",
                                           "layers": -1, "k": 7, "o": null, "input_major": 1})")),
              is_bad_input("layout.json", "unknown key quary_heads",
                           "query_heads: config.json has no \"heads\"", "layers is -1", "k is 7",
                           "o is missing", "input_major is 1"));
+  // Without heads nothing can be said of their dimension.
+  CHECK(refusal_with({{"query_heads", 0}, {"head_dim", nullptr}}).what() ==
+        std::string("layout.json: query_heads is 0, a whole number from 1 to 65536 is needed"));
+  Json many = Json::object();
+  for (int i = 0; i < 11; ++i) {
+    many["key_" + std::to_string(10 + i)] = i;
+  }
+  const std::string message = refusal_with(many).what();
+  CHECK(message.ends_with("unknown key key_17; and 3 more"));
 }
 
 TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
@@ -113,7 +142,15 @@ TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
   CHECK_THAT(refusal_with({{"hidden_size", 12}}),
              is_bad_input("q_proj.weight is [24, 6], the config says [24, 12]"));
   CHECK_THAT(refusal_with({{"packing", "zip\x1b"}}), is_bad_input("packing is zip", "per_group"));
-  CHECK_THAT(refusal_with({{"alibi", {{"bias_max", "8"}}}}), is_bad_input("alibi is"));
+  for (const char* alibi : {R"({"bias_max": "8"})", R"({"bias_max": 8, "slope": 1})",
+                            R"({"slope": 1})", "8", "true", "[]"}) {
+    CAPTURE(alibi);
+    CHECK_THAT(refusal_with({{"alibi", Json::parse(alibi)}}),
+               is_bad_input("layout.json", "alibi is", "at most the number bias_max"));
+  }
+  CHECK_THAT(refusal_with({{"layers", nullptr}}), is_bad_input("layout.json", "layers is missing"));
+  CHECK_THAT(refusal_with({{"layers", "num_hidden_layers.deep"}}),
+             is_bad_input("config.json has no \"num_hidden_layers.deep\""));
   CHECK_THAT(refusal_with(Json::object(), tiny_llama().set("quantization_config", "{}")),
              is_bad_input("quantization_config"));
 }
