@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 
@@ -33,6 +34,13 @@ TEST_CASE("an f32 is the decimal it was written from", "[formats]") {
   CHECK(metadata.number("k") == 1e-5);
 }
 
+TEST_CASE("an f64 is the number it holds", "[formats]") {
+  const GgufMetadata metadata =
+      with_entry("k", GgufType::kF64, bytes_of_numbers(std::vector<double>{0.1}));
+  CHECK(metadata.number("k") == 0.1);
+  CHECK_THAT(refusal_of([&] { metadata.count("k"); }), is_bad_input("m.gguf", "k is 0.1 (f64)"));
+}
+
 TEST_CASE("getters refuse other types, naming file and key", "[formats]") {
   GgufMetadata metadata("m.gguf");
   metadata.set_string("text", "x");
@@ -49,6 +57,14 @@ TEST_CASE("getters refuse other types, naming file and key", "[formats]") {
   CHECK_THAT(refusal_of([&] { metadata.text("half"); }), is_bad_input("half", "string"));
   CHECK_THAT(refusal_of([&] { metadata.array("half"); }), is_bad_input("half", "array"));
   CHECK_THAT(refusal_of([&] { metadata.counts("list"); }), is_bad_input("list", "whole number"));
+  metadata.set_array("words", std::span<const std::string>(std::vector<std::string>{"x"}));
+  CHECK_THAT(refusal_of([&] { metadata.counts("words"); }), is_bad_input("words", "whole number"));
+  CHECK_FALSE(metadata.array("words")->integers());
+  CHECK_FALSE(metadata.array("words")->numbers());
+  metadata.set({"strange", static_cast<GgufType>(99), gguf_u32(1)});
+  CHECK_THAT(refusal_of([&] { metadata.count("strange"); }),
+             is_bad_input("strange is of type unknown"));
+  CHECK_FALSE(metadata.counts("absent"));
   CHECK_FALSE(metadata.count("absent"));
   CHECK_FALSE(metadata.array("list")->strings());
   CHECK_FALSE(metadata.array("list")->integers());
