@@ -1,14 +1,11 @@
-// Meta's convention: ranks joined into whole tensors, and the spec that params.json describes.
+// Meta's convention: the spec that params.json describes.
 #include "formats/families/meta_llama.h"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/family.h"
-#include "formats/meta_checkpoint.h"
 #include "formats/model.h"
 #include "formats/model_summary.h"
-#include "formats/safetensors_writer.h"
-#include "formats/torch_writer.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/program.h"
@@ -20,127 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Values = std::vector<double>;
-
-void put_rank(const fs::path& directory, const std::string& number,
-              const std::vector<BuiltTensor>& tensors) {
-  put_checkpoint(directory / ("consolidated." + number + ".pth"), tensors);  // told by its bytes
-}
-
-BuiltTensor f32(std::string name, Shape shape, const Values& values) {
-  return tensor_of(std::move(name), DType::kF32, std::move(shape), values);
-}
-
-// Rows of 2 features, of which rank 0 holds the first; `more` stands in both.
-void put_two_ranks(const fs::path& directory, const BuiltTensor& first, const BuiltTensor& second) {
-  const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
-  put_rank(directory, "00", {first, norm});
-  put_rank(directory, "01", {second, norm});
-  put_file(directory / "params.json", "{}");
-}
-
-Values joined(const std::string& name, Shape shape, const Values& first, const Values& second) {
-  const TemporaryDirectory directory;
-  put_two_ranks(directory.path(), f32(name, shape, first), f32(name, shape, second));
-  return values_of(open_checkpoint(directory.path()), name);
-}
-
-TEST_CASE("ranks are joined along rows or columns, as Meta cuts them", "[formats]") {
-  for (const char* name : {"layers.0.attention.wq.weight", "layers.0.attention.wk.weight",
-                           "layers.0.attention.wv.weight", "layers.0.feed_forward.w1.weight",
-                           "layers.0.feed_forward.w3.weight", "output.weight"}) {
-    CAPTURE(name);
-    CHECK(joined(name, {2, 2}, {0, 1, 2, 3}, {4, 5, 6, 7}) == Values{0, 1, 2, 3, 4, 5, 6, 7});
-  }
-  for (const char* name : {"layers.0.attention.wo.weight", "layers.11.feed_forward.w2.weight"}) {
-    CAPTURE(name);
-    CHECK(joined(name, {2, 2}, {0, 1, 2, 3}, {4, 5, 6, 7}) == Values{0, 1, 4, 5, 2, 3, 6, 7});
-  }
-  // The embedding is cut by columns until Llama 2 and by rows from Llama 3 on: its width tells.
-  CHECK(joined("tok_embeddings.weight", {3, 1}, {0, 1, 2}, {3, 4, 5}) == Values{0, 3, 1, 4, 2, 5});
-  CHECK(joined("tok_embeddings.weight", {1, 2}, {0, 1}, {2, 3}) == Values{0, 1, 2, 3});
-}
-
-TEST_CASE("norms are taken from the first rank and RoPE's frequencies are left out", "[formats]") {
-  const TemporaryDirectory directory;
-  put_two_ranks(directory.path(), f32("rope.freqs", {1}, {0}), f32("rope.freqs", {1}, {0}));
-  const Checkpoint checkpoint = open_checkpoint(directory.path());
-  REQUIRE(checkpoint.tensors().size() == 1);
-  CHECK(values_of(checkpoint, "norm.weight") == Values{8, 9});
-  CHECK(checkpoint.files().size() == 2);
-}
-
-TEST_CASE("a joined tensor knows its pieces, and is copied as a whole", "[formats]") {
-  const TemporaryDirectory directory;
-  const std::string rows = "output.weight";
-  const std::string columns = "layers.0.attention.wo.weight";
-  const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
-  put_rank(directory.path(), "00", {f32(rows, {1, 2}, {0, 1}), f32(columns, {2, 1}, {4, 5}), norm});
-  put_rank(directory.path(), "01", {f32(rows, {1, 2}, {2, 3}), f32(columns, {2, 1}, {6, 7}), norm});
-  put_file(directory / "params.json", "{}");
-  const Checkpoint source = open_checkpoint(directory.path());
-  CHECK_FALSE(source.at(rows).contiguous());
-  CHECK(source.at(rows).bytes() == 16);
-  CHECK(source.at(rows).shape == Shape{2, 2});
-  CHECK(ranges_of(source.at(rows)).size() == 2);
-  CHECK(ranges_of(source.at(columns)).empty());
-  CHECK(ranges_of(source.at("norm.weight")).size() == 1);
-
-  const std::vector<OutputTensor> outputs{{rows, DType::kF32, {2, 2}},
-                                          {columns, DType::kF32, {2, 2}}};
-  fs::create_directory(directory / "copy");
-  SafetensorsWriter safetensors(directory / "copy", outputs, {});
-  TorchWriter torch(directory / "copy", outputs);
-  for (CheckpointWriter* writer :
-       {static_cast<CheckpointWriter*>(&safetensors), static_cast<CheckpointWriter*>(&torch)}) {
-    writer->copy(rows, source, source.at(rows));
-    writer->copy(columns, source, source.at(columns));
-    writer->finish();
-  }
-  for (const char* file : {"model.safetensors", "pytorch_model.bin"}) {
-    const Checkpoint copy = open_checkpoint(directory / "copy" / file);
-    CHECK(values_of(copy, rows) == Values{0, 1, 2, 3});
-    CHECK(values_of(copy, columns) == Values{4, 6, 5, 7});
-  }
-}
-
-TEST_CASE("ranks that do not fit together are refused, with the tensor's name", "[formats]") {
-  const auto refused = [](const BuiltTensor& first, const BuiltTensor& second) {
-    const TemporaryDirectory directory;
-    put_two_ranks(directory.path(), first, second);
-    return refusal_of([&] { open_checkpoint(directory.path()); });
-  };
-  const std::string name = "output.weight";
-  CHECK_THAT(refused(f32(name, {1, 2}, {0, 1}), f32(name, {1, 1}, {0})),
-             is_bad_input(name, "[1, 2]", "[1, 1]"));
-  CHECK_THAT(refused(f32(name, {1, 2}, {0, 1}), f32(name, {2}, {0, 1})), is_bad_input(name));
-  CHECK_THAT(refused(f32(name, {1, 1}, {0}), tensor_of(name, DType::kF16, {1, 1}, Values{0})),
-             is_bad_input(name, "F32", "F16"));
-  CHECK_THAT(refused(f32(name, {1, 1}, {0}), f32("other.weight", {1, 1}, {0})),
-             is_bad_input(name, "missing in consolidated.01.pth"));
-  CHECK_THAT(refused(f32("rope.freqs", {1}, {0}), f32(name, {1, 1}, {0})),
-             is_bad_input(name, "missing in consolidated.00.pth"));
-  CHECK_THAT(refused(f32("experts.w", {1, 1}, {0}), f32("experts.w", {1, 1}, {0})),
-             is_bad_input("experts.w", "not known"));
-  // A list of numbers that is no norm may be cut, too.
-  CHECK_THAT(refused(f32("wq.bias", {1}, {0}), f32("wq.bias", {1}, {0})),
-             is_bad_input("wq.bias", "not known"));
-  CHECK_THAT(refused(f32("a_norm.weight", {1}, {0}), f32("a_norm.weight", {2}, {0, 1})),
-             is_bad_input("a_norm.weight", "not known"));
-}
-
-TEST_CASE("a rank that is missing, and weights without their norm, are refused", "[formats]") {
-  const TemporaryDirectory directory;
-  put_two_ranks(directory.path(), f32("a", {1}, {0}), f32("a", {1}, {0}));
-  fs::rename(directory / "consolidated.00.pth", directory / "consolidated.02.pth");
-  CHECK_THAT(refusal_of([&] { open_checkpoint(directory.path()); }),
-             is_bad_input("2 consolidated files", "consolidated.00.pth is missing"));
-  const TemporaryDirectory other;
-  put_rank(other.path(), "00", {f32("a", {1}, {0})});
-  put_file(other / "params.json", "{}");
-  CHECK_THAT(refusal_of([&] { open_checkpoint(other.path()); }), is_bad_input("norm.weight"));
-}
-
-// --- params.json ---------------------------------------------------------------------------------
 
 // One layer: D 4, 2 heads of 2, 1 kv head, MLP of 6, vocabulary 5.
 std::vector<BuiltTensor> small_tensors() {
