@@ -54,12 +54,26 @@ TEST_CASE("companions are everything but weights, indices, hidden files and fold
   for (const std::string& name : carried) {
     put_file(directory / name, name);
   }
-  for (const char* name :
-       {"pytorch_model.bin", "pytorch_model.bin.index.json", "model-00001-of-00002.safetensors",
-        "model.safetensors.index.fp32.json.index.json", "consolidated.00.pth",
-        "consolidated.safetensors", "params.json", "tf_model.h5", "flax_model.msgpack",
-        "model.onnx", "model.onnx_data", "optimizer.pt", "model.gguf", "last.ckpt", "rust_model.ot",
-        "64.tflite", ".gitattributes", "original/tokenizer.model", "onnx/config.json"}) {
+  for (const char* name : {"pytorch_model.bin",
+                           "pytorch_model.bin.index.json",
+                           "model-00001-of-00002.safetensors",
+                           "model.safetensors.index.fp32.json.index.json",
+                           "consolidated.00.pth",
+                           "consolidated.safetensors",
+                           "params.json",
+                           "tf_model.h5",
+                           "flax_model.msgpack",
+                           "model.onnx",
+                           "model.onnx_data",
+                           "optimizer.pt",
+                           "model.gguf",
+                           "last.ckpt",
+                           "rust_model.ot",
+                           "64.tflite",
+                           ".gitattributes",
+                           "original/tokenizer.model",
+                           "onnx/config.json",
+                           "consolidated.00.sha256"}) {
     put_file(directory / name, "stale");
   }
   CHECK(names(open_model_directory(directory.path()).companions) == carried);
@@ -146,6 +160,54 @@ TEST_CASE("weights open as a directory, an index or one file", "[formats]") {
   CHECK(open_checkpoint(sharded / "model-00003-of-00008.safetensors").files().size() == 1);
   CHECK(directory_of_model(sharded) == sharded);
   CHECK(directory_of_model(sharded / "config.json") == sharded);
+}
+
+TEST_CASE("the index of a checkpoint is the one that was opened", "[formats]") {
+  const fs::path sharded = golden("llama_sharded");
+  const fs::path index = sharded / "model.safetensors.index.json";
+  CHECK(index_of_checkpoint(sharded) == index);
+  CHECK(index_of_checkpoint(index) == index);
+  CHECK_FALSE(index_of_checkpoint(sharded / "model-00003-of-00008.safetensors"));
+  CHECK_FALSE(index_of_checkpoint(golden("llama")));
+  const TemporaryDirectory empty;
+  CHECK_FALSE(index_of_checkpoint(empty.path()));
+}
+
+TEST_CASE("companions are copied, and nothing else", "[formats]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "from", tiny_llama());
+  put_file(directory / "from/tokenizer.json", "{}");
+  put_file(directory / "from/LICENSE", "");
+  put_file(directory / "from/.hidden", "secret");
+  fs::create_directory(directory / "to");
+  copy_companions(open_model_directory(directory / "from"), directory / "to");
+  CHECK(tree_of(directory / "to") ==
+        std::map<std::string, std::string>{{"tokenizer.json", "{}"}, {"LICENSE", ""}});
+}
+
+TEST_CASE("an output may lie beside its source, not inside it", "[formats]") {
+  const TemporaryDirectory directory;
+  const fs::path from = put_model(directory / "from", tiny_llama());
+  const ModelDirectory model = open_model_directory(from);
+  fs::create_directory_symlink(from, directory / "link");
+  for (const fs::path& inside :
+       {from / "to", from, from / "a/../b", directory / "link/to", directory / "x/../from/to"}) {
+    CAPTURE(inside);
+    CHECK_THAT(refusal_of([&] { refuse_output_inside(model, inside); }),
+               is_wrong_usage("lies inside the source", from.string()));
+  }
+  CHECK_NOTHROW(refuse_output_inside(model, directory / "to"));
+  CHECK_NOTHROW(refuse_output_inside(model, directory / "from_too"));
+  CHECK_NOTHROW(refuse_output_inside(model, from / "../to"));
+}
+
+TEST_CASE("a tensor is read into as many bytes as it has", "[formats]") {
+  const Checkpoint checkpoint = open_checkpoint(golden("llama"));
+  const TensorInfo& norm = checkpoint.at("model.norm.weight");
+  std::vector<std::byte> bytes(norm.bytes() + 1);
+  CHECK_THAT(refusal_of([&] { checkpoint.read(norm, bytes); }),
+             is_wrong_usage("model.norm.weight", fmt::format("has {} bytes", norm.bytes()),
+                            fmt::format("asked for {}", bytes.size())));
 }
 
 TEST_CASE("asking a checkpoint for a tensor it lacks names both", "[formats]") {
