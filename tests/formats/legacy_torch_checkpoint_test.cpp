@@ -133,6 +133,16 @@ TEST_CASE("an old torch file with any one byte changed never does worse than be 
   }
 }
 
+TEST_CASE("what does not begin as an old torch file does is refused as one", "[formats]") {
+  const TemporaryDirectory directory;
+  for (const std::string& bytes :
+       {std::string(), std::string("PK\x03\x04 and more"), two_storages().bytes().substr(1)}) {
+    put_file(directory / kFile, bytes);
+    CHECK_THAT(refusal_of([&] { open_legacy_torch_checkpoint(directory / kFile); }),
+               is_bad_input(kFile, "before torch 1.6"));
+  }
+}
+
 TEST_CASE("storages that disagree with the pickle are refused", "[formats]") {
   LegacyTorchFile file = two_storages();
   file.storages[1].elements = 5;
@@ -151,6 +161,8 @@ TEST_CASE("storages that disagree with the pickle are refused", "[formats]") {
       "](K\x01"
       "e");
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "different keys"));
+  file.keys = pickle::program(pickle::dict({pickle::text("70"), pickle::text("900")}));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "no list of different keys"));
   file.storages.clear();
   file.keys = pickle::program("N");
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "not in the file"));
@@ -189,6 +201,8 @@ TEST_CASE("a storage that is part of another one, and another system, are refuse
   file.system = pickle::program(pickle::dict({pickle::text("little_endian"), "\x89"}));
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
   file.system = pickle::program("N");
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
+  file.system = pickle::program(pickle::dict({pickle::text("little_endian"), pickle::integer(1)}));
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
   file = two_storages();
   file.version = pickle::program(pickle::integer(1002));
