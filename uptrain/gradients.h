@@ -1,12 +1,17 @@
 // Gradients of a loss: their sum over micro-batches and their norm.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace regroup {
+
+/// Is given the sum of the gradients of a parameter, by its number.
+using SumTaker = std::function<void(std::size_t parameter, at::Tensor sum)>;
 
 /// Adds gradients up in a wide type, whatever type the model computes in.
 class GradientSum {
@@ -16,6 +21,11 @@ class GradientSum {
 
   /// Adds the gradients of a scalar `loss`; its graph is freed.
   void add(const at::Tensor& loss);
+
+  /// The same for the last loss of a sum: hands over the sum of each parameter, in any order, as
+  /// soon as it is complete, while the gradients of others are still to be computed, and forgets
+  /// it. `take` is called in autograd's thread for the loss's device, one call at a time.
+  void add_last(const at::Tensor& loss, const SumTaker& take);
 
   /// The sums, one per parameter, in their order.
   const std::vector<at::Tensor>& sums() const { return sums_; }
@@ -27,6 +37,8 @@ class GradientSum {
   std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:
+  at::Tensor completed(std::size_t parameter, const at::Tensor& gradient);
+
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> sums_;
 };

@@ -61,8 +61,9 @@ struct Ranks::Group {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> backend;
 
-  static Ranks::Wait waiting_for(c10::intrusive_ptr<c10d::Work> work) {
-    return [work = std::move(work)] { with_rank_errors(kLost, [&] { work->wait(); }); };
+  static Pending pending(const c10::intrusive_ptr<c10d::Work>& work) {
+    return {[work] { return work->isCompleted(); },
+            [work] { with_rank_errors(kLost, [&] { work->wait(); }); }};
   }
 
   std::string text_at(const std::string& key) const {
@@ -103,21 +104,21 @@ at::Tensor Ranks::sum(const at::Tensor& tensor) const {
   });
 }
 
-Ranks::Wait Ranks::reduce(const at::Tensor& tensor, int root) const {
+Pending Ranks::reduce(const at::Tensor& tensor, int root) const {
   return with_rank_errors(kLost, [&] {
     std::vector<at::Tensor> tensors{tensor};
     c10d::ReduceOptions options;
     options.rootRank = root;
-    return Group::waiting_for(group_->backend->reduce(tensors, options));
+    return Group::pending(group_->backend->reduce(tensors, options));
   });
 }
 
-Ranks::Wait Ranks::broadcast(const at::Tensor& tensor, int root) const {
+Pending Ranks::broadcast(const at::Tensor& tensor, int root) const {
   return with_rank_errors(kLost, [&] {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    return Group::waiting_for(group_->backend->broadcast(tensors, options));
+    return Group::pending(group_->backend->broadcast(tensors, options));
   });
 }
 

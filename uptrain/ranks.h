@@ -13,12 +13,16 @@
 
 namespace regroup {
 
+/// What ranks have begun to do together.
+struct Pending {
+  std::function<bool()> is_done;  ///< asks, and does not wait
+  std::function<void()> wait;     ///< until it is done; throws what went wrong
+};
+
 /// All ranks call the same functions in the same order. Whatever goes wrong among them, a rank that
 /// has ended or one that does not answer within the timeout, is a kEnvironment error that says so.
 class Ranks {
  public:
-  using Wait = std::function<void()>;
-
   /// Meets the other ranks of `launch`, within `timeout`, to exchange tensors on `device`.
   Ranks(const Launch& launch, c10::Device device, std::chrono::milliseconds timeout);
   Ranks(const Ranks&) = delete;
@@ -34,11 +38,11 @@ class Ranks {
   at::Tensor sum(const at::Tensor& tensor) const;
 
   /// Begins to add up contiguous tensors of all ranks in that of `root`; the others' are scratch
-  /// afterwards. Done when the returned function has been called.
-  Wait reduce(const at::Tensor& tensor, int root) const;
+  /// afterwards.
+  Pending reduce(const at::Tensor& tensor, int root) const;
 
   /// Begins to give the contiguous tensor of `root` to all.
-  Wait broadcast(const at::Tensor& tensor, int root) const;
+  Pending broadcast(const at::Tensor& tensor, int root) const;
 
   /// What each rank says, in their order.
   std::vector<std::string> exchange(const std::string& text);

@@ -59,7 +59,7 @@ std::vector<Parameters::Entry> SharedTensors::gather() const {
     if (shared.owner != 0) {
       const bool here = shared.owner == ranks_->rank();
       value = here ? shared.own.detach().contiguous() : scratch(shared);
-      ranks_->broadcast(value, shared.owner)();
+      ranks_->broadcast(value, shared.owner).wait();
       value = ranks_->first() ? value.to(at::kCPU) : at::Tensor();
     }
     if (ranks_ == nullptr || ranks_->first()) {
@@ -88,7 +88,7 @@ void SharedTensors::hand_out(const std::vector<Parameters::Entry>& all) const {
     }
     const at::Tensor value =
         ranks_->first() ? all[i].value.detach().to(ranks_->device()).contiguous() : scratch(shared);
-    ranks_->broadcast(value, 0)();
+    ranks_->broadcast(value, 0).wait();
     if (shared.own.defined() && !ranks_->first()) {
       shared.own.detach().copy_(value);
     }

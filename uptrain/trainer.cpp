@@ -1,6 +1,7 @@
 #include "uptrain/trainer.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/error.h"
+#include "uptrain/gradient_reduction.h"
 
 namespace regroup {
 
@@ -71,14 +73,15 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   const auto begin = std::chrono::steady_clock::now();
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
-  at::Tensor loss = accumulate(progress.samples);
+  std::optional<GradientReduction> reduction;
+  if (shares_ != nullptr) {
+    reduction.emplace(*shares_);
+  }
+  at::Tensor loss = accumulate(progress.samples, reduction ? &*reduction : nullptr);
 
   // All of this is queued on the device; the host of a single rank waits once, for the figures
   // below.
-  std::vector<at::Tensor> gradients = gradients_.take();
-  if (shares_ != nullptr) {
-    gradients = shares_->reduce(std::move(gradients));
-  }
+  std::vector<at::Tensor> gradients = reduction ? reduction->finish() : gradients_.take();
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
   if (shares_ != nullptr) {
@@ -109,8 +112,8 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
 }
 
 // This rank's part of the mean loss over all tokens that a step asks for, of a single rank all of
-// it; its gradients are in gradients_ afterwards.
-at::Tensor Trainer::accumulate(std::int64_t first_sample) {
+// it. Its gradients are in gradients_ afterwards, or on their way in the reduction of all ranks'.
+at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReduction* reduction) {
   const std::int64_t share =
       settings_.accumulation / (shares_ != nullptr ? shares_->ranks().count() : 1);
   const std::int64_t begin = share * (shares_ != nullptr ? shares_->ranks().rank() : 0);
@@ -123,7 +126,13 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample) {
     const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
     const at::Tensor loss =
         loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
-    gradients_.add(loss);
+    if (reduction != nullptr && i + 1 == begin + share) {
+      gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
+        reduction->give(parameter, std::move(sum));
+      });
+    } else {
+      gradients_.add(loss);
+    }
     total = total.defined() ? total + loss.detach() : loss.detach();
   }
   return total;

@@ -16,6 +16,8 @@
 
 namespace regroup {
 
+class GradientReduction;
+
 /// What one step did.
 struct StepReport {
   std::int64_t step = 0;       ///< steps done so far, this one included
@@ -63,7 +65,7 @@ class Trainer {
 
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
-  at::Tensor accumulate(std::int64_t first_sample);
+  at::Tensor accumulate(std::int64_t first_sample, GradientReduction* reduction);
   void agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop);
   void refresh_model_weights() const;
 

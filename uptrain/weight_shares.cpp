@@ -11,24 +11,6 @@
 #include "formats/error.h"
 
 namespace regroup {
-namespace {
-
-constexpr std::int64_t kBucketElements = std::int64_t{1} << 23;  // 32 MiB in fp32
-
-// One contiguous tensor with the values of some of `tensors`: itself where it is one alone.
-at::Tensor flattened(const std::vector<at::Tensor>& tensors,
-                     const std::vector<std::size_t>& members) {
-  if (members.size() == 1) {
-    return tensors[members.front()].detach().contiguous();
-  }
-  std::vector<at::Tensor> parts;
-  for (const std::size_t member : members) {
-    parts.push_back(tensors[member].detach().reshape({-1}));
-  }
-  return at::cat(parts);
-}
-
-}  // namespace
 
 std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks) {
   std::vector<std::size_t> order(elements.size());
@@ -45,7 +27,8 @@ std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int 
   return owners;
 }
 
-WeightShares::WeightShares(Ranks& ranks, const Parameters& trained) : ranks_(ranks) {
+WeightShares::WeightShares(Ranks& ranks, const Parameters& trained, std::int64_t bucket_elements)
+    : ranks_(ranks) {
   std::vector<std::int64_t> elements;
   for (const Parameters::Entry& entry : trained.entries()) {
     names_.push_back(entry.name);
@@ -57,11 +40,16 @@ WeightShares::WeightShares(Ranks& ranks, const Parameters& trained) : ranks_(ran
                 names_.size(), ranks.count());
   }
   owners_ = balanced_owners(elements, ranks.count());
-  for (int owner = 0; owner < ranks.count(); ++owner) {
-    std::int64_t filled = kBucketElements;
-    for (std::size_t i = 0; i < owners_.size(); ++i) {
+  fill_buckets(elements, bucket_elements);
+}
+
+void WeightShares::fill_buckets(const std::vector<std::int64_t>& elements,
+                                std::int64_t bucket_elements) {
+  for (int owner = 0; owner < ranks_.count(); ++owner) {
+    std::int64_t filled = bucket_elements;
+    for (std::size_t i = owners_.size(); i-- > 0;) {
       if (owners_[i] == owner) {
-        if (filled + elements[i] > kBucketElements) {
+        if (filled + elements[i] > bucket_elements) {
           buckets_.push_back({owner, {}});
           filled = 0;
         }
@@ -70,6 +58,8 @@ WeightShares::WeightShares(Ranks& ranks, const Parameters& trained) : ranks_(ran
       }
     }
   }
+  std::sort(buckets_.begin(), buckets_.end(),
+            [](const Bucket& a, const Bucket& b) { return a.members.back() > b.members.back(); });
 }
 
 std::vector<std::string> WeightShares::own_names() const {
@@ -82,40 +72,17 @@ std::vector<std::string> WeightShares::own_names() const {
   return own;
 }
 
-std::vector<at::Tensor> WeightShares::reduce(std::vector<at::Tensor> gradients) const {
-  std::vector<at::Tensor> flats;
-  std::vector<Ranks::Wait> waits;
-  for (const Bucket& bucket : buckets_) {
-    flats.push_back(flattened(gradients, bucket.members));
-    for (const std::size_t member : bucket.members) {
-      gradients[member].reset();  // two copies of all gradients would be too many
-    }
-    waits.push_back(ranks_.reduce(flats.back(), bucket.owner));
-  }
-  std::vector<at::Tensor> own;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    waits[i]();
-    if (buckets_[i].owner == ranks_.rank()) {
-      for (const at::Tensor& part : parts_of(buckets_[i], flats[i])) {
-        own.push_back(part);
-      }
-    }
-    flats[i].reset();
-  }
-  return own;
-}
-
 void WeightShares::spread(const std::vector<at::Tensor>& weights) const {
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> flats;
-  std::vector<Ranks::Wait> waits;
+  std::vector<Pending> broadcasts;
   for (const Bucket& bucket : buckets_) {
-    flats.push_back(flattened(weights, bucket.members));
-    waits.push_back(ranks_.broadcast(flats.back(), bucket.owner));
+    flats.push_back(flattened(bucket, weights));
+    broadcasts.push_back(ranks_.broadcast(flats.back(), bucket.owner));
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    waits[i]();
-    if (buckets_[i].owner == ranks_.rank()) {
+    broadcasts[i].wait();
+    if (owns(buckets_[i])) {
       continue;
     }
     const std::vector<at::Tensor> parts = parts_of(buckets_[i], flats[i]);
@@ -126,6 +93,17 @@ void WeightShares::spread(const std::vector<at::Tensor>& weights) const {
       }
     }
   }
+}
+
+at::Tensor WeightShares::flattened(const Bucket& bucket, const std::vector<at::Tensor>& tensors) {
+  if (bucket.members.size() == 1) {
+    return tensors[bucket.members.front()].detach().contiguous();
+  }
+  std::vector<at::Tensor> parts;
+  for (const std::size_t member : bucket.members) {
+    parts.push_back(tensors[member].detach().reshape({-1}));
+  }
+  return at::cat(parts);
 }
 
 std::vector<at::Tensor> WeightShares::parts_of(const Bucket& bucket, const at::Tensor& flat) const {

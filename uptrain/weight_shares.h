@@ -17,30 +17,46 @@ namespace regroup {
 /// tensors, as Adafactor needs them). The largest tensors go first, each to the rank with least.
 class WeightShares {
  public:
-  /// Of `trained`, the same on all ranks, in the type they are computed in. Throws kUsage where
-  /// there are more ranks than tensors.
-  WeightShares(Ranks& ranks, const Parameters& trained);
+  /// Tensors of one owner that travel together, by their numbers.
+  struct Bucket {
+    int owner = 0;
+    std::vector<std::size_t> members;
+  };
+
+  static constexpr std::int64_t kBucketElements = std::int64_t{1} << 23;  // 32 MiB in fp32
+
+  /// Of `trained`, the same on all ranks, in the type they are computed in and the order in which
+  /// they are used. A bucket holds one tensor or no more than `bucket_elements`. Throws kUsage
+  /// where there are more ranks than tensors.
+  WeightShares(Ranks& ranks, const Parameters& trained,
+               std::int64_t bucket_elements = kBucketElements);
 
   Ranks& ranks() const { return ranks_; }
 
   /// Names of the tensors that this rank owns, in their order in `trained`.
   std::vector<std::string> own_names() const;
 
-  /// From the gradients of all trained tensors on each rank to the sums over all ranks of those
-  /// that this one owns, in the order of own_names(). Small tensors travel together.
-  std::vector<at::Tensor> reduce(std::vector<at::Tensor> gradients) const;
+  /// All tensors, the same on all ranks, in the order in which a backward pass, which comes to the
+  /// last used first, is through with all of a bucket.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  std::size_t tensors() const { return names_.size(); }
+
+  /// Whether this rank owns the bucket.
+  bool owns(const Bucket& bucket) const { return bucket.owner == ranks_.rank(); }
+
+  /// One contiguous tensor with the values of a bucket's, which are those of `tensors`; where a
+  /// bucket has one alone perhaps that one itself.
+  static at::Tensor flattened(const Bucket& bucket, const std::vector<at::Tensor>& tensors);
+
+  /// The reverse: the bucket's tensors, in the order of its members, as parts of `flat`.
+  std::vector<at::Tensor> parts_of(const Bucket& bucket, const at::Tensor& flat) const;
 
   /// Gives the values that owners have in `weights`, all trained tensors, to everyone.
   void spread(const std::vector<at::Tensor>& weights) const;
 
  private:
-  // Tensors of one owner that travel together.
-  struct Bucket {
-    int owner = 0;
-    std::vector<std::size_t> members;
-  };
-
-  std::vector<at::Tensor> parts_of(const Bucket& bucket, const at::Tensor& flat) const;
+  void fill_buckets(const std::vector<std::int64_t>& elements, std::int64_t bucket_elements);
 
   Ranks& ranks_;
   std::vector<std::string> names_;  // of each tensor

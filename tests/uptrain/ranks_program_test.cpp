@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
-#include <netinet/in.h>
 
 #include "formats/json.h"
 #include "tests/file_tree.h"
 #include "tests/program.h"
 #include "tests/temporary_directory.h"
+#include "tests/uptrain/free_port.h"
 #include "tests/uptrain/uptrain_arguments.h"
 
 namespace regroup {
@@ -21,19 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kStateSaved = 75;
-
-// A port that nobody listens on now.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
 
 std::vector<std::string> as_rank(int rank, int port) {
   return {"env", fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
