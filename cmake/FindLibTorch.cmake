@@ -105,6 +105,16 @@ function(_libtorch_import folder)
   endif()
   target_compile_definitions(LibTorch::LibTorch INTERFACE REGROUP_CUDA=${cuda})
 
+  # What at::parallel_for makes of a loop calls the OpenMP that LibTorch's own loops call. The wheel
+  # and the zip bring it; a second one would have threads of its own.
+  file(GLOB openmp "${folder}/lib/libgomp*.so*")
+  if(openmp)
+    target_link_libraries(LibTorch::LibTorch INTERFACE ${openmp})
+  else()
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    target_link_libraries(LibTorch::LibTorch INTERFACE OpenMP::OpenMP_CXX)
+  endif()
+
   # By full path, which makes CMake add the folder to the program's RPATH.
   foreach(name IN ITEMS torch torch_cpu torch_cuda c10 c10_cuda)
     if(EXISTS "${folder}/lib/lib${name}.so")
