@@ -16,6 +16,8 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "uptrain/tiled_attention.h"
+
 namespace regroup {
 namespace {
 
@@ -87,6 +89,10 @@ at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
 
 at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                   bool causal) {
+  if (!mask.defined() && can_attend_in_tiles(heads)) {
+    const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
+    return attend_in_tiles(heads, {factor, causal, {}});
+  }
   return scaled_attention(heads, mask, scale, causal);
 }
 
@@ -136,11 +142,13 @@ at::Tensor Alibi::attend(const Heads& heads, const at::Tensor& mask, AlibiForm f
 at::Tensor Alibi::bias(const at::Tensor& positions) const { return slopes_ * positions; }
 
 at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
-  const at::Tensor position = at::arange(heads.k.size(2), slopes_.options());
+  const at::Tensor by_key = bias(at::arange(heads.k.size(2), slopes_.options()));  // [1, H, 1, T]
+  if (can_attend_in_tiles(heads)) {
+    return attend_in_tiles(heads, {scale_, /*causal=*/true, by_key});
+  }
   // The general entry point would refuse a bias together with is_causal.
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true,
-      bias(position) /* [1, H, 1, T] */, scale_));
+      heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true, by_key, scale_));
 }
 
 Heads Alibi::extended(const Heads& heads, const at::Tensor& positions) const {

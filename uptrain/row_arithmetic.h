@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include <c10/util/BFloat16.h>
 
@@ -35,6 +36,26 @@ REGROUP_INLINE Number narrow(float number) {
     return Number(static_cast<std::uint16_t>(number == number ? rounded : quiet),
                   Number::from_bits());
   }
+}
+
+/// e^x within two units in the last place; 0 below e^-87, infinite above e^88; NaN stays NaN.
+/// The polynomial is that of Cephes' expf, https://netlib.org/cephes
+REGROUP_INLINE float exponential(float x) {
+  // Adding 1.5 * 2^23 rounds to a whole number, which then lies in the lowest bits.
+  const float shifted = x * 1.44269504F + 12582912.0F;
+  const float whole = shifted - 12582912.0F;
+  const float rest = (x - whole * 0.693359375F) + whole * 2.12194440e-4F;
+  float sum = 1.9875691500e-4F;
+  sum = sum * rest + 1.3981999507e-3F;
+  sum = sum * rest + 8.3334519073e-3F;
+  sum = sum * rest + 4.1665795894e-2F;
+  sum = sum * rest + 1.6666665459e-1F;
+  sum = sum * rest + 5.0000001201e-1F;
+  sum = sum * rest * rest + rest + 1.0F;
+  const auto power = (std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3F800000U;
+  const float value = sum * std::bit_cast<float>(power);
+  const float bounded = x > 88.0F ? std::numeric_limits<float>::infinity() : value;
+  return x < -87.0F ? 0.0F : bounded;
 }
 
 }  // namespace regroup
