@@ -11,6 +11,7 @@
 #include <ATen/ops/unflatten.h>
 
 #include "formats/rope_frequencies.h"
+#include "uptrain/fused_rotation.h"
 
 namespace regroup {
 
@@ -42,6 +43,9 @@ RopeTable RopePositions::at(std::int64_t first, std::int64_t length) {
 }
 
 at::Tensor rotate(const at::Tensor& x, const RopeTable& table) {
+  if (can_fuse_rotation(x, table)) {
+    return fused_rotation(x, table);
+  }
   const std::int64_t half = table.cosine.size(-1);
   const at::Tensor turning = x.narrow(-1, 0, 2 * half);
   const at::Tensor pairs = table.interleaved ? turning.unflatten(-1, {half, 2}) : at::Tensor();
