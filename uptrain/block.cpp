@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include "uptrain/gated_activation.h"
 #include "uptrain/kv_cache.h"
 #include "uptrain/recomputation.h"
 #include "uptrain/relative_bias.h"
@@ -38,10 +39,14 @@ void add_alibi(Block& block, const ModelSpec& spec, AttentionRole role, std::siz
 }
 
 at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
-  if (block.gate.present()) {
-    return block.down(activate(spec.activation, block.gate(x)) * block.up(x));
+  if (!block.gate.present()) {
+    return block.down(activate(spec.activation, block.up(x)));
   }
-  return block.down(activate(spec.activation, block.up(x)));
+  const at::Tensor gate = block.gate(x);
+  const at::Tensor up = block.up(x);
+  return block.down(can_fuse_gated_activation(spec.activation, gate, up)
+                        ? fused_gated_activation(spec.activation, gate, up)
+                        : activate(spec.activation, gate) * up);
 }
 
 at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
