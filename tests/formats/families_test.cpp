@@ -180,11 +180,20 @@ TEST_CASE("hidden size that heads do not divide needs a head_dim", "[formats]") 
 
 TEST_CASE("kv heads that do not divide the query heads are refused", "[formats]") {
   for (const std::string_view value :
-       {"5", "24", "0", "-4", "\"4\"", "4.0", "[4]", "[4,4,4]", "[4,5]"}) {
+       {"5", "24", "0", "-4", "\"4\"", "4.0", "[4]", "[4,4,4]", "[4,5]", "[4,0.5]"}) {
     CAPTURE(value);
     CHECK_THAT(refusal_of_model(tiny_llama().set("num_key_value_heads", value)),
                is_bad_input("config.json", "num_key_value_heads"));
   }
+}
+
+TEST_CASE("a Mistral silent about its kv heads has 8, which must divide its heads", "[formats]") {
+  TinyModel model = tiny_llama().set("model_type", "\"mistral\"");
+  Json config = Json::parse(model.config);
+  config.erase("num_key_value_heads");
+  model.config = config.dump();
+  CHECK_THAT(refusal_of_model(model),
+             is_bad_input("config.json", "num_key_value_heads is 8", "12 query heads"));
 }
 
 TEST_CASE("kv heads may be listed per layer", "[formats]") {

@@ -120,6 +120,23 @@ TEST_CASE("GGUF reader refuses counts beyond the file before it makes room", "[f
              is_bad_input("number of keys"));
 }
 
+TEST_CASE("GGUF reader refuses a header longer than any model's, unread", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "m.gguf";
+  const std::uint64_t length = kMaxGgufHeader;
+  put_file(path, GgufPieces{.entries = {gguf_entry("k", kString, gguf_u64(length))}}.text());
+  std::filesystem::resize_file(path, 2 * kMaxGgufHeader);  // a hole
+  CHECK_THAT(refusal_of([&] { open_gguf(path); }),
+             is_bad_input("m.gguf", "key k", "beyond the first 268435456 bytes"));
+}
+
+TEST_CASE("what lies too far out to be aligned has no place", "[formats]") {
+  CHECK(padded_to(33, 32) == 64);
+  CHECK(padded_to(64, 32) == 64);
+  CHECK(padded_to(~std::uint64_t{31}, 32) == ~std::uint64_t{31});
+  CHECK_FALSE(padded_to(~std::uint64_t{30}, 32));
+}
+
 TEST_CASE("GGUF reader refuses a header cut off anywhere", "[formats]") {
   const std::string whole = bytes_of_file(golden("gguf/llama.gguf"));
   const std::uint64_t header = open_gguf(golden("gguf/llama.gguf")).part.tensors.front().begin;

@@ -183,6 +183,8 @@ TEST_CASE("elements of a list are replaced one by one, every other byte stays", 
     CHECK_THAT(refusal_of([&] { with_each_element(object, {"a"}, counted); }),
                is_bad_input("a is no list"));
   }
+  CHECK_THAT(refusal_of([&] { with_each_element(R"({"a": [1]})", {"a", "b"}, counted); }),
+             is_bad_input("a is no object"));
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files
         {4, 3, 2, 3, 1, -5, 6},
         {4, 3, 2, 4, 1, -5, 6},
         {4, 3, 2, 2, 3, -5, 6},
+        {12, 3, 2, 3, 2, -5, 6},
         {4, 3, 2, 2, 1, 0, 6},
         {4, 3, 2, 2, 1, kMost + std::numeric_limits<std::int32_t>::min() + 1, 6},
         {kMost - 1, kMost, kMost, 1, 1, kMost, kMost},
@@ -210,6 +211,12 @@ TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[format
   };
   CHECK_THAT(refused(0), is_wrong_usage("positions, 0 given"));
   CHECK_THAT(refused(1LL << 31), is_wrong_usage("2^31 - 1"));
+  ModelSpec small = spec;
+  spec.hidden_size = 0x7ffffffc;
+  spec.intermediate_size = 0x7fffffff;
+  spec.head_dim = spec.rope.rotary_dim = spec.hidden_size / spec.query_heads;
+  CHECK_THAT(refused(6), is_wrong_usage(kFile, "too many bytes"));
+  spec = small;
   spec.rope.theta = 500000.0;
   CHECK_THAT(refused(6), is_wrong_usage("llama2.c", "rope_theta is 500000"));
   CHECK(tree_of(directory.path()).empty());

@@ -169,6 +169,7 @@ TEST_CASE("reader says what a wrong file under the right name is", "[formats]") 
              is_bad_input(kFile, "git-LFS", "git lfs pull"));
   CHECK_THAT(refusal_of_file("<!DOCTYPE html><html></html>"), is_bad_input(kFile, "HTML"));
   CHECK_THAT(refusal_of_file("<!doctype html>\n<title>404</title>"), is_bad_input(kFile, "HTML"));
+  CHECK_THAT(refusal_of_file("<HTML><BODY>Not found"), is_bad_input(kFile, "HTML"));
   CHECK_THAT(refusal_of_file("<html><body>Not found"), is_bad_input(kFile, "HTML"));
   CHECK_THAT(refusal_of_file("GGUF\x03 followed by counts"), is_bad_input(kFile, "GGUF"));
   CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kFile, "ZIP"));

@@ -9,6 +9,7 @@
 #include "formats/container.h"
 #include "formats/model_directory.h"
 #include "formats/model_summary.h"
+#include "formats/torch_storage.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/program.h"
@@ -86,6 +87,9 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
   CHECK_THAT(
       refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
       is_bad_input(kFile, "tensor w", "ComplexDoubleStorage"));
+  // Dtypes that have no class of their own are not what a missing name stands for.
+  CHECK(torch_element_bytes("HalfStorage") == 2);
+  CHECK(torch_element_bytes("") == 0);
 }
 
 TEST_CASE("numbers without a storage class are told by the torch.dtype beside them", "[formats]") {
@@ -114,6 +118,8 @@ TEST_CASE("numbers without a storage class are told by the torch.dtype beside th
   CHECK_THAT(refusal_of_file(file(pickle::storage("FloatStorage", "0", 6), "uint16")),
              is_bad_input(kFile, "without a dtype"));
   CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kFile, "torch.load"));
+  CHECK_THAT(refusal_of_file(file(untyped, "FloatStorage")),
+             is_bad_input(kFile, "without a dtype"));
   // Bytes alone have no dtype.
   CHECK_THAT(refusal_of_file(file_with({untyped, 0, {1}, {1}})),
              is_bad_input(kFile, "tensor w", "UntypedStorage"));
@@ -138,6 +144,8 @@ TEST_CASE("views whose sizes overflow are refused", "[formats]") {
   CHECK_THAT(refusal_of_view(0, {3}, {kMost}), is_bad_input(kFile, "tensor w"));
   CHECK_THAT(refusal_of_view(0, {3, 3}, {kMost, kMost}),
              is_bad_input(kFile, "tensor w", "overflows"));
+  CHECK_THAT(refusal_of_view(0, {std::int64_t{1} << 33}, {std::int64_t{1} << 33}),
+             is_bad_input(kFile, "tensor w", "overflows"));
   // Reaches over exactly 2^64 elements.
   CHECK_THAT(refusal_of_view(0, {2, 2, 2}, {kMost, kMost, 1}),
              is_bad_input(kFile, "tensor w", "overflows"));
@@ -158,6 +166,8 @@ TEST_CASE("an archive that lacks an entry or has two folders is refused", "[form
   CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "data.pkl"));
   zip.entries.front().name = "elsewhere/data.pkl";
   CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "outside the archive's folder"));
+  zip.entries.front().name = "data.pkl";
+  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "data.pkl lies outside"));
   zip = torch_archive(pickle, {six_floats()});
   zip.entries[1].data = "big";
   CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "little-endian"));

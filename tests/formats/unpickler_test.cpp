@@ -154,6 +154,9 @@ TEST_CASE("calls that make no sense are refused", "[formats]") {
              is_bad_input("f.bin", "no function"));
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("collections", "OrderedDict"), "N")),
              is_bad_input("f.bin", "no function"));
+  CHECK_THAT(refusal_of_value(pickle::call(pickle::global("collections", "OrderedDict"),
+                                           pickle::tuple({pickle::tuple({})}))),
+             is_bad_input("f.bin", "OrderedDict", "arguments it does not take"));
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch", "FloatStorage"), ")")),
              is_bad_input("f.bin", "FloatStorage", "arguments"));
   CHECK_THAT(
