@@ -25,6 +25,8 @@
 namespace regroup {
 namespace {
 
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
 struct BenchDecodeOptions {
   std::vector<std::string> models;
   std::vector<std::int64_t> kv_heads;
@@ -161,6 +163,10 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   Json report = {{"device", options.device},         {"dtype", options.precision},
                  {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
                  {"rounds", options.load.rounds},    {"results", Json::array()}};
+  if (options.load.window) {
+    report["window"] = *options.load.window;
+    report["sinks"] = options.load.sinks;
+  }
   for (const BenchRow& row : rows) {
     report["results"].push_back(json_of(row));
   }
@@ -195,6 +201,16 @@ void add_bench_decode_command(CLI::App& group, Console& console) {
                    "read the context, so many tokens at a time, and time that as well (default: "
                    "the cache is filled with noise)")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--window", options->load.window,
+                   "forget all but so many tokens (default: what the model itself forgets)")
+      ->check(CLI::Range(std::int64_t{1}, kMostTokens));
+  command
+      ->add_option("--sinks", options->load.sinks,
+                   "of --window: and all but so many at the beginning, as in StreamingLLM")
+      ->check(CLI::Range(std::int64_t{1}, kMostTokens))
+      ->needs("--window")
+      ->default_str("0");
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
   command->add_option("--dtype", options->precision, "fp32 or bf16");
   command->add_option("--threads", options->threads, "CPU threads (default: one per core)")

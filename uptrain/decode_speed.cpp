@@ -36,7 +36,10 @@ double median(std::vector<double> values) {
 }
 
 KvCacheSettings settings_of(const DecodeLoad& load) {
-  return {.batch = load.batch, .capacity = load.context + load.tokens, .window = {}, .sinks = 0};
+  return {.batch = load.batch,
+          .capacity = load.context + load.tokens,
+          .window = load.window,
+          .sinks = load.sinks};
 }
 
 // One variant with its cache, and what it would say next.
@@ -83,8 +86,13 @@ Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
 
 std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
   const DType dtype = model.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  return static_cast<std::uint64_t>(load.batch) *
-         kv_cache_cost(model.spec(), dtype)->at(static_cast<std::uint64_t>(load.context));
+  KvCacheCost cost = *kv_cache_cost(model.spec(), dtype);
+  if (load.window) {
+    const auto window = static_cast<std::uint64_t>(*load.window);
+    cost.window =
+        std::min(cost.window.value_or(window), window) + static_cast<std::uint64_t>(load.sinks);
+  }
+  return static_cast<std::uint64_t>(load.batch) * cost.at(static_cast<std::uint64_t>(load.context));
 }
 
 void check_stop(const std::atomic<bool>& stop) {

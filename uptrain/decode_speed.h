@@ -39,11 +39,15 @@ struct DecodeLoad {
   std::int64_t rounds = 5;
   /// So many tokens of the context are read at a time; none: the cache is filled with noise.
   std::optional<std::int64_t> prefill_chunk;
+  /// Tokens that stay in sight, and those at the beginning that do beside them: see
+  /// KvCacheSettings.
+  std::optional<std::int64_t> window;
+  std::int64_t sinks = 0;
 };
 
 struct DecodeSpeed {
   double seconds_per_token = 0.0;  ///< of one step, which gives each sequence a token
-  std::uint64_t cache_bytes = 0;   ///< of the context
+  std::uint64_t cache_bytes = 0;   ///< of the context, or of what a window leaves of it
   std::optional<double> prefill_seconds;
 };
 

@@ -70,6 +70,23 @@ TEST_CASE("bench decode measures models of all kinds as they are, and configs wi
   CHECK(fewer.out.find("times faster") != std::string::npos);
 }
 
+TEST_CASE("bench decode keeps what a window and attention sinks leave", "[uptrain]") {
+  const std::string llama = golden("llama_mha").string();
+  const auto bytes = [](const std::string& model, std::vector<std::string> more) {
+    more.insert(more.end(), {"--dtype", "fp32", "--json"});
+    const ProgramResult result = bench_decode(model, more);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return result.json()["results"][0]["cache_bytes"].get<int>();
+  };
+  const int one = bytes(llama, {"--context", "1"});
+  CHECK(bytes(llama, {"--context", "40", "--window", "6"}) == 6 * one);
+  CHECK(bytes(llama, {"--context", "40", "--window", "6", "--sinks", "2"}) == 8 * one);
+  CHECK(bytes(llama, {"--context", "5", "--window", "6", "--sinks", "2"}) == 5 * one);
+  CHECK(bytes(llama, {"--context", "40", "--window", "6", "--sinks", "2", "--prefill-chunk",
+                      "4"}) == 8 * one);
+}
+
 TEST_CASE("bench decode refuses with one line what it cannot measure", "[uptrain]") {
   const auto check = [](const std::string& model, const std::vector<std::string>& more,
                         int exit_code, const std::string& word) {
@@ -86,6 +103,10 @@ TEST_CASE("bench decode refuses with one line what it cannot measure", "[uptrain
   check(llama, {"--wrong"}, 2, "see regroup bench decode --help");
   check(golden("gpt2").string(), {"--context", "4k"}, 2, "learned positions");
   check(golden("bert").string(), {}, 2, "see both sides");
+  check(llama, {"--sinks", "2"}, 2, "--window");
+  check(llama, {"--window", "9223372036854775807"}, 2, "--window");
+  check(golden("gpt2").string(), {"--window", "4", "--sinks", "2"}, 2, "learned");
+  check(golden("t5").string(), {"--window", "4"}, 2, "T5");
   check(llama + "-none", {}, 3, "llama_mha-none");
   const ProgramResult nothing = run_program({"bench"});
   CHECK(nothing.exit_code == 2);
