@@ -19,18 +19,18 @@ constexpr std::size_t kMaxDepth = 64;
 // Knows where in the document an event stands; what comes of it is for others to say.
 class IndexEvents : public JsonEvents {
  public:
-  bool null() override { return value("null"); }
-  bool boolean(bool) override { return value("boolean"); }
+  bool null() override { return take("null"); }
+  bool boolean(bool) override { return take("boolean"); }
   bool whole_number(std::uint64_t number) override {
-    return is_total_size() ? total_size(number) : value("number");
+    return is_total_size() ? total_size(number) : take("number");
   }
-  bool other_number(std::string_view) override { return value("number"); }
+  bool other_number(std::string_view) override { return take("number"); }
   bool string(std::string_view text) override {
-    return in_weight_map() ? shard(text) : value("string");
+    return in_weight_map() ? shard(text) : take("string");
   }
 
-  bool start_object() override { return value("object") && open(); }
-  bool start_array() override { return value("array") && open(); }
+  bool start_object() override { return open("object"); }
+  bool start_array() override { return open("array"); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool broken(std::size_t, std::string_view) override { return false; }
@@ -44,7 +44,7 @@ class IndexEvents : public JsonEvents {
   }
 
  protected:
-  virtual bool value(std::string_view /*type*/) { return true; }
+  virtual void value(std::string_view /*type*/) {}
   virtual bool shard(std::string_view /*file*/) { return true; }
   virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
   virtual bool named(std::string_view /*name*/) { return true; }
@@ -59,7 +59,14 @@ class IndexEvents : public JsonEvents {
   std::string member_, inner_;  // the last key of the document, and of an object in it
 
  private:
-  bool open() { return ++depth_ <= kMaxDepth || too_deep(); }
+  bool take(std::string_view type) {
+    value(type);
+    return true;
+  }
+  bool open(std::string_view type) {
+    value(type);
+    return ++depth_ <= kMaxDepth || too_deep();
+  }
   bool close() {
     --depth_;
     return true;
@@ -85,7 +92,7 @@ class WeightMapReader : public IndexEvents {
  private:
   static constexpr std::size_t kUsualEntry = 128, kEnough = 1 << 16;  // bytes of one, and entries
 
-  bool value(std::string_view type) override {
+  void value(std::string_view type) override {
     if (depth_ == 0 && type != "object") {
       throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
     }
@@ -95,7 +102,6 @@ class WeightMapReader : public IndexEvents {
     if (in_weight_map()) {
       throw_bad_input("{}: weight_map entry {} is no string", where_, printable(inner_));
     }
-    return true;
   }
 
   bool shard(std::string_view file) override {
@@ -110,23 +116,27 @@ class WeightMapReader : public IndexEvents {
     return true;
   }
 
+  bool named(std::string_view name) override {
+    if (in_weight_map()) {
+      take_tensor(name);
+    } else {
+      refuse_unless_new(depth_ != 1 || members_.insert(member_).second, name);
+    }
+    return true;
+  }
+
   // A name that lies in the text stays there.
-  bool tensor(std::string_view name) {
+  void take_tensor(std::string_view name) {
     const bool in_text = !std::less<>()(name.data(), text_.data()) &&
                          !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
     tensor_ = in_text ? name : found_.unescaped.emplace_back(name);
-    return !tensors_.insert(tensor_, 0) || duplicate(name);
+    refuse_unless_new(!tensors_.insert(tensor_, 0), name);
   }
 
-  bool named(std::string_view name) override {
-    if (in_weight_map()) {
-      return tensor(name);
+  void refuse_unless_new(bool is_new, std::string_view key) const {
+    if (!is_new) {
+      throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
     }
-    return depth_ != 1 || members_.insert(member_).second || duplicate(name);
-  }
-
-  [[noreturn]] bool duplicate(std::string_view key) const {
-    throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
   }
 
   bool too_deep() override { throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth); }
