@@ -88,6 +88,7 @@ constexpr std::string_view kDocuments[] = {
     R"({"a":null,"b":[true,false,[[],{}]],"":""})",
     "{\n\t\"k\\u0065y \\\\ \\\" \\/ \\b\\f\\n\\r\\t\": \"\\ud83d\\ude00 \\u00e9 \\u20ac\"\r\n}",
     "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf\"",
+    "\"\xe0\xa0\x80 \xe0\xbf\xbf \xf0\x90\x80\x80\"",
     R"(7)",
     R"("only text")",
 };
@@ -122,6 +123,7 @@ TEST_CASE("what is no JSON is refused, with the place where it ceases to be", "[
            {"[+1]", 1},
            {"[.5]", 1},
            {"[nul]", 1},
+           {"[fals]", 1},
            {"[True]", 1},
            {"[NaN]", 1},
            {"'a'", 0},

@@ -205,6 +205,8 @@ TEST_CASE("a storage that is part of another one, and another system, are refuse
   file.system = pickle::program(pickle::dict({pickle::text("little_endian"), pickle::integer(1)}));
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
   file = two_storages();
+  file.version = pickle::program(pickle::text("1001"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "protocol version 1001"));
   file.version = pickle::program(pickle::integer(1002));
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "1001"));
 }

@@ -137,6 +137,8 @@ TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files
         {4, 3, 2, 2, 3, -5, 6},
         {12, 3, 2, 3, 2, -5, 6},
         {4, 3, 2, 2, 1, 0, 6},
+        {4, 3, 2, 2, 1, -5, 0},
+        {kMost - 3, kMost, 1, 2, 2, kMost, kMost},  // each tensor fits, all together do not
         {4, 3, 2, 2, 1, kMost + std::numeric_limits<std::int32_t>::min() + 1, 6},
         {kMost - 1, kMost, kMost, 1, 1, kMost, kMost},
         {1 << 30, 1 << 30, 1 << 15, 1, 1, 1 << 30, 1 << 30},

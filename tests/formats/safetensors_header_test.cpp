@@ -38,6 +38,21 @@ TEST_CASE("header parser accepts the entry that the faults below depart from", "
   CHECK(tensors_in(header_with_entry(kGood), 4).size() == 1);
 }
 
+TEST_CASE("header parser says where a value of another kind stands", "[formats]") {
+  CHECK_THAT(refusal_of_header("[]"),
+             is_bad_input(kFile, "the header holds an array, one JSON object is needed"));
+  CHECK_THAT(refusal_of_header(R"({"w":3})"),
+             is_bad_input(kFile, "entry w holds the number 3, an object is needed"));
+  CHECK_THAT(refusal_of_header(R"({"__metadata__":{"k":{}}})"),
+             is_bad_input(kFile, "__metadata__ key k holds an object, a string is needed"));
+  CHECK_THAT(refusal_of_entry(R"("dtype":["F32"])"),
+             is_bad_input(kFile, "tensor w: dtype holds an array, a string is needed"));
+  CHECK_THAT(refusal_of_entry(R"("shape":"1")"),
+             is_bad_input(kFile, "tensor w: shape holds the string \"1\", an array is needed"));
+  CHECK_THAT(refusal_of_entry(R"("data_offsets":{})"),
+             is_bad_input(kFile, "tensor w: data_offsets holds an object, an array is needed"));
+}
+
 TEST_CASE("header parser rejects invalid UTF-8", "[formats]") {
   CHECK_THAT(refusal_of_header(fmt::format("{{\"w\xff\":{{{}}}}}", kGood)),
              is_bad_input(kFile, "not valid JSON", "byte"));

@@ -156,6 +156,15 @@ TEST_CASE("views that repeat elements are refused", "[formats]") {
   CHECK_THAT(refusal_of_view(0, {4, 3}, {1, 1}), is_bad_input(kFile, "tensor w", "repeat"));
 }
 
+TEST_CASE("an archive that says nothing of its byte order is little-endian", "[formats]") {
+  const std::string storage = pickle::storage("FloatStorage", "0", 6);
+  BuiltZip zip = torch_archive(
+      pickle::program(pickle::dict({pickle::text("w"), pickle::tensor({storage, 1, {2}, {1}})})),
+      {six_floats()});
+  zip.entries.erase(zip.entries.begin() + 1);
+  CHECK(values_of(opened(zip.bytes()), "w") == std::vector<double>{1, 2});
+}
+
 TEST_CASE("an archive that lacks an entry or has two folders is refused", "[formats]") {
   const std::string pickle = pickle::program(pickle::dict(
       {pickle::text("w"), pickle::tensor({pickle::storage("FloatStorage", "0", 6), 0, {6}, {1}})}));

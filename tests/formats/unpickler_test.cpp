@@ -74,6 +74,42 @@ TEST_CASE("globals that are no part of tensors are refused by name", "[formats]"
              is_bad_input("f.bin", R"(os\x1b[2J.system)"));
 }
 
+TEST_CASE("memo slots are those that were filled", "[formats]") {
+  const auto recalled = [](const std::string& slot) {
+    return pickle::tuple({"K\x07q\x05", "h" + slot});
+  };
+  CHECK(read_state_dict(pickle::program(pickle::dict(
+                            {pickle::text("w"), kTensor, pickle::text("x"), recalled("\x05")})),
+                        "f.bin")
+            .size() == 1);
+  CHECK_THAT(refusal_of_value(recalled("\x03")), is_bad_input("f.bin", "unknown memo slot"));
+  CHECK_THAT(refusal_of_value(recalled("\x06")), is_bad_input("f.bin", "unknown memo slot"));
+}
+
+TEST_CASE("storages and dtypes that are named by something else are refused", "[formats]") {
+  const auto refusal_of_storage = [](const std::string& type, const std::string& key) {
+    return refusal_of_value(pickle::tuple({pickle::text("storage"), type, key, pickle::text("cpu"),
+                                           pickle::integer(6)}) +
+                            "Q");
+  };
+  const std::string type = pickle::global("torch", "FloatStorage");
+  const auto names_none = is_bad_input("f.bin", "names no storage");
+  CHECK_THAT(refusal_of_storage(pickle::text("FloatStorage"), pickle::text("0")), names_none);
+  CHECK_THAT(refusal_of_storage(type, pickle::integer(0)), names_none);
+  CHECK_THAT(refusal_of_storage(type, pickle::text(std::string(256, '0'))), names_none);
+  const std::string dtype = pickle::global("torch", "uint16");
+  std::string tensor =
+      pickle::tensor_of_dtype({pickle::storage("UntypedStorage", "0", 6), 0, {3}, {1}}, "uint16");
+  tensor.replace(tensor.find(dtype), dtype.size(), pickle::text("uint16"));
+  CHECK_THAT(refusal_of_value(tensor), is_bad_input("f.bin", "a tensor without a dtype"));
+}
+
+TEST_CASE("a member called model that is none is passed over", "[formats]") {
+  const std::string bytes = pickle::program(
+      pickle::dict({pickle::text("model"), pickle::text("llama"), pickle::text("w"), kTensor}));
+  CHECK(read_state_dict(bytes, "f.bin").front().first == "w");
+}
+
 TEST_CASE("a pickle within a pickle stays a text", "[formats]") {
   const std::string inner = pickle::program(
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")})));
@@ -157,6 +193,9 @@ TEST_CASE("calls that make no sense are refused", "[formats]") {
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("collections", "OrderedDict"),
                                            pickle::tuple({pickle::tuple({})}))),
              is_bad_input("f.bin", "OrderedDict", "arguments it does not take"));
+  CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch._utils", "_rebuild_parameter"),
+                                           pickle::tuple({pickle::text("w")}))),
+             is_bad_input("f.bin", "_rebuild_parameter", "arguments it does not take"));
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch", "FloatStorage"), ")")),
              is_bad_input("f.bin", "FloatStorage", "arguments"));
   CHECK_THAT(

@@ -169,6 +169,22 @@ TEST_CASE("index may name tensors in another order than their shard, and with es
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
 
+TEST_CASE("of many tensors the one that its shard lacks is named", "[formats]") {
+  const Shards shards;
+  std::string map(kGood);
+  for (const char* file : {"three.safetensors", "four.safetensors"}) {
+    std::vector<BuiltTensor> tensors;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(varied_tensor(fmt::format("{}.{}", file, i), DType::kF32, {1}));
+      map += fmt::format(R"(,"{}":"{}")", tensors.back().name, file);
+    }
+    put_checkpoint(shards.path(file), tensors);
+  }
+  CHECK(Checkpoint(shards.open_map(map)).tensors().size() == 42);
+  CHECK_THAT(shards.refusal_of_map(map + R"(,"c":"three.safetensors")"),
+             is_bad_input("weight_map puts tensor c in three.safetensors", "does not hold it"));
+}
+
 TEST_CASE("a tensor may stand in one shard only", "[formats]") {
   const Shards shards;
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),

@@ -170,6 +170,49 @@ TEST_CASE("a directory that is too large, too short or too long is refused", "[f
              is_bad_input(kFile, "1 bytes after the last record"));
 }
 
+// The archive with other bytes some way into the last of its records that begin so.
+std::string changed(const BuiltZip& zip, std::string_view record, std::size_t offset,
+                    const std::string& bytes) {
+  std::string file = zip.bytes();
+  return file.replace(file.rfind(record) + offset, bytes.size(), bytes);
+}
+
+constexpr std::string_view kLocal = "PK\x03\x04", kCentral = "PK\x01\x02", kEnd = "PK\x05\x06";
+
+TEST_CASE("records that say what cannot be are refused", "[formats]") {
+  const BuiltZip zip = two_entries();
+  const auto refusal = [&](std::string_view record, std::size_t offset, const std::string& bytes) {
+    return refusal_of_bytes(changed(zip, record, offset, bytes));
+  };
+  CHECK_THAT(refusal(kLocal, 8, little_endian(8, 2)), is_bad_input(kFile, "w/two", "disagrees"));
+  CHECK_THAT(refusal(kLocal, 18, little_endian(8, 4)),
+             is_bad_input(kFile, "w/two", "another size"));
+  CHECK_THAT(refusal(kCentral, 0, "PK\x01\x03"), is_bad_input(kFile, "ends inside a record"));
+  CHECK_THAT(refusal(kCentral, 28, little_endian(6, 2)), is_bad_input(kFile, "inside a record"));
+  CHECK_THAT(refusal(kCentral, 20, little_endian(6, 4)),
+             is_bad_input(kFile, "w/two", "compressed"));
+  CHECK_THAT(refusal(kEnd, 12, little_endian(1000, 4)),
+             is_bad_input(kFile, "directory lies outside"));
+  CHECK_THAT(refusal(kEnd, 12, little_endian(0xffffffff, 4)),
+             is_bad_input(kFile, "4294967295 bytes, at most"));
+  CHECK_THAT(refusal_of_bytes(zip.bytes() + "x"), is_bad_input(kFile, "no ZIP end record"));
+}
+
+TEST_CASE("ZIP64 records that lack what they stand for are refused", "[formats]") {
+  BuiltZip zip = two_entries();
+  zip.entries[1].zip64 = true;  // with 24 bytes: size, packed size, offset
+  const std::size_t size_at = 46 + std::string_view("w/two").size() + 2;
+  CHECK(contents(changed(zip, kCentral, size_at, little_endian(24, 2))) == kContents);
+  for (const std::uint64_t size : {0U, 7U, 8U, 16U, 23U, 25U}) {
+    CAPTURE(size);
+    CHECK_THAT(refusal_of_bytes(changed(zip, kCentral, size_at, little_endian(size, 2))),
+               is_bad_input(kFile, "w/two", "ZIP64 sizes are missing"));
+  }
+  zip.zip64_end = true;
+  CHECK_THAT(refusal_of_bytes(changed(zip, "PK\x06\x06", 0, "PK\x06\x08")),
+             is_bad_input(kFile, "locator points to no end record"));
+}
+
 TEST_CASE("names of entries are shown without their control bytes", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) {
                zip.entries[1].name = "\x1b[2J\n";
