@@ -208,8 +208,12 @@ TEST_CASE("an event that says so ends the reading", "[formats]") {
       ++numbers;
       return false;
     }
+    bool boolean(bool) override { return false; }
     int numbers = 0;
   } events;
+  CHECK_FALSE(read_json_events("[false,1,2", events));
+  CHECK_FALSE(read_json_events("[true,1,2", events));
+  CHECK(events.numbers == 0);
   CHECK_FALSE(read_json_events("[1,2,3", events));
   CHECK(events.numbers == 1);
   CHECK(events.fault.empty());

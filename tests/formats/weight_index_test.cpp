@@ -181,7 +181,7 @@ TEST_CASE("of many tensors the one that its shard lacks is named", "[formats]") 
     put_checkpoint(shards.path(file), tensors);
   }
   CHECK(Checkpoint(shards.open_map(map)).tensors().size() == 42);
-  CHECK_THAT(shards.refusal_of_map(map + R"(,"c":"three.safetensors")"),
+  CHECK_THAT(shards.refusal_of_map(R"("c":"three.safetensors",)" + map),
              is_bad_input("weight_map puts tensor c in three.safetensors", "does not hold it"));
 }
 
@@ -243,6 +243,8 @@ TEST_CASE("an index's total size is read wherever it stands, and nothing else fo
   CHECK(total(R"({"metadata":{"more":{"total_size":1}},"total_size":2})") == std::nullopt);
   CHECK(total(R"({"metadata":{"total_size":-20}})") == std::nullopt);
   CHECK(total("no JSON") == std::nullopt);
+  const std::string deep = std::string(70, '[') + std::string(70, ']');
+  CHECK(total(R"({"x":)" + deep + R"(,"metadata":{"total_size":20}})") == std::nullopt);
 }
 
 TEST_CASE("index text names shards as Hugging Face does", "[formats]") {
