@@ -3,6 +3,7 @@
 #include "formats/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -67,7 +68,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   const std::string positions = config.text_or({"position_embedding_type"}, "absolute");
   if (positions != "absolute") {
-    spec.not_computable = "position_embedding_type " + positions;
+    spec.not_computable = "position_embedding_type " + printable(positions);
   }
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");

@@ -27,7 +27,7 @@ void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
     const bool known = std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end();
     if (!known && spec.not_computable.empty()) {
-      spec.not_computable = "params.json key " + key;
+      spec.not_computable = "params.json key " + printable(key);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "formats/error.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -75,7 +76,7 @@ void read_rope(ModelSpec& spec, const ConfigReader& config, double default_parti
     spec.rope.scaling =
         read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
   } else if (type != "default") {
-    spec.not_computable = "rope_type " + type;
+    spec.not_computable = "rope_type " + printable(type);
   }
 }
 

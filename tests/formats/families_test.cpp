@@ -263,6 +263,8 @@ TEST_CASE("models that regroup can convert but not compute say why", "[formats]"
   };
   CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "longrope", "factor": 2.0})")) ==
         "rope_type longrope");
+  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "\u001b[2J"})")) ==
+        R"(rope_type \x1b[2J)");
   CHECK(reason(tiny_llama().set("rope_parameters", R"({"rope_type": "su", "rope_theta": 9.0})")) ==
         "rope_type su");
   CHECK(reason(tiny_gpt2().set("scale_attn_by_inverse_layer_idx", "true")) ==

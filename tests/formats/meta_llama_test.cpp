@@ -109,9 +109,48 @@ TEST_CASE("Llama 3.1's scaling needs a factor that is known", "[formats]") {
         RopeScaling::Kind::kNone);
 }
 
+// What Meta's code knows of a release by its sizes.
+RopeScaling scaling_of_release(std::int64_t dim, std::int64_t layers) {
+  std::vector<TensorInfo> tensors;
+  tensors.push_back({.name = "tok_embeddings.weight", .shape = {8, dim}});
+  tensors.push_back({.name = "layers.0.feed_forward.w1.weight", .shape = {6, dim}});
+  const Checkpoint checkpoint(std::vector<File>{}, tensors);
+  const Json params{
+      {"dim", dim}, {"n_layers", layers}, {"n_heads", dim / 128}, {"use_scaled_rope", true}};
+  return describe_meta(params, checkpoint, "params.json").rope.scaling;
+}
+
+TEST_CASE("the factor of Llama 3.1's scaling is known by the sizes of the releases", "[formats]") {
+  CHECK(scaling_of_release(2048, 16).factor == 32.0);  // 3.2 1B
+  CHECK(scaling_of_release(4096, 32).factor == 8.0);   // 3.1 8B
+  CHECK(scaling_of_release(4096, 33).factor == 1.0);   // none: not computed
+}
+
+TEST_CASE("tensors that tell a size must be matrices, theta positive", "[formats]") {
+  const auto refused = [](std::size_t number, const char* name, const Shape& shape) {
+    std::vector<BuiltTensor> tensors = small_tensors();
+    tensors[number] = varied_tensor(name, DType::kBF16, shape);
+    Json params = Json::parse(kParams);
+    params.erase("vocab_size");
+    return refusal_of([&] { described(params, tensors); });
+  };
+  CHECK_THAT(refused(0, "tok_embeddings.weight", {20}),
+             is_bad_input("consolidated.safetensors", "tok_embeddings.weight is [20]", "a matrix"));
+  CHECK_THAT(refused(7, "layers.0.feed_forward.w1.weight", {0, 4}),
+             is_bad_input("layers.0.feed_forward.w1.weight is [0, 4]", "a matrix"));
+  for (const double theta : {0.0, -1.0}) {
+    CHECK_THAT(refusal_of([&] { described(params_with("rope_theta", theta)); }),
+               is_bad_input("params.json", "theta"));
+  }
+}
+
 TEST_CASE("params.json that is unknown or impossible is refused or not computed", "[formats]") {
   const auto refused = [](const Json& params) { return refusal_of([&] { described(params); }); };
   CHECK(described(params_with("use_moe", true)).not_computable == "params.json key use_moe");
+  CHECK(described(params_with("\x1b[2J", 1)).not_computable == R"(params.json key \x1b[2J)");
+  CHECK_THAT(refused(params_with("ffn_dim_multiplier", 0.0)),
+             is_bad_input("params.json", "ffn_dim_multiplier is 0"));
+  CHECK_THAT(refused(params_with("vocab_size", -2)), is_bad_input("params.json", "vocab_size"));
   CHECK_THAT(refused(params_with("quantization_args", Json::object())),
              is_bad_input("params.json", "quantization_args"));
   CHECK_THAT(refused(params_with("multiple_of", 4)),
