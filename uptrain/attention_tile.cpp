@@ -120,6 +120,36 @@ REGROUP_VECTORISED void scale_queries(float* rows, std::int64_t width, const Que
   }
 }
 
+REGROUP_VECTORISED void multiply_rows(const c10::BFloat16* rows, std::int64_t stride,
+                                      const c10::BFloat16* others, std::int64_t other_stride,
+                                      std::int64_t count, std::int64_t width,
+                                      QueryNumbers& products) {
+  products.fill(0.0F);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const c10::BFloat16* const row = rows + i * stride;
+    const c10::BFloat16* const other = others + i * other_stride;
+    float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t dimension = 0; dimension < width; ++dimension) {
+      sum += wide(row[dimension]) * wide(other[dimension]);
+    }
+    products[static_cast<std::size_t>(i)] = sum;
+  }
+}
+
+REGROUP_VECTORISED void write_queries(const float* sums, std::int64_t count, std::int64_t width,
+                                      const QueryNumbers& factor, c10::BFloat16* rows,
+                                      std::int64_t stride) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float each = factor[static_cast<std::size_t>(i)];
+    c10::BFloat16* const to = rows + i * stride;
+#pragma omp simd
+    for (std::int64_t dimension = 0; dimension < width; ++dimension) {
+      to[dimension].x = narrow<c10::BFloat16>(sums[dimension * kTileQueries + i] * each).x;
+    }
+  }
+}
+
 void pack_dimensions(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
                      std::int64_t width, Pair* packed) {
   for (std::int64_t i = 0; i < kTileQueries; ++i) {

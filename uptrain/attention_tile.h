@@ -54,6 +54,16 @@ void differentiate_tile(const TileScores& scores, const TileGradients& gradients
 /// rows [width, 64] times a factor for each query.
 void scale_queries(float* rows, std::int64_t width, const QueryNumbers& factor);
 
+/// Row · row of `count` queries, each [width] and `stride` or `other_stride` numbers after the one
+/// before; zeros where there is no query.
+void multiply_rows(const c10::BFloat16* rows, std::int64_t stride, const c10::BFloat16* others,
+                   std::int64_t other_stride, std::int64_t count, std::int64_t width,
+                   QueryNumbers& products);
+
+/// Writes the first `count` of sums [width, 64], times a factor for each query, as rows of bf16.
+void write_queries(const float* sums, std::int64_t count, std::int64_t width,
+                   const QueryNumbers& factor, c10::BFloat16* rows, std::int64_t stride);
+
 /// `count` rows of heads, `stride` numbers apart, as [width, 64] in pairs of dimensions:
 /// [width/2, 64].
 void pack_dimensions(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,

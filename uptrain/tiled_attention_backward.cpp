@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -57,21 +58,14 @@ class BackwardTile {
     pack_queries(q, backward_.q.strides[2], place.count, width_, block_, query_pairs());
     pack_queries(from, backward_.outer.strides[2], place.count, width_, block_, outer_pairs());
     std::ranges::fill(by_q_, 0.0F);
-    along_.fill(0.0F);
-    log_sum_.fill(std::numeric_limits<float>::infinity());
+    multiply_rows(from, backward_.outer.strides[2],
+                  backward_.output.row(place.batch, place.head, place.first),
+                  backward_.output.strides[2], place.count, width_, along_);
     const TiledShape& shape = backward_.shape;
     const float* const log_sum =
         backward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
-    for (std::int64_t i = 0; i < place.count; ++i) {
-      const auto query = static_cast<std::size_t>(i);
-      const c10::BFloat16* const output =
-          backward_.output.row(place.batch, place.head, place.first + i);
-      const c10::BFloat16* const row = from + i * backward_.outer.strides[2];
-      for (std::int64_t dimension = 0; dimension < width_; ++dimension) {
-        along_[query] += static_cast<float>(row[dimension]) * static_cast<float>(output[dimension]);
-      }
-      log_sum_[query] = log_sum[i];
-    }
+    log_sum_.fill(std::numeric_limits<float>::infinity());
+    std::copy(log_sum, log_sum + place.count, log_sum_.begin());
   }
 
   void differentiate(const TilePlace& place, std::int64_t group, std::int64_t begin,
@@ -106,12 +100,11 @@ class BackwardTile {
   }
 
   void write(const TilePlace& place) const {
-    for (std::int64_t i = 0; i < place.count; ++i) {
-      c10::BFloat16* const to = backward_.by_q.row(place.batch, place.head, place.first + i);
-      for (std::int64_t dimension = 0; dimension < width_; ++dimension) {
-        to[dimension] = by_q_[static_cast<std::size_t>(dimension * kTileQueries + i)];
-      }
-    }
+    QueryNumbers one;
+    one.fill(1.0F);
+    write_queries(by_q_.data(), place.count, width_, one,
+                  backward_.by_q.row(place.batch, place.head, place.first),
+                  backward_.by_q.strides[2]);
   }
 
   const TiledBackward& backward_;

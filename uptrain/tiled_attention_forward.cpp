@@ -47,13 +47,15 @@ class ForwardTile {
     const TiledShape& shape = forward_.shape;
     float* const log_sum =
         forward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
+    QueryNumbers inverse;
+    for (std::size_t i = 0; i < inverse.size(); ++i) {
+      inverse[i] = 1.0F / softmax_.sum[i];
+    }
+    write_queries(sums_.data(), place.count, width_, inverse,
+                  forward_.output.row(place.batch, place.head, place.first),
+                  forward_.output.strides[2]);
     for (std::int64_t i = 0; i < place.count; ++i) {
       const auto query = static_cast<std::size_t>(i);
-      const float inverse = 1.0F / softmax_.sum[query];
-      c10::BFloat16* const to = forward_.output.row(place.batch, place.head, place.first + i);
-      for (std::int64_t dimension = 0; dimension < width_; ++dimension) {
-        to[dimension] = sums_[static_cast<std::size_t>(dimension * kTileQueries + i)] * inverse;
-      }
       log_sum[i] = softmax_.largest[query] + std::log(softmax_.sum[query]);
     }
   }
