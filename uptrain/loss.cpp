@@ -16,6 +16,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "uptrain/fused_cross_entropy.h"
+
 namespace regroup {
 namespace {
 
@@ -118,8 +120,12 @@ at::Tensor add_lesson(const at::Tensor& loss, const at::Tensor& logits, const Le
 // The losses of n tokens, added to `loss`, and the gradient by their logits.
 at::Tensor add_losses(const at::Tensor& loss, const HeadInputs& student, const at::Tensor& targets,
                       const Lesson& lesson, double scale, bool with_gradient) {
-  const at::ScalarType wide = loss.scalar_type();
-  const at::Tensor logits = at::linear(student.hidden, student.head).to(wide);
+  at::Tensor logits = at::linear(student.hidden, student.head);
+  if (lesson.weight == 0.0 && can_fuse_cross_entropy(logits)) {
+    add_fused_cross_entropy(loss, logits, targets, scale, with_gradient);
+    return with_gradient ? logits : at::Tensor();
+  }
+  logits = logits.to(loss.scalar_type());
   at::Tensor gradient;
   if (lesson.weight < 1.0) {
     gradient =
