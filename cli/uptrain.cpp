@@ -113,6 +113,9 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     }
     return;
   }
+  for (const std::string& note : plan.notes) {
+    console.note("note: " + note);
+  }
   if (options.dry_run) {
     console.print(options.json ? text_of_json(plan_json(plan)) : plan_text(plan));
     console.note("dry run: nothing was written");
@@ -193,6 +196,9 @@ void add_teacher_options(CLI::App& command, UptrainOptions& options) {
                      "fp32 or bf16 (default: as --dtype)");
   command.add_option("--teacher-logits", teacher.logits,
                      "instead of asking the teacher in each step: what regroup teach wrote of it");
+  command.add_flag("--other-teacher", teacher.any_source,
+                   "take --teacher-logits of any model with this vocabulary, not of the source "
+                   "alone");
   command
       .add_option("--distill-attention", teacher.attention_weight,
                   "with a teacher: weight of the relative squared error of what each attention "

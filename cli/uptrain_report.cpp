@@ -202,6 +202,7 @@ Json plan_json(const UptrainPlan& plan) {
           {"state_bytes", plan.state_bytes},
           {"background_saving", plan.background_saving},
           {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
+          {"notes", plan.notes},
           {"recipe", plan.recipe}};
 }
 

@@ -140,15 +140,16 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
                    plan.grouping, plan.order,   {}};
+  facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
   if (plan.pooling.method == PoolMethod::kRandom) {
-    facts.pool_facts.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
+    facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }
   if (plan.refiner) {
-    facts.pool_facts.emplace_back("refit", plan.refiner->recipe());
+    facts.more.emplace_back("refit", plan.refiner->recipe());
   }
   if (plan.calibration && looks_at_weights(plan.pooling.method)) {
-    facts.pool_facts.emplace_back("calibration_tokens", plan.calibration->tokens());
-    facts.pool_facts.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
+    facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
+    facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
   }
   return facts;
 }
@@ -237,6 +238,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   check_order(request.order, source.spec);
   ConversionPlan plan;
   plan.spec = source.spec;
+  plan.source_fingerprint = fingerprint_of(source);
   plan.grouped = grouped_spec(plan.spec, request);
   plan.kv_heads = plan.grouped.kv_heads;
   plan.container = choose_container(source, request);

@@ -55,7 +55,8 @@ struct CacheChange {
 };
 
 struct ConversionPlan {
-  ModelSpec spec;                      ///< of the source
+  ModelSpec spec;  ///< of the source
+  std::string source_fingerprint;
   ModelSpec grouped;                   ///< the same with the kv heads that are left
   ModelSpec target;                    ///< of the result
   std::vector<std::int64_t> kv_heads;  ///< per layer, of the (decoder's) self-attention

@@ -51,7 +51,7 @@ bool stored_repeatedly(const Provenance& facts) {
 // Facts beside the ones every conversion has, as key and JSON text.
 std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenance& facts) {
   const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
-  std::vector<std::pair<std::string, std::string>> found = facts.pool_facts;
+  std::vector<std::pair<std::string, std::string>> found = facts.more;
   if (stored_repeatedly(facts)) {
     found.emplace_back("stored_kv_heads", kv_heads_json(facts.target));
   }

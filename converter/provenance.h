@@ -14,6 +14,9 @@
 
 namespace regroup {
 
+/// What fingerprint_of() gives for the source.
+inline constexpr const char* kSourceFingerprintKey = "source_fingerprint";
+
 /// The facts of one conversion: the specs of source and result, the latter with the kv heads that
 /// are left, and as stored.
 struct Provenance {
@@ -23,8 +26,8 @@ struct Provenance {
   std::string pool;
   std::string grouping;
   HeadOrder order = {};  ///< in which the source's heads stand
-  /// More about the pooling, as keys and JSON texts.
-  std::vector<std::pair<std::string, std::string>> pool_facts = {};
+  /// More about source and pooling, as keys and JSON texts.
+  std::vector<std::pair<std::string, std::string>> more = {};
 };
 
 /// `config_text` with the target family's kv-head keys set and the "regroup" block written; every

@@ -21,17 +21,29 @@ std::string shown(const Json& value) { return printable(value.dump(), 100); }
 // Facts that a request follows from, or that follow from it. With any other key more was done than
 // is known here.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 22> kKnown{"version",          "source_kv_heads",
-                                                    "kv_heads",         "pool",
-                                                    "grouping",         "query_order",
-                                                    "pool_seed",        "calibration_tokens",
-                                                    "calibration",      "refit",
-                                                    "layers",           "stored_kv_heads",
-                                                    "positions",        "source_architecture",
-                                                    "source_positions", "alibi",
-                                                    "architecture",     "query_heads",
-                                                    "head_dim",         "alibi_bias_max",
-                                                    "alibi_slopes",     "alibi_encoder_slopes"};
+  constexpr std::array<std::string_view, 23> kKnown{"version",
+                                                    "source_kv_heads",
+                                                    "kv_heads",
+                                                    "pool",
+                                                    "grouping",
+                                                    "query_order",
+                                                    "pool_seed",
+                                                    "calibration_tokens",
+                                                    "calibration",
+                                                    "refit",
+                                                    "layers",
+                                                    "stored_kv_heads",
+                                                    "positions",
+                                                    "source_architecture",
+                                                    "source_positions",
+                                                    "alibi",
+                                                    "architecture",
+                                                    "query_heads",
+                                                    "head_dim",
+                                                    "alibi_bias_max",
+                                                    "alibi_slopes",
+                                                    "alibi_encoder_slopes",
+                                                    kSourceFingerprintKey};
   for (const auto& [key, value] : facts.items()) {
     if (key == "uptrain") {
       throw_usage("{}: was trained after its conversion, which cannot be computed again",

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "converter/execute_plan.h"
+#include "converter/provenance.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -88,13 +89,16 @@ class Verifier {
 };
 
 // Without what does not tell whether a result is right: the version, since another one makes the
-// same of a model or is caught by what it makes, and what was measured while pooling.
+// same of a model or is caught by what it makes, what was measured while pooling, and the source's
+// fingerprint, since a copy of the source with other spaces in its config is as good.
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
     config["regroup"].erase("version");
     config["regroup"].erase("layers");
+    config["regroup"].erase(kSourceFingerprintKey);
   }
   config.erase("regroup.version");
+  config.erase(std::string("regroup.") + kSourceFingerprintKey);
   return config;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "converter/provenance.h"
+#include "converter/recorded_request.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/families/published_pretraining.h"
@@ -87,15 +89,39 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
 }
 
+// Answers of a model that is neither the student nor what it was made of were hardly meant, though
+// one can learn from them.
+void check_answers_source(UptrainPlan& plan, const Model& student, const std::string& teacher) {
+  if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
+    return;
+  }
+  const std::string answers = printable(plan.settings.teacher.logits.string(), 0);
+  const std::string model = printable(student.path.string(), 0);
+  const Json facts = recorded_conversion(student);
+  const Json source = facts.is_object() ? facts.value(kSourceFingerprintKey, Json()) : Json();
+  if (source.is_null()) {
+    plan.notes.push_back(
+        fmt::format("{} does not record its source, so that nothing tells whether {} are answers "
+                    "of that",
+                    model, answers));
+  } else if (source != teacher) {
+    throw_usage(
+        "{}: answers of another model than the one {} was made of: its fingerprint is {}, the "
+        "source's {}; --other-teacher takes them all the same",
+        answers, model, printable(Json(teacher).dump()), printable(source.dump(), 100));
+  }
+}
+
 // Nothing to compute: its answers are read, and must be to what this run asks.
-void add_answers(UptrainPlan& plan, const ModelSpec& spec, const TokenBatches& data) {
+void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
   TeacherAnswers answers = TeacherAnswers::open(teacher.logits);
-  if (answers.facts().vocab_size != spec.vocab_size) {
+  if (answers.facts().vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
                     printable(teacher.logits.string(), 0), answers.facts().vocab_size,
-                    spec.vocab_size);
+                    student.spec.vocab_size);
   }
+  check_answers_source(plan, student, answers.facts().teacher);
   answers.check_fit(plan.recipe, teacher.distillation.temperature,
                     plan.steps * plan.settings.batch * plan.settings.accumulation, data);
   plan.recipe["teacher"] = answers.facts().teacher;
@@ -202,7 +228,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   if (settings.teacher.present()) {
     add_teacher(plan, open_teacher(settings, source));
   } else if (settings.teacher.any()) {
-    add_answers(plan, spec, data);
+    add_answers(plan, source, data);
   }
   plan.background_saving = has_memory_for_copy(plan);
   return plan;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "uptrain/language_model.h"
@@ -41,6 +42,7 @@ struct UptrainPlan {
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
   /// States are written while training goes on: this machine has the memory for a copy of one.
   bool background_saving = false;
+  std::vector<std::string> notes;  ///< what one should know before it starts
 };
 
 /// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,

@@ -24,6 +24,7 @@ namespace regroup {
 struct TeacherSettings {
   std::filesystem::path model;   ///< empty: none
   std::filesystem::path logits;  ///< see TeacherAnswers; empty: none
+  bool any_source = false;       ///< `logits` may be of another model than the student's own source
   DistillationSettings distillation;
   std::optional<Precision> precision;  ///< of the model; default: the student's
   /// Of the attentions' outputs, added to the loss; see AttentionDistillation. Needs the model.

@@ -106,6 +106,19 @@ TEST_CASE("a conversion as it was written is verified", "[converter]") {
   CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
 }
 
+TEST_CASE("a conversion says which source it was made of, and a copy of that verifies it, too",
+          "[converter]") {
+  const Converted converted;
+  const std::string source = fingerprint_of(open_model(converted.source));
+  CHECK(converted.record().at("source_fingerprint") == source);
+  const auto metadata = open_checkpoint(converted.result).metadata();
+  CHECK(metadata.at("regroup.source_fingerprint") == Json(source).dump());
+  const fs::path config = converted.source / "config.json";
+  put_file(config, Json::parse(bytes_of_file(config)).dump(7));
+  CHECK(fingerprint_of(open_model(converted.source)) != source);
+  CHECK(verified(converted.source, converted.result).passed());
+}
+
 TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "[converter]") {
   const auto* name = GENERATE("transformer.h.0.mlp.dense_4h_to_h.weight", kFused);
   const Converted converted = some_conversion();

@@ -12,6 +12,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "formats/json.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -225,6 +226,36 @@ TEST_CASE("answers to other questions are refused before a run exists", "[uptrai
     CHECK_THAT(refusal(), is_wrong_usage("one of them"));
   }
   CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("answers of another model than the student was made of are refused, unless asked for",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 4);  // of llama_bf16
+  run.model = directory / "student";
+  fs::copy(golden("llama"), run.model);
+  const std::string config = bytes_of_file(run.model / "config.json");
+  const auto record_source = [&](const std::string& fingerprint) {
+    put_file(run.model / "config.json",
+             with_member(config, {"regroup", "source_fingerprint"}, Json(fingerprint).dump()));
+  };
+  const auto notes = [&] {
+    const Model student = open_computable_model(run.model);
+    return plan_uptraining(run, student, open_training_data(run, student.spec)).notes;
+  };
+  record_source(fingerprint_of(open_computable_model(golden("llama_bf16"))));
+  CHECK(notes().empty());
+  record_source(fingerprint_of(open_computable_model(golden("llama"))));
+  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: answers of another model",
+                                               "student was made of", "--other-teacher"));
+  run.teacher.any_source = true;
+  CHECK(notes().empty());
+  run.teacher.any_source = false;
+  put_file(run.model / "config.json", config);
+  REQUIRE(notes().size() == 1);
+  CHECK(notes().front().find("student does not record its source") != std::string::npos);
+  run.model = golden("llama_bf16");
+  CHECK(notes().empty());
 }
 
 TEST_CASE("answers that are damaged are refused", "[uptrain]") {
