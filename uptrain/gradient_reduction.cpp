@@ -20,14 +20,18 @@ void GradientReduction::give(std::size_t tensor, at::Tensor gradient) {
   while (begun_ < missing_.size() && missing_[begun_] == 0) {
     begin(shares_.buckets()[begun_++]);
   }
-  while (!transfers_.empty() && transfers_.front().reduce.is_done()) {
-    end_first();
-  }
+  std::erase_if(transfers_, [this](const Transfer& transfer) {
+    const bool done = transfer.reduce.is_done();
+    if (done) {
+      end(transfer);
+    }
+    return done;
+  });
 }
 
 std::vector<at::Tensor> GradientReduction::finish() {
-  while (!transfers_.empty()) {
-    end_first();
+  for (; !transfers_.empty(); transfers_.pop_front()) {
+    end(transfers_.front());
   }
   std::vector<at::Tensor> own;
   for (at::Tensor& sum : gradients_) {
@@ -46,9 +50,7 @@ void GradientReduction::begin(const WeightShares::Bucket& bucket) {
   transfers_.push_back({bucket, flat, shares_.ranks().reduce(flat, bucket.owner)});
 }
 
-void GradientReduction::end_first() {
-  const Transfer transfer = std::move(transfers_.front());
-  transfers_.pop_front();
+void GradientReduction::end(const Transfer& transfer) {
   transfer.reduce.wait();
   if (shares_.owns(transfer.bucket)) {
     const std::vector<at::Tensor> sums = shares_.parts_of(transfer.bucket, transfer.flat);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -39,13 +39,13 @@ class GradientReduction {
   };
 
   void begin(const WeightShares::Bucket& bucket);
-  void end_first();
+  void end(const Transfer& transfer);
 
   const WeightShares& shares_;
   std::vector<std::size_t> bucket_of_;  // by tensor
   std::vector<std::size_t> missing_;    // by bucket: tensors not given yet
   std::vector<at::Tensor> gradients_;   // given, not on their way yet; then the sums
-  std::deque<Transfer> transfers_;      // on their way
+  std::list<Transfer> transfers_;       // on their way
   std::size_t begun_ = 0;
 };
 
