@@ -147,6 +147,10 @@ TEST_CASE("tensors that tell a size must be matrices, theta positive", "[formats
 TEST_CASE("params.json that is unknown or impossible is refused or not computed", "[formats]") {
   const auto refused = [](const Json& params) { return refusal_of([&] { described(params); }); };
   CHECK(described(params_with("use_moe", true)).not_computable == "params.json key use_moe");
+  Json several = params_with("use_moe", true);
+  several["use_other"] = true;
+  CHECK(described(several).not_computable == "params.json key use_moe");
+  CHECK(described(params_with("multiple_of", nullptr)).intermediate_size == 6);
   CHECK(described(params_with("\x1b[2J", 1)).not_computable == R"(params.json key \x1b[2J)");
   CHECK_THAT(refused(params_with("ffn_dim_multiplier", 0.0)),
              is_bad_input("params.json", "ffn_dim_multiplier is 0"));
@@ -158,6 +162,7 @@ TEST_CASE("params.json that is unknown or impossible is refused or not computed"
   CHECK_THAT(refused(params_with("hidden_dim", 7)), is_bad_input("params.json", "7 rows"));
   CHECK_THAT(refused(params_with("ffn_dim_multiplier", 1e300)),
              is_bad_input("params.json", "ffn_dim_multiplier"));
+  CHECK_THAT(refused(params_with("vocab_size", "5")), is_bad_input("params.json", "vocab_size"));
   CHECK_THAT(refused(params_with("vocab_size", 0)), is_bad_input("params.json", "vocab_size"));
   CHECK_THAT(refused(params_with("vocab_size", 6)), is_bad_input("tok_embeddings.weight"));
   CHECK_THAT(refused(params_with("n_layers", 1 << 30)), is_bad_input("params.json", "n_layers"));
