@@ -11,7 +11,7 @@
 /// Compiles a function for several generations of processors; the fitting one is taken at run time.
 /// What it calls has to be inlined, or is compiled for the oldest.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define REGROUP_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#define REGROUP_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define REGROUP_VECTORISED
 #endif
