@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/bench.h"
+#include "cli/freed_memory.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"

@@ -6,14 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <malloc.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/freed_memory.h"
 #include "cli/program.h"
 #include "formats/printable.h"
 
@@ -35,16 +34,6 @@ bool is_done_here(int argc, char** argv) {
          std::none_of(words.begin(), words.end(), [](std::string_view word) {
            return word.starts_with("--config") || word == "--similarity";
          });
-}
-
-// Commands here read headers into memory, piece after piece: what is freed is used again, and not
-// handed back to the system to be asked for once more.
-void keep_freed_memory() {
-  constexpr int kNever = std::numeric_limits<int>::max();
-  constexpr int kAtOnce = 4 << 20;  // bytes
-  ::mallopt(M_MMAP_THRESHOLD, kNever);
-  ::mallopt(M_TRIM_THRESHOLD, kNever);
-  ::mallopt(M_TOP_PAD, kAtOnce);
 }
 
 // Beside this program, as it is built, or where it is installed.

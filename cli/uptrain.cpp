@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/document_options.h"
+#include "cli/freed_memory.h"
 #include "cli/interrupt.h"
 #include "cli/many_devices.h"
 #include "cli/sleeping_threads.h"

@@ -1,8 +1,6 @@
 #include "uptrain/device.h"
 
 #include <fstream>
-#include <limits>
-#include <malloc.h>
 #include <regex>
 #include <sstream>
 
@@ -100,12 +98,6 @@ void set_compute_threads(int threads) {
   if (threads > 0) {
     at::set_num_threads(threads);
   }
-}
-
-void keep_freed_memory() {
-  constexpr int kNever = std::numeric_limits<int>::max();
-  ::mallopt(M_MMAP_THRESHOLD, kNever);
-  ::mallopt(M_TRIM_THRESHOLD, kNever);
 }
 
 void wait_for(c10::Device device) {

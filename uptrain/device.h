@@ -38,11 +38,6 @@ c10::ScalarType scalar_type_of(Precision precision);
 /// to the whole process, so call it before any work.
 void set_compute_threads(int threads);
 
-/// Keeps memory that is freed for the process's next tensors, in place of handing it back: each
-/// training step frees and takes the same gigabytes, and the kernel clears what it hands out anew.
-/// Applies to the whole process.
-void keep_freed_memory();
-
 /// Returns when the device has done all it was asked to.
 void wait_for(c10::Device device);
 
