@@ -46,18 +46,16 @@ class FullDisk {
   void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
 };
 
-// The disk is full after one step, until a state could not be saved.
+// The disk is full once the state of one step is saved, until a state could not be.
 class FullAfter : public UptrainObserver {
  public:
   explicit FullAfter(std::int64_t step) : step_(step) {}
 
-  void on_step(const StepReport& report) override {
-    if (report.step == step_) {
-      disk_.emplace(4096);
-    }
-  }
   void on_saved(const std::filesystem::path& /*run*/, std::int64_t step) override {
     saved.push_back(step);
+    if (step == step_) {
+      disk_.emplace(4096);
+    }
   }
   void on_warning(const std::string& text) override {
     disk_.reset();
@@ -141,7 +139,7 @@ TEST_CASE("a full disk at a save does not end a run, nor change it", "[uptrain]"
   const TokenBatches data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
   plan.background_saving = in_background;
-  FullAfter observer(3);
+  FullAfter observer(2);
   run_uptraining(plan, source, data, false, observer, std::atomic<bool>{false});
   REQUIRE(observer.warnings.size() == 1);
   CHECK(observer.warnings.front().starts_with("no state saved at step 3: "));
