@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "formats/error.h"
+#include "formats/pickled_state_dict.h"
 #include "formats/printable.h"
 #include "formats/torch_storage.h"
 #include "formats/unpickler.h"

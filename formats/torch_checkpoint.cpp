@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "formats/error.h"
+#include "formats/pickled_state_dict.h"
 #include "formats/printable.h"
 #include "formats/torch_storage.h"
-#include "formats/unpickler.h"
 #include "formats/zip_archive.h"
 
 namespace regroup {

@@ -6,7 +6,6 @@
 #include <deque>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace regroup {
@@ -22,15 +21,6 @@ struct PickledTensor {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
 };
-
-using NamedPickledTensors = std::vector<std::pair<std::string_view, PickledTensor>>;
-
-/// The tensors of a pickled state dict, in its order and under views of the pickle; what else
-/// stands in it is passed over. Where the dict has an entry "state_dict" or "model" that is a dict
-/// itself, that one is read. `where` (a file name) opens error messages. Throws kBadInput for an
-/// opcode or global off the allowlist, for a pickle that is cut off or makes no sense, for a name
-/// that stands twice, and for a pickle without tensors.
-NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where);
 
 /// The machine that a pickle is a program for. Values live in one arena and refer to each other by
 /// number; texts are views of the pickle. Work and memory are linear in the pickle's length and
@@ -118,9 +108,5 @@ class Unpickler {
   std::vector<Ref> stack_;
   std::vector<Ref> memo_;  // by slot
 };
-
-/// read_state_dict() of a pickle that was loaded, out of the value `root` that it made.
-NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Value& root,
-                               std::string_view where);
 
 }  // namespace regroup

@@ -12,6 +12,11 @@ namespace regroup {
 /// Whether a graph looks for a tensor, and whether it does without.
 enum class Presence { kNever, kOptional, kAlways };
 
+/// Whether it is part of a model, `found` telling of a tensor that may be missing.
+constexpr bool there(Presence presence, bool found) {
+  return presence == Presence::kAlways || (presence == Presence::kOptional && found);
+}
+
 /// How a block adds up.
 enum class Residual {
   kSequential,

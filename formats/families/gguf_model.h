@@ -6,29 +6,11 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/families/gguf_parts.h"
 #include "formats/gguf_metadata.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
-
-/// Which of the tensors that graphs of llama.cpp may do without are there.
-struct GgufParts {
-  bool fused_qkv = false;  ///< attn_qkv, in place of attn_q, attn_k, attn_v
-  bool qkv_bias = false;
-  bool o_bias = false;
-  bool mlp_bias = false;
-  bool norm_bias = false;
-  bool mlp_norm = false;
-  bool second_norm = false;  ///< attn_norm_2
-  bool qk_norm = false;
-  bool position_embedding = false;
-  bool head = false;  ///< output.weight
-  bool head_bias = false;
-  bool rope_factors = false;  ///< rope_freqs.weight
-};
-
-/// What is there in a file.
-GgufParts gguf_parts_in(const Checkpoint& checkpoint);
 
 /// Whether general.architecture is one of a graph known here, without experts.
 bool is_known_gguf_model(const GgufMetadata& metadata);

@@ -1,9 +1,8 @@
 // Pickles as data: what a state dict needs is understood, everything that could do anything
 // refused.
-#include "formats/unpickler.h"
-
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/pickled_state_dict.h"
 #include "tests/refusal.h"
 #include "tests/torch_builder.h"
 
