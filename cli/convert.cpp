@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/compare_result.h"
 #include "cli/conversion_report.h"
+#include "cli/hand_over.h"
 #include "cli/interrupt.h"
 #include "cli/kv_budget.h"
 #include "cli/progress.h"
@@ -119,10 +120,17 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   return plan_conversion(source, request);
 }
 
+// Whether more is asked for than moving and averaging heads.
+bool solves(const ConversionRequest& request, const ConvertOptions& options) {
+  return looks_at_weights(request.pooling.method) || options.measure ||
+         options.grouping == "similar" || !options.refit.data.empty() ||
+         !options.budget.budget.empty();
+}
+
 void run_conversion(ConversionRequest request, const ConvertOptions& options,
                     const Console& console) {
-  if (looks_at_weights(request.pooling.method) || options.measure ||
-      options.grouping == "similar") {
+  if (solves(request, options)) {
+    hand_over_to_libtorch();
     let_threads_sleep();
   }
   if (!options.dry_run) {
@@ -146,6 +154,9 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   done.groupings = std::move(groupings);
   done.budget = std::move(budget);
   const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
+  if (compared && !options.dry_run) {
+    hand_over_to_libtorch();
+  }
   if (!options.dry_run) {
     Progress progress(console, "convert", plan.output_bytes, "bytes");
     const auto check = [&](const std::filesystem::path& result) {

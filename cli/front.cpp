@@ -1,5 +1,6 @@
-// regroup where computing needs LibTorch: what only reads files is done here, at once; for all
-// else the program with LibTorch, which takes a fifth of a second to load, takes this one's place.
+// regroup where computing needs LibTorch: what only reads and moves numbers is done here, at once;
+// for all else the program with LibTorch, which takes a fifth of a second to load, takes this one's
+// place.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -13,7 +14,9 @@
 
 #include "cli/commands.h"
 #include "cli/freed_memory.h"
+#include "cli/hand_over.h"
 #include "cli/program.h"
+#include "formats/error.h"
 #include "formats/printable.h"
 
 namespace {
@@ -25,7 +28,8 @@ namespace fs = std::filesystem;
 // and --similarity has heads to multiply.
 bool is_done_here(int argc, char** argv) {
   constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
-  constexpr std::array<std::string_view, 5> kHere{"inspect", "plan", "diff", "plot", "tokenize"};
+  constexpr std::array<std::string_view, 8> kHere{"inspect",  "plan",    "diff",   "plot",
+                                                  "tokenize", "convert", "expand", "verify"};
   const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
   const auto command = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
     return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
@@ -56,9 +60,23 @@ void prefer_named_libtorch() {
   ::setenv("LD_LIBRARY_PATH", paths.c_str(), 1);
 }
 
+char** words_given = nullptr;  // of the command line
+
+// Returns only where that is impossible, with the reason.
+std::string become_program_with_libtorch() {
+  const fs::path program = program_with_libtorch();
+  prefer_named_libtorch();
+  ::execv(program.c_str(), words_given);
+  const std::string fault = std::strerror(errno);
+  return printable(program.string(), 0) + ": " + fault;
+}
+
 }  // namespace
 
+void regroup::hand_over_to_libtorch() { throw_environment("{}", become_program_with_libtorch()); }
+
 int main(int argc, char** argv) {
+  words_given = argv;
   if (is_done_here(argc, argv)) {
     keep_freed_memory();
     return run_program(argc, argv, [](CLI::App& program, Console& console) {
@@ -67,12 +85,11 @@ int main(int argc, char** argv) {
       add_diff_command(program, console);
       add_plot_command(program, console);
       add_tokenize_command(program, console);
+      add_verify_command(program, console);
+      add_convert_command(program, console);
+      add_expand_command(program, console);
     });
   }
-  const fs::path program = program_with_libtorch();
-  prefer_named_libtorch();
-  ::execv(program.c_str(), argv);
-  const std::string fault = std::strerror(errno);
-  Console().error("regroup: " + printable(program.string(), 0) + ": " + fault);
+  Console().error("regroup: " + become_program_with_libtorch());
   return 4;  // the environment failed
 }

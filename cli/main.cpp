@@ -1,7 +1,10 @@
 // regroup with all its commands. Where computing needs LibTorch this is a program of its own, which
 // cli/front.cpp hands over to.
 #include "cli/commands.h"
+#include "cli/hand_over.h"
 #include "cli/program.h"
+
+void regroup::hand_over_to_libtorch() {}
 
 int main(int argc, char** argv) {
   using namespace regroup;

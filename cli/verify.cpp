@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/difference_report.h"
+#include "cli/hand_over.h"
 #include "cli/interrupt.h"
 #include "cli/page/verify_page.h"
 #include "cli/progress.h"
@@ -144,6 +145,9 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   if (!options.html.empty()) {
     check_page_path(options.html);
   }
+  if (options.logits.asked) {
+    hand_over_to_libtorch();
+  }
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
   if (options.logits.asked) {
@@ -151,6 +155,9 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   }
   const ConversionRequest request =
       recorded_request(source, result, open_calibration(options.calibration, source));
+  if (looks_at_weights(request.pooling.method)) {
+    hand_over_to_libtorch();
+  }
   const ConversionPlan plan = plan_conversion(source, request);
   Verified verified{verify(plan, source, result, console), std::nullopt};
   verified.logits = compare_logits(options, source, result, verified.found, console);

@@ -7,6 +7,7 @@
 
 #include "converter/layer_record.h"
 #include "converter/norm_fold.h"
+#include "converter/tensor_parts.h"
 #include "converter/write_tensors.h"
 #include "formats/error.h"
 #include "formats/gguf_writer.h"
@@ -29,10 +30,8 @@ class Sources {
   Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
       : checkpoint_(checkpoint), pooler_(pooler) {}
 
+  const Checkpoint& checkpoint() const { return checkpoint_; }
   const TensorInfo& info(const std::string& name) const { return checkpoint_.at(name); }
-  std::string file_of(const TensorInfo& tensor) const {
-    return printable(checkpoint_.file_of(tensor).path().string(), 0);
-  }
   DType type_of(const HeadMove& move) const {
     return move.pooled ? DType::kF64 : info(move.source).dtype;
   }
@@ -59,14 +58,17 @@ class Sources {
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
+void refuse_non_finite(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled or converted",
+                  printable(checkpoint.file_of(tensor).path().string(), 0), printable(tensor.name));
+}
+
 void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
                  Sources& sources, bool allow_nonfinite) {
   for (const HeadMove& move : moves) {
-    const TensorInfo& tensor = sources.info(move.source);
     if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
         !allow_nonfinite) {
-      throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled or converted",
-                      sources.file_of(tensor), printable(move.source));
+      refuse_non_finite(sources.checkpoint(), sources.info(move.source));
     }
   }
 }
@@ -126,6 +128,21 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
     apply_moves(step.moves, step.output.dtype, result, sources, plan.allow_nonfinite);
   }
   return result;
+}
+
+void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
+                       const Checkpoint& checkpoint, AttentionPooler& pooler,
+                       const TensorSink& sink) {
+  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
+  if (parts.empty()) {
+    sink(make_tensor(step, plan, checkpoint, pooler));
+    return;
+  }
+  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
+    if (!plan.allow_nonfinite) {
+      refuse_non_finite(checkpoint, tensor);
+    }
+  });
 }
 
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,

@@ -26,6 +26,11 @@ using ConversionCheck = std::function<void(const std::filesystem::path& result)>
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
 
+/// The same for `sink`, in parts where that is possible: see parts_of().
+void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
+                       const Checkpoint& checkpoint, AttentionPooler& pooler,
+                       const TensorSink& sink);
+
 /// What computes the plan's pooled layers. Keeps references to all.
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
                           const std::atomic<bool>* stop = nullptr);
@@ -40,10 +45,10 @@ std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Check
 
 /// Writes the converted model to `destination`, which must not exist and appears only when it is
 /// complete. Copies and computes side by side on up to `threads` threads (0: one per core), which
-/// change nothing in the result; holds one output tensor and its sources at a time, or several that
-/// are small together. Throws kInterrupted soon after `stop` turns true, leaving nothing behind;
-/// kBadInput for NaN or infinities in K or V; kEnvironment when writing fails or space cannot
-/// suffice; whatever `check` throws.
+/// change nothing in the result; holds a few parts of tensors at a time (see parts_of()), or one
+/// that cannot be made in parts and its sources. Throws kInterrupted soon after `stop` turns true,
+/// leaving nothing behind; kBadInput for NaN or infinities in K or V; kEnvironment when writing
+/// fails or space cannot suffice; whatever `check` throws.
 ///
 /// Returns what was measured of the layers that were computed rather than moved.
 std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,

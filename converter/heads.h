@@ -19,6 +19,8 @@ struct HeadBlocks {
   std::int64_t column_stride = 1;
 
   std::int64_t heads() const { return static_cast<std::int64_t>(first.size()); }
+  /// Whether a head's elements lie side by side, row after row.
+  bool dense() const { return column_stride == 1 && row_stride == columns; }
 };
 
 /// Blocks of heads that begin at the given output features of a tensor of that shape: a weight

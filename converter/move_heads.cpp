@@ -29,14 +29,10 @@ struct Line {
   }
 };
 
-bool is_dense(const HeadBlocks& blocks) {
-  return blocks.column_stride == 1 && blocks.row_stride == blocks.columns;
-}
-
 std::vector<Line> lines_of(const HeadMove& move) {
   const HeadBlocks& from = move.from;
   const HeadBlocks& to = move.to;
-  if (move.row_order.empty() && is_dense(from) && is_dense(to)) {
+  if (move.row_order.empty() && from.dense() && to.dense()) {
     return {{0, 1, 0, to.rows * to.columns, {}}};
   }
   std::vector<Line> lines;

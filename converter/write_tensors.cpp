@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "converter/tensor_parts.h"
 #include "formats/error.h"
 
 namespace regroup {
@@ -66,8 +67,12 @@ class Steps {
   std::deque<const TensorStep*> solved_, moved_, copied_;
 };
 
-// Bytes that making a tensor takes: its sources, itself, and doubles where it is made of them.
+// Bytes that making a tensor takes: a part and what it is made of, else its sources, itself, and
+// doubles where it is made of them.
 std::uint64_t working_bytes(const TensorStep& step, const Checkpoint& checkpoint) {
+  if (const auto parts = parts_of(step, checkpoint); !parts.empty()) {
+    return bytes_at_once(parts, step, checkpoint);
+  }
   std::uint64_t bytes = tensor_bytes(step.output.dtype, step.output.shape);
   const std::string* last = nullptr;
   for (const HeadMove& move : step.moves) {
@@ -141,7 +146,9 @@ class TensorWriters {
       std::uint64_t bytes;
       ~Release() { writers.release(bytes); }
     } const release{*this, bytes};
-    work_.writer.write(name, make_tensor(step, work_.plan, work_.checkpoint, work_.pooler));
+    work_.writer.write_parts(name, [&](const TensorSink& sink) {
+      make_tensor_parts(step, work_.plan, work_.checkpoint, work_.pooler, sink);
+    });
   }
 
   void release(std::uint64_t bytes) {

@@ -6,8 +6,18 @@
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_reader.h"
 
 namespace regroup {
+namespace {
+
+void check_length(const std::string& name, std::uint64_t given, std::uint64_t announced) {
+  if (given != announced) {
+    throw_usage("tensor {}: {} bytes given, {} announced", printable(name), given, announced);
+  }
+}
+
+}  // namespace
 
 std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
                                                              std::uint64_t max_bytes) {
@@ -48,37 +58,55 @@ void CheckpointWriter::place(const std::string& name, const Slot& slot) {
   total_bytes_ += slot.bytes;
 }
 
-const CheckpointWriter::Slot& CheckpointWriter::claim(const std::string& name,
-                                                      std::uint64_t bytes) {
+CheckpointWriter::Slot& CheckpointWriter::unwritten(const std::string& name) {
   const auto found = slots_.find(name);
   if (found == slots_.end()) {
     throw_usage("tensor {} was not announced to the writer", printable(name));
   }
-  if (found->second.bytes != bytes) {
-    throw_usage("tensor {}: {} bytes given, {} announced", printable(name), bytes,
-                found->second.bytes);
-  }
-  if (std::exchange(found->second.written, true)) {
+  if (found->second.written) {
     throw_usage("tensor {} is written twice", printable(name));
   }
   return found->second;
 }
 
 void CheckpointWriter::write(const std::string& name, std::span<const std::byte> bytes) {
-  const Slot& slot = claim(name, bytes.size());
-  files_[slot.file].write_at(slot.offset, bytes);
+  write_parts(name, [&](const TensorSink& sink) { sink(bytes); });
+}
+
+void CheckpointWriter::write_parts(const std::string& name, const TensorParts& parts) {
+  Slot& slot = unwritten(name);
+  File& file = files_[slot.file];
+  std::uint64_t given = 0;
+  parts([&](std::span<const std::byte> part) {
+    const std::uint64_t at = slot.offset + given;
+    given += part.size();
+    if (given > slot.bytes) {
+      check_length(name, given, slot.bytes);
+    }
+    file.write_at(at, part);
+  });
+  check_length(name, given, slot.bytes);
+  file.start_writing(slot.offset, slot.bytes);
+  slot.written = true;
+}
+
+void CheckpointWriter::write_through_memory(const std::string& name, const Checkpoint& source,
+                                            const TensorInfo& tensor) {
+  write_parts(name, [&](const TensorSink& sink) {
+    for_each_part(TensorReader(source, tensor),
+                  [&](std::uint64_t, std::span<const std::byte> part) { sink(part); });
+  });
 }
 
 void CheckpointWriter::copy(const std::string& name, const Checkpoint& source,
                             const TensorInfo& tensor) {
-  const Slot& slot = claim(name, tensor.bytes());
   const std::vector<ByteRange> ranges = ranges_of(tensor);
   if (ranges.empty()) {
-    std::vector<std::byte> bytes(tensor.bytes());
-    source.read(tensor, bytes);
-    files_[slot.file].write_at(slot.offset, bytes);
+    write_through_memory(name, source, tensor);
     return;
   }
+  Slot& slot = unwritten(name);
+  check_length(name, tensor.bytes(), slot.bytes);
   std::uint64_t done = 0;
   for (const ByteRange& range : ranges) {
     const std::uint64_t length = range.end - range.begin;
@@ -86,6 +114,7 @@ void CheckpointWriter::copy(const std::string& name, const Checkpoint& source,
                                 length);
     done += length;
   }
+  slot.written = true;
 }
 
 void CheckpointWriter::finish() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,11 @@ struct OutputTensor {
   bool shareable = false;
 };
 
+/// Takes the bytes of a tensor, part after part.
+using TensorSink = std::function<void(std::span<const std::byte>)>;
+/// Gives them.
+using TensorParts = std::function<void(const TensorSink&)>;
+
 /// The tensors, in order, as runs of at most `max_bytes` each; a larger tensor stands alone. There
 /// is always one run, if an empty one.
 std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
@@ -41,7 +47,10 @@ class CheckpointWriter {
   virtual ~CheckpointWriter() = default;
 
   /// Writes one whole tensor. Throws kUsage for an unknown name, a wrong length or a second time.
-  virtual void write(const std::string& name, std::span<const std::byte> bytes);
+  void write(const std::string& name, std::span<const std::byte> bytes);
+
+  /// The same, of parts that are written as they come. Throws what `parts` throws, too.
+  virtual void write_parts(const std::string& name, const TensorParts& parts);
 
   /// Copies a tensor of `source` unchanged, inside the kernel where possible.
   virtual void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor);
@@ -70,13 +79,16 @@ class CheckpointWriter {
   File& add_file(const std::filesystem::path& path);
   File& file(std::size_t number) { return files_[number]; }
 
+  /// copy() that sees every byte.
+  void write_through_memory(const std::string& name, const Checkpoint& source,
+                            const TensorInfo& tensor);
+
   /// Announces a tensor. Throws kUsage for a name that was announced before.
   void place(const std::string& name, const Slot& slot);
 
-  /// The place of a tensor that is about to be written. Throws kUsage as write() does.
-  const Slot& claim(const std::string& name, std::uint64_t bytes);
-
  private:
+  Slot& unwritten(const std::string& name);
+
   std::vector<File> files_;
   std::unordered_map<std::string, Slot> slots_;
   std::uint64_t total_bytes_ = 0;

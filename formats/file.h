@@ -42,6 +42,10 @@ class File {
   /// Writes all of `bytes` at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
+  /// Hints that these bytes will be read soon, or not be written again: the device may begin.
+  void start_reading(std::uint64_t offset, std::uint64_t length) const;
+  void start_writing(std::uint64_t offset, std::uint64_t length);
+
   /// Copies `length` bytes of `source` from `source_offset` to `offset`. Whole blocks (see
   /// kSharedBlock) are shared with it where the filesystem can, else written to the device from
   /// where they lie in the page cache; the rest, and what that is impossible for, is copied inside
@@ -67,8 +71,6 @@ class File {
                       std::uint64_t length);
   void copy_through_memory(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                            std::uint64_t length);
-  void start_reading(std::uint64_t offset, std::uint64_t length) const;
-  void start_writing(std::uint64_t offset, std::uint64_t length);
 
   std::filesystem::path path_;
   int descriptor_ = -1;

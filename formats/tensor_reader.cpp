@@ -15,6 +15,12 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorInfo& tenso
   }
 }
 
+void TensorReader::start() const {
+  for (const ByteRange& range : ranges_) {
+    checkpoint_.files()[range.file].start_reading(range.begin, range.end - range.begin);
+  }
+}
+
 void TensorReader::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (ranges_.empty()) {
     std::memcpy(out.data(), whole_.data() + offset, out.size());

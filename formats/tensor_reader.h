@@ -24,6 +24,9 @@ class TensorReader {
   const TensorInfo& tensor() const { return tensor_; }
   std::uint64_t bytes() const { return bytes_; }
 
+  /// Hints that all of it will be read soon.
+  void start() const;
+
   /// Fills `out` from byte `offset` of the row-major elements.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
 

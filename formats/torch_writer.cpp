@@ -1,7 +1,5 @@
 #include "formats/torch_writer.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "formats/crc32.h"
@@ -78,36 +76,20 @@ void TorchWriter::write_trailer(const std::string& name, std::uint32_t crc32) {
   file(place.archive).write_at(entry.data_at + entry.size, view_of(layout.trailer(place.entry)));
 }
 
-void TorchWriter::write(const std::string& name, std::span<const std::byte> bytes) {
-  CheckpointWriter::write(name, bytes);
-  write_trailer(name, crc32_of(bytes));
+void TorchWriter::write_parts(const std::string& name, const TensorParts& parts) {
+  std::uint32_t crc32 = 0;
+  CheckpointWriter::write_parts(name, [&](const TensorSink& sink) {
+    parts([&](std::span<const std::byte> part) {
+      crc32 = crc32_of(part, crc32);
+      sink(part);
+    });
+  });
+  write_trailer(name, crc32);
 }
 
 void TorchWriter::copy(const std::string& name, const Checkpoint& source,
                        const TensorInfo& tensor) {
-  const std::vector<ByteRange> ranges = ranges_of(tensor);
-  if (ranges.empty()) {
-    std::vector<std::byte> bytes(tensor.bytes());
-    source.read(tensor, bytes);
-    write(name, bytes);
-    return;
-  }
-  const Slot& slot = claim(name, tensor.bytes());
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(tensor.bytes(), 4U << 20));
-  std::uint64_t at = slot.offset;
-  std::uint32_t crc32 = 0;
-  for (const ByteRange& range : ranges) {
-    for (std::uint64_t from = range.begin; from < range.end;) {
-      const auto chunk =
-          std::span(buffer).first(std::min<std::uint64_t>(range.end - from, buffer.size()));
-      source.files()[range.file].read_at(from, chunk);
-      file(slot.file).write_at(at, chunk);
-      crc32 = crc32_of(chunk, crc32);
-      from += chunk.size();
-      at += chunk.size();
-    }
-  }
-  write_trailer(name, crc32);
+  write_through_memory(name, source, tensor);
 }
 
 void TorchWriter::finish() {

@@ -24,7 +24,7 @@ class TorchWriter : public CheckpointWriter {
   TorchWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
               std::uint64_t max_shard_bytes = kDefaultShardBytes);
 
-  void write(const std::string& name, std::span<const std::byte> bytes) override;
+  void write_parts(const std::string& name, const TensorParts& parts) override;
   void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor) override;
   void finish() override;
 

@@ -35,7 +35,7 @@ TEST_CASE("common options and config files hold for every command", "[end_to_end
   }
 }
 
-TEST_CASE("what only looks needs no LibTorch, all else says where it was looked for",
+TEST_CASE("looking and averaging need no LibTorch, all else says where it was looked for",
           "[end_to_end]") {
   const fs::path program(REGROUP_PROGRAM);
   if (!fs::exists(program.parent_path() / "regroup-compute")) {
@@ -49,14 +49,31 @@ TEST_CASE("what only looks needs no LibTorch, all else says where it was looked 
     return WEXITSTATUS(std::system(command.c_str()));
   };
   CHECK(run("inspect '" + golden("llama").string() + "'") == 0);
-  CHECK(run("convert a b --kv-heads 1") == 4);
-  CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring("regroup-compute: No such file"));
-  put_file(directory / "regroup-compute", "#!/bin/sh\necho $1 $LD_LIBRARY_PATH\n");
+  const std::string model = "'" + golden("llama").string() + "'";
+  const std::string result = "'" + (directory / "result").string() + "'";
+  const std::string other = "'" + (directory / "other").string() + "'";
+  CHECK(run("convert " + model + " " + result + " --kv-heads 2") == 0);
+  CHECK(run("verify " + model + " " + result) == 0);
+  CHECK(run("expand " + result + " " + other + " --kv-heads 6") == 0);
+  fs::remove_all(directory / "other");
+  for (const std::string& command :
+       {std::string("eval"), "convert " + model + " " + other + " --kv-heads 2 --pool lowrank",
+        "convert " + model + " " + other + " --kv-heads 2 --to gguf",
+        "verify " + model + " " + result + " --logits"}) {
+    CAPTURE(command);
+    CHECK(run(command) == 4);
+    CHECK_THAT(bytes_of_file(directory / "out"),
+               ContainsSubstring("regroup-compute: No such file"));
+    CHECK_FALSE(fs::exists(directory / "other"));
+  }
+  put_file(directory / "regroup-compute", "#!/bin/sh\necho $* $LD_LIBRARY_PATH\n");
   fs::permissions(directory / "regroup-compute", fs::perms::owner_all);
   ::setenv("LibTorch_ROOT", "/some/torch", 1);
   CHECK(run("eval") == 0);
-  ::unsetenv("LibTorch_ROOT");
   CHECK(bytes_of_file(directory / "out").starts_with("eval /some/torch/lib"));
+  CHECK(run("convert " + model + " there --kv-heads 2 --measure") == 0);
+  CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring("there --kv-heads 2 --measure"));
+  ::unsetenv("LibTorch_ROOT");
 }
 
 }  // namespace

@@ -154,6 +154,24 @@ TEST_CASE("shards end where copies go on in another file, unless one file holds 
   CHECK(files_of("split", 40 * kSharedBlock) == 3);  // two shards and an index
 }
 
+TEST_CASE("tensors may be given in parts, no more and no less", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::vector<OutputTensor> one{{"w", DType::kU8, {5}}};
+  SafetensorsWriter writer(directory.path(), one, {});
+  const auto write = [&](const std::vector<std::string>& parts) {
+    writer.write_parts("w", [&](const TensorSink& sink) {
+      for (const std::string& part : parts) {
+        sink(as_span(part));
+      }
+    });
+  };
+  CHECK_THAT(refusal_of([&] { write({"ab", "cd"}); }), is_wrong_usage("tensor w", "4 bytes"));
+  CHECK_THAT(refusal_of([&] { write({"abc", "", "def"}); }), is_wrong_usage("tensor w", "6 bytes"));
+  write({"ab", "", "cde"});
+  writer.finish();
+  CHECK(bytes_of(open_checkpoint(directory.path()), "w") == "abcde");
+}
+
 TEST_CASE("writer refuses what it was not told of", "[formats]") {
   const TemporaryDirectory directory;
   SafetensorsWriter writer(directory.path(), announced(kTensors), {});

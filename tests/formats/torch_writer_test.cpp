@@ -168,6 +168,23 @@ TEST_CASE("torch files refuse dtypes torch does not have, and name the tensor", 
   CHECK(tree_of(directory.path()).empty());
 }
 
+TEST_CASE("a tensor given in parts has the checksum of the whole", "[formats]") {
+  const TemporaryDirectory directory;
+  const std::vector<OutputTensor> one{{"w", DType::kU8, {5}}};
+  for (const auto& [name, parts] : {std::pair{"whole", std::vector<std::string>{"abcde"}},
+                                    std::pair{"parts", std::vector<std::string>{"ab", "cde"}}}) {
+    std::filesystem::create_directory(directory / name);
+    TorchWriter writer(directory / name, one);
+    writer.write_parts("w", [&](const TensorSink& sink) {
+      for (const std::string& part : parts) {
+        sink(as_span(part));
+      }
+    });
+    writer.finish();
+  }
+  CHECK(tree_of(directory / "parts") == tree_of(directory / "whole"));
+}
+
 TEST_CASE("torch writer refuses what every writer refuses", "[formats]") {
   const TemporaryDirectory directory;
   TorchWriter writer(directory.path(), std::vector<OutputTensor>{{"w", DType::kU8, {2}}});
