@@ -5,9 +5,9 @@
 #include <limits>
 #include <span>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include "converter/pooling/parallel_for.h"
 #include "formats/error.h"
 #include "uptrain/row_arithmetic.h"
 

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "converter/pooling/parallel_for.h"
 #include "uptrain/row_arithmetic.h"
 
 namespace regroup {

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdint>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "converter/pooling/parallel_for.h"
 #include "uptrain/row_arithmetic.h"
 
 namespace regroup {

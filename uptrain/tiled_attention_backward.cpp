@@ -2,8 +2,7 @@
 #include <limits>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
+#include "converter/pooling/parallel_for.h"
 #include "uptrain/tile_products.h"
 #include "uptrain/tiled_passes.h"
 

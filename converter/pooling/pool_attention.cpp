@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/matmul.h>
 
 #include "converter/pooling/group_loss.h"
+#include "converter/pooling/parallel_for.h"
 #include "converter/pooling/pooling_errors.h"
 
 namespace regroup {

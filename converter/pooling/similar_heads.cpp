@@ -1,8 +1,7 @@
 #include "converter/pooling/similar_heads.h"
 
-#include <ATen/Parallel.h>
-
 #include "converter/pooling/group_loss.h"
+#include "converter/pooling/parallel_for.h"
 #include "converter/pooling/pooling_errors.h"
 
 namespace regroup {
