@@ -9,7 +9,7 @@
 #include <ATen/ops/randn.h>
 
 #include "formats/error.h"
-#include "uptrain/trainer.h"
+#include "uptrain/trained_model.h"
 #include "uptrain/training_flops.h"
 #include "uptrain/training_loss.h"
 
@@ -21,44 +21,6 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-
-// A model with all that a step needs; see run_uptraining().
-class Bench {
- public:
-  Bench(const Model& source, const UptrainSettings& settings, const TokenBatches& data)
-      : weights_(load_parameters(source.spec, source.checkpoint, scalar_type_of(settings.precision),
-                                 settings.device)),
-        trained_(weights_.only(trained_tensors(source.spec, settings.trained))),
-        masters_(settings.precision == Precision::kFp32 ? trained_ : trained_.copy_as(at::kFloat)),
-        model_(source.spec, weights_),
-        task_(make_task(with_special_tokens(settings.task, source), source.spec,
-                        training_objective_of(source.spec), data.sequence_length())),
-        frozen_(source.spec, settings.trained, masters_),
-        optimizer_(make_optimizer(masters_, settings.optimizer)),
-        data_(data) {
-    model_.set_recomputing(settings.recomputing);
-  }
-
-  double flops_per_token() const {
-    return training_flops_per_token(model_.spec(), task_, data_.sequence_length());
-  }
-
-  bool run(const LoopSettings& loop, const std::atomic<bool>& stop,
-           const std::function<void(const StepReport&)>& after_step) {
-    Trainer trainer(TrainingLoss(model_, task_), trained_, masters_, frozen_, *optimizer_, data_,
-                    loop);
-    TrainingProgress progress;
-    return trainer.run(progress, stop, after_step);
-  }
-
- private:
-  Parameters weights_, trained_, masters_;
-  Transformer model_;
-  Task task_;
-  FrozenQueries frozen_;
-  std::unique_ptr<Optimizer> optimizer_;
-  const TokenBatches& data_;
-};
 
 }  // namespace
 
@@ -99,9 +61,12 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
                                const std::atomic<bool>& stop) {
   TrainingSpeed speed;
   with_torch_errors([&] {
-    Bench bench(source, settings, data);
+    TrainedModel trained(source, settings);
+    const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
+                                training_objective_of(source.spec), data.sequence_length());
     speed.tokens_per_step = settings.batch * settings.accumulation * data.sequence_length();
-    speed.flops_per_step = bench.flops_per_token() * static_cast<double>(speed.tokens_per_step);
+    speed.flops_per_step = training_flops_per_token(source.spec, task, data.sequence_length()) *
+                           static_cast<double>(speed.tokens_per_step);
     const LoopSettings loop{.steps = warmup + steps,
                             .batch = settings.batch,
                             .accumulation = settings.accumulation,
@@ -110,7 +75,9 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
                                          .warmup_steps = 0,
                                          .steps = warmup + steps,
                                          .kind = ScheduleKind::kConstant}};
-    const bool complete = bench.run(loop, stop, [&](const StepReport& report) {
+    Trainer trainer = trained.trainer(TrainingLoss(trained.model(), task), data, loop);
+    TrainingProgress progress;
+    const bool complete = trainer.run(progress, stop, [&](const StepReport& report) {
       const double rate =
           matmul_flops_per_second(scalar_type_of(settings.precision), settings.device);
       if (report.step > warmup) {

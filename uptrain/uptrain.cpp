@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,31 +11,19 @@
 #include "uptrain/attention_distillation.h"
 #include "uptrain/loss_watch.h"
 #include "uptrain/metrics.h"
-#include "uptrain/optimizer.h"
 #include "uptrain/rank_agreement.h"
 #include "uptrain/run_directory.h"
 #include "uptrain/run_record.h"
 #include "uptrain/shared_tensors.h"
 #include "uptrain/state_saver.h"
 #include "uptrain/teacher_answers.h"
-#include "uptrain/trained_weights.h"
+#include "uptrain/trained_model.h"
 #include "uptrain/training_loss.h"
-#include "uptrain/weight_shares.h"
 
 namespace regroup {
 namespace {
 
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
-// The masters and all that the optimizer remembers, under the names they are saved by.
-std::vector<Parameters::Entry> state_tensors(const Parameters& masters,
-                                             const Optimizer& optimizer) {
-  std::vector<Parameters::Entry> tensors = optimizer.state();
-  for (const Parameters::Entry& entry : masters.entries()) {
-    tensors.push_back({"weight." + entry.name, entry.value});
-  }
-  return tensors;
-}
 
 // The teacher's weights, on the student's device.
 std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& student) {
@@ -102,26 +89,18 @@ class Run {
         stop_(stop),
         ranks_(ranks),
         eval_file_(open_eval_data(plan, source)),
-        names_(trained_tensors(source.spec, plan.settings.trained)),
-        weights_(load_parameters(source.spec, source.checkpoint,
-                                 scalar_type_of(plan.settings.precision), plan.settings.device)),
-        trained_(weights_.only(names_)),
-        masters_(own_masters()),
-        model_(source.spec, weights_),
-        loss_(model_, plan.task),
+        student_(source, plan.settings, ranks),
+        loss_(student_.model(), plan.task),
         teacher_(load_teacher(plan, source)),
         answers_(open_answers(plan)),
-        frozen_(source.spec, plan.settings.trained, masters_),
-        optimizer_(make_optimizer(masters_, plan.settings.optimizer)),
-        state_(ranks, state_tensors(masters_, *optimizer_)),
+        state_(ranks, student_.state()),
         saver_([this](const auto&... state) { directory_->save(state...); },
                plan.background_saving) {
-    model_.set_recomputing(plan.settings.recomputing);
     if (teacher_) {
       loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
     }
     if (plan.settings.teacher.attention_weight > 0) {
-      loss_.set_attention(attention_.emplace(model_, teacher_.value()),
+      loss_.set_attention(attention_.emplace(student_.model(), teacher_.value()),
                           plan.settings.teacher.attention_weight);
     }
     if (answers_) {
@@ -136,8 +115,7 @@ class Run {
     const bool fresh = progress_.step == 0;
     on_first([&] { metrics_.emplace(directory_->metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
-    Trainer trainer(loss_, trained_, masters_, frozen_, *optimizer_, data_, loop_settings(plan_),
-                    shares_ ? &*shares_ : nullptr);
+    Trainer trainer = student_.trainer(loss_, data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
     } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
@@ -149,8 +127,8 @@ class Run {
     if (!result_.after) {
       result_.after = evaluate_now();
     }
-    const SharedTensors masters(ranks_, {masters_.entries().begin(), masters_.entries().end()});
-    const Parameters whole(masters.gather());
+    const auto own = student_.masters().entries();
+    const Parameters whole(SharedTensors(ranks_, {own.begin(), own.end()}).gather());
     on_first([&] {
       save_model(source_, whole, config_of_result(plan_, source_, progress_),
                  plan_.settings.output);
@@ -167,18 +145,6 @@ class Run {
     } else {
       work();
     }
-  }
-
-  // Of the trained weights, of several ranks its own share of them.
-  Parameters own_masters() {
-    std::vector<std::string> names = names_;
-    if (ranks_ != nullptr) {
-      names = shares_.emplace(*ranks_, trained_).own_names();
-    }
-    return plan_.settings.precision == Precision::kFp32
-               ? trained_.only(names)
-               : load_parameters(source_.spec, source_.checkpoint, at::kFloat,
-                                 plan_.settings.device, names);
   }
 
   std::optional<TrainingProgress> load_newest() {
@@ -261,7 +227,8 @@ class Run {
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
-          model_, *eval_file_, evaluation_settings(plan_, ranks_), [](auto, auto) {}, stop_);
+          student_.model(), *eval_file_, evaluation_settings(plan_, ranks_), [](auto, auto) {},
+          stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {
         return std::nullopt;
@@ -321,18 +288,11 @@ class Run {
   const std::atomic<bool>& stop_;
   Ranks* ranks_;  // null: this process is the only one
   std::optional<TokenFile> eval_file_;
-  std::vector<std::string> names_;  // of what is trained
-  Parameters weights_;              // what the model computes with
-  Parameters trained_;              // those of them that are trained
-  std::optional<WeightShares> shares_;
-  Parameters masters_;  // the same in fp32, of several ranks the own share
-  Transformer model_;
+  TrainedModel student_;
   TrainingLoss loss_;
   std::optional<Transformer> teacher_;
   std::optional<TeacherAnswers> answers_;
   std::optional<AttentionDistillation> attention_;
-  FrozenQueries frozen_;
-  std::unique_ptr<Optimizer> optimizer_;
   SharedTensors state_;
   std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
   StateSaver saver_;
