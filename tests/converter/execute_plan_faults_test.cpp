@@ -94,6 +94,18 @@ TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[co
   }
 }
 
+TEST_CASE("NaN in the last part of a large tensor is refused as in a small one", "[converter]") {
+  TinyModel large = tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024});
+  std::string& keys = large.tensor("model.layers.0.self_attn.k_proj.weight").bytes;
+  keys.replace(keys.size() - 4, 4, "\xff\xff\xff\xff");
+  const Scene scene(large);
+  CHECK_THAT(scene.refusal(scene.path("result")),
+             is_bad_input("model.safetensors", "layers.0.self_attn.k_proj.weight", "NaN"));
+  CHECK(scene.untouched());
+  convert(scene.source(), scene.path("result"), {.kv_heads = {4}, .allow_nonfinite = true});
+  CHECK(fs::exists(scene.path("result/model.safetensors")));
+}
+
 TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
   TinyModel tiny = tiny_llama();
   const std::string q = "model.layers.0.self_attn.q_proj.weight";

@@ -1,12 +1,14 @@
 // Conversions carried out: what a result consists of.
 #include "converter/execute_plan.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
+#include "converter/tensor_parts.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
@@ -79,6 +81,30 @@ TEST_CASE("the number of threads changes nothing in a result", "[converter]") {
   CHECK(alone.size() > 3);
   for (const int threads : {2, 3, 4}) {
     CHECK((tree_with(threads) == alone));
+  }
+}
+
+// A model whose keys and values, of 6 MiB each, are averaged in parts.
+TinyModel large_llama() { return tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024}); }
+
+TEST_CASE("large tensors are written in parts, as they are made at once", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model model = open_model(put_model(directory / "source", large_llama()));
+  for (const Container container : {Container::kSafetensors, Container::kTorch}) {
+    const ConversionPlan plan = plan_conversion(model, {.kv_heads = {3}, .container = container});
+    AttentionPooler pooler = pooler_of(plan, model.checkpoint);
+    const std::atomic<bool> stop{false};
+    const fs::path result = directory / std::to_string(static_cast<int>(container));
+    execute_conversion(plan, model, result, [](auto, auto) {}, stop);
+    const Checkpoint written = open_checkpoint(result);
+    std::size_t in_parts = 0;
+    for (const TensorStep& step : plan.steps) {
+      in_parts += parts_of(step, model.checkpoint).empty() ? 0 : 1;
+      const auto whole = make_tensor(step, plan, model.checkpoint, pooler);
+      const std::string bytes = bytes_of(written, step.output.name);
+      CHECK(std::ranges::equal(std::as_bytes(std::span(bytes)), whole));
+    }
+    CHECK(in_parts == 2);
   }
 }
 
