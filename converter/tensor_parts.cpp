@@ -43,10 +43,12 @@ void add_head(std::vector<TensorPart>& parts, const HeadMove& move, std::size_t 
   const DType type = checkpoint.at(move.source).dtype;
   const std::int64_t elements = move.to.rows * move.to.columns;
   const bool whole =
-      !move.row_order.empty() || is_block_type(type) || is_block_type(step.output.dtype);
-  const std::uint64_t each = move.mean_of[head].size() * bytes_of_elements(type, 1);
-  const std::int64_t at_once =
-      whole ? elements : std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / each));
+      !move.row_order.empty() || block_elements(type) > 1 || block_elements(step.output.dtype) > 1;
+  const auto fits = [&] {
+    return static_cast<std::int64_t>(part_bytes / bytes_of_elements(type, 1) /
+                                     move.mean_of[head].size());
+  };
+  const std::int64_t at_once = whole ? elements : std::max<std::int64_t>(1, fits());
   for (std::int64_t begin = 0; begin < elements; begin += at_once) {
     parts.push_back({&move, head, begin, std::min(at_once, elements - begin)});
   }

@@ -22,10 +22,11 @@ struct TensorPart {
 };
 
 /// The parts of the result of `step`, in order; they point into it. Each is made of at most
-/// `part_bytes` bytes of its source, but for heads of block types and those whose features change
-/// places, which are not cut. None where the tensor is to be made as a whole: its heads do not lie
-/// one behind the other, here or in their sources; they are computed rather than moved; something
-/// is done to them afterwards; or no source has more than `part_bytes`.
+/// `part_bytes` bytes of its source, but for heads of types smaller than a byte or in blocks and
+/// those whose features change places, which are not cut. None where the tensor is to be made as a
+/// whole: its heads do not lie one behind the other, here or in their sources; they are computed
+/// rather than moved; something is done to them afterwards; or no source has more than
+/// `part_bytes`.
 std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& checkpoint,
                                  std::uint64_t part_bytes = kPartBytes);
 

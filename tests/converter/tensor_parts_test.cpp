@@ -108,6 +108,17 @@ TEST_CASE("heads whose features change places are not cut", "[converter]") {
   CHECK(made.bytes != keys.whole(keys.mean(3, DType::kBF16)));
 }
 
+TEST_CASE("heads whose elements are smaller than a byte are not cut", "[converter]") {
+  std::string bytes;
+  for (char byte = 0; byte < 60; ++byte) {
+    bytes.push_back(byte);
+  }
+  const Keys keys(BuiltTensor{"k", DType::kF4, {24, 5}, bytes});
+  const Made made = made_in_parts(keys.mean(6, DType::kF4), keys.checkpoint(), 4);
+  CHECK(made.parts == 6);
+  CHECK(made.bytes == bytes);
+}
+
 TEST_CASE("parts follow the result, whichever move they are of", "[converter]") {
   const Keys keys;
   // The last three heads as they are come to stand between the means of the first three and of all.
