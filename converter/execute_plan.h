@@ -26,7 +26,8 @@ using ConversionCheck = std::function<void(const std::filesystem::path& result)>
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
 
-/// The same for `sink`, in parts where that is possible: see parts_of().
+/// The same for `sink`, in parts where that is possible: see parts_of(). Throws what `sink` throws,
+/// too; parts before a fault have been given by then.
 void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
                        const Checkpoint& checkpoint, AttentionPooler& pooler,
                        const TensorSink& sink);

@@ -36,7 +36,8 @@ std::uint64_t bytes_at_once(const std::vector<TensorPart>& parts, const TensorSt
 
 /// Makes the parts in their order and gives each to `sink`. Each element of a source is read as
 /// often as the result has it, which is once unless heads are stored several times. `non_finite` is
-/// called with the source where move_heads() finds numbers that are not finite.
+/// called with the source where move_heads() finds numbers that are not finite, ahead of that
+/// part's `sink`. Throws kBadInput where a file has become shorter, and what both of them throw.
 void make_parts(const std::vector<TensorPart>& parts, const TensorStep& step,
                 const Checkpoint& checkpoint, const TensorSink& sink,
                 const std::function<void(const TensorInfo&)>& non_finite);

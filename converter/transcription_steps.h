@@ -42,8 +42,8 @@ struct Features {
   }
 };
 
-/// Collects steps in the order in which their results are first named. Where either side of a pair
-/// is absent nothing is done, but for biases and norms that only the result has: those are zeros.
+/// Collects steps in the order in which their results are first named. What either model lacks is
+/// passed over, but for biases that only the result has: those are zeros.
 class TranscriptionSteps {
  public:
   /// Norm weights are stored less `source_offset` in the source, less `target_offset` in the
@@ -57,13 +57,16 @@ class TranscriptionSteps {
   void place(const std::string& from, bool from_columns, const std::string& to, bool to_columns,
              const Features& features);
 
-  /// Weight and bias; `fold` is folded into them.
+  /// Weight and bias; `fold` is folded into them. Where the result has the map, so must the source.
   void linear(const LinearTensors& from, const LinearTensors& to, const Features& features,
               const NormFold* fold = nullptr);
   /// The same of all features as they are.
   void linear(const LinearTensors& from, const LinearTensors& to, const NormFold* fold = nullptr);
 
+  /// One number for each feature.
   void vector(const std::string& from, const std::string& to, const Features& features);
+
+  /// Weights, by what the two models' offsets differ, and biases.
   void norm(const NormTensors& from, const NormTensors& to);
 
   /// Makes `to` a norm with weights 1 and biases 0, shaped and typed as `like`.
@@ -72,6 +75,7 @@ class TranscriptionSteps {
   /// Makes `name` a vector of zeros.
   void zeros(const std::string& name, DType dtype, std::int64_t count);
 
+  /// The first dimension of a tensor of the source.
   std::int64_t rows_of(const std::string& name) const { return checkpoint_.at(name).shape.at(0); }
 
   std::vector<TensorStep> take() { return std::move(steps_); }
