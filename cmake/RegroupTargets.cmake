@@ -57,6 +57,35 @@ function(regroup_compile_settings target)
   endif()
 endfunction()
 
+# regroup_precompiled_headers(<name> HEADERS <header>... [LINK <target>...])
+# Headers that many files include, compiled once: regroup_precompile(<target> <name>) gives them to a
+# target whose files are compiled with the same settings. Files still include what they use: with
+# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON all of it builds as well, more slowly.
+function(regroup_precompiled_headers name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINK")
+  # A target of its own, so that whoever wants the headers does not wait for anybody's objects.
+  set(source "${PROJECT_BINARY_DIR}/precompiled/${name}.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "// Empty: the headers are what is compiled.\n" @ONLY)
+  set(target regroup_precompiled_${name})
+  add_library(${target} OBJECT "${source}")
+  regroup_compile_settings(${target})
+  target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${arg_LINK})
+  target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fpch-preprocess)  # what ccache asks for
+  endif()
+endfunction()
+
+function(regroup_precompile target name)
+  target_precompile_headers(${target} REUSE_FROM regroup_precompiled_${name})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC forgets that what it inlines out of precompiled headers is the system's, and then warns of
+    # what it always gets wrong in std::string (GCC bug 105329).
+    target_compile_options(${target} PRIVATE -fpch-preprocess -Wno-array-bounds
+      -Wno-stringop-overflow -Wno-stringop-overread)
+  endif()
+endfunction()
+
 # regroup_library(<folder> SOURCES <file>... [LINK <target>...])
 # The library of one top folder: target regroup_<folder>, to be linked as regroup::<folder>.
 function(regroup_library folder)
@@ -67,14 +96,18 @@ function(regroup_library folder)
   target_link_libraries(regroup_${folder} PUBLIC ${arg_LINK})
 endfunction()
 
-# regroup_test_suite(<name> SOURCES <file>... [LINK <target>...] [LABELS <label>...])
+# regroup_test_suite(<name> SOURCES <file>... [LINK <target>...] [LABELS <label>...] [PRECOMPILED <name>])
 # One Catch2 program, test_<name>. ctest sees each of its cases as "<name>: <case>", labelled <name>
 # and LABELS. Tests run in the source root and know REGROUP_TESTS_DIR and REGROUP_PROGRAM (paths).
 function(regroup_test_suite name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PRECOMPILED" "SOURCES;LINK;LABELS")
   set(target test_${name})
   add_executable(${target} ${arg_SOURCES})
   regroup_compile_settings(${target})
+  if(NOT arg_PRECOMPILED)
+    set(arg_PRECOMPILED tests)
+  endif()
+  regroup_precompile(${target} ${arg_PRECOMPILED})
   target_compile_definitions(${target} PRIVATE
     "REGROUP_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\""
     "REGROUP_PROGRAM=\"$<TARGET_FILE:regroup>\"")
