@@ -5,7 +5,6 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 #include "formats/tensor_reader.h"
 
 namespace regroup {

@@ -16,6 +16,9 @@
 
 namespace regroup {
 
+/// Bytes per shard that Hugging Face writers use unless told otherwise.
+inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
 /// A tensor still to be written.
 struct OutputTensor {
   std::string name;

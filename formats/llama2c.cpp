@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "formats/error.h"
-#include "formats/families/decoder_sizes.h"
 #include "formats/printable.h"
 
 namespace regroup {

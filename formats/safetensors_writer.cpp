@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "formats/safetensors.h"
-#include "formats/weight_index.h"
+#include "formats/shard_names.h"
 
 namespace regroup {
 namespace {

@@ -11,9 +11,6 @@
 
 namespace regroup {
 
-/// Bytes per shard that Hugging Face writers use unless told otherwise.
-inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
-
 class SafetensorsWriter : public CheckpointWriter {
  public:
   /// Lays the tensors out, in the order given, as `directory`/model.safetensors or, where they

@@ -6,7 +6,6 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 #include "formats/torch_storage.h"
 
 namespace regroup {

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include "formats/crc32.h"
-#include "formats/safetensors.h"
+#include "formats/shard_names.h"
 #include "formats/state_dict_pickle.h"
-#include "formats/weight_index.h"
 
 namespace regroup {
 namespace {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "formats/checkpoint_writer.h"
-#include "formats/safetensors_writer.h"
 #include "formats/zip_layout.h"
 
 namespace regroup {
