@@ -13,6 +13,8 @@ regroup_precompiled_headers(program HEADERS ${_standard} ${_fmt} <nlohmann/json.
   LINK CLI11::CLI11)
 if(REGROUP_LIBTORCH)
   regroup_precompiled_headers(libtorch HEADERS ${_standard} ${_fmt} ${_libtorch} LINK LibTorch::LibTorch)
+  regroup_precompiled_headers(libtorch_program HEADERS ${_standard} ${_fmt} ${_libtorch} <nlohmann/json.hpp>
+    <CLI/CLI.hpp> LINK LibTorch::LibTorch CLI11::CLI11)
 endif()
 
 if(REGROUP_TESTS)
