@@ -4,6 +4,7 @@
 #include <map>
 
 #include "converter/kv_head_request.h"
+#include "converter/loader_gate.h"
 #include "converter/plan_notes.h"
 #include "converter/plan_steps.h"
 #include "converter/provenance.h"
@@ -188,19 +189,6 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
   return metadata;
 }
 
-// Loaders that compute ALiBi's slopes from a head's number would give moved heads those of others.
-void check_loaders_know_slopes(const ConversionPlan& plan, const ConversionRequest& request) {
-  const bool slopes_move = !plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
-                           plan.grouped.positions == PositionKind::kAlibi;
-  if (slopes_move && (request.target == "expanded" || loaders_take_heads(plan.target))) {
-    throw_usage(
-        "--grouping similar: {}'s loaders compute ALiBi's slopes from the place of a head and "
-        "would "
-        "give moved heads those of others; allowed is contiguous",
-        printable(plan.target.architecture));
-  }
-}
-
 // A refiner improves what was pooled, towards what the source computes.
 void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
   if (!plan.refiner) {
@@ -253,9 +241,9 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   check_can_pool(plan.spec, plan.pooling.method);
   check_can_refine(plan, request);
   Target target = choose_target(source, plan.grouped, request, plan.container);
+  keep_from_stock_loaders(target, plan.container, request.target);
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
-  check_loaders_know_slopes(plan, request);
   plan_steps(plan, source, request);
   count_bytes(plan, checkpoint);
   const Provenance facts = provenance_of(plan, plan.target);

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <bit>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "converter/kv_head_request.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -14,6 +15,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
   const bool hugging_face = !is_single_file(plan.container);
+  const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
   const auto roles = target.roles();
   const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
     return !is_uniform(target.kv_heads_of(role));
@@ -23,14 +25,18 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   });
   if (hugging_face && mixed && !target.loaders_let_layers_differ) {
     notes.push_back(fmt::format(
-        "kv heads differ between layers: stock {} loaders take one number for all of them; "
-        "regroup runs the result",
-        target.architecture));
-  } else if (hugging_face && changed && !loaders_take_heads(target)) {
+        "kv heads differ between layers: stock {} loaders take one number for all of them{}",
+        printable(target.architecture), runs));
+  } else if (hugging_face && changed && target.attention_only()) {
     notes.push_back(fmt::format(
-        "stock {} loaders know no grouped heads (the config gets num_key_value_heads all the "
-        "same); regroup runs the result",
-        target.architecture));
+        "the config gets the number of kv heads as {}; whether the loaders of {} read it is not "
+        "known here",
+        printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
+        printable(target.architecture)));
+  } else if (hugging_face && changed && !loaders_take_heads(target)) {
+    notes.push_back(
+        fmt::format("stock {} loaders know no grouped heads (the config gets {} all the same){}",
+                    printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
   const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
   const bool served = target.causal && !target.has_encoder();
@@ -54,15 +60,9 @@ bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
   return false;
 }
 
-// What else a user should know of heads that moved, or did not.
+// What a user should know of heads that could not move.
 std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
-  if (!plan.order.empty() && plan.spec.positions == PositionKind::kAlibi &&
-      plan.grouped.positions == PositionKind::kAlibi) {
-    notes.push_back(
-        "heads have moved with their ALiBi slopes, which only loaders that read the recorded ones "
-        "know: regroup does");
-  }
   for (const AttentionRole role : plan.spec.roles()) {
     if (plan.grouping == "similar" && stays_in_place(plan, role)) {
       notes.push_back(

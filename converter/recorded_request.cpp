@@ -8,6 +8,7 @@
 #include "converter/provenance.h"
 #include "converter/recorded_order.h"
 #include "formats/error.h"
+#include "formats/loader_agreement.h"
 #include "formats/numbers.h"
 #include "formats/printable.h"
 
@@ -72,6 +73,15 @@ class RecordedRefiner : public AttentionRefiner {
  private:
   std::string recipe_, result_;
 };
+
+// What stock loaders load and misread is wrong, whatever made it.
+void check_loaders_agree(const Model& result) {
+  const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
+  if (!misread.empty() && loaders_take_heads(result.spec)) {
+    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders take its model_type, but {}",
+                                                    where(result), misread.front()));
+  }
+}
 
 // A number or a list of them, as --kv-heads takes.
 std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
@@ -218,6 +228,7 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
     throw_usage("{}: records no conversion by regroup", where(result));
   }
   check_known(facts, result);
+  check_loaders_agree(result);
   const Json before = Json::parse(kv_heads_json(source.spec));
   if (facts.value("source_kv_heads", Json(nullptr)) != before) {
     throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),

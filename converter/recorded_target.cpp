@@ -47,6 +47,7 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
                     grouped.layers.size());
   }
   target.spec.kv_heads = grouped.kv_heads;
+  target.spec.alibi.slopes = grouped.alibi.slopes;  // the file's, or those of heads that move now
   const auto obstacles = obstacles_between(as_recorded(grouped, target.spec), target.spec);
   if (!obstacles.empty()) {
     throw_bad_input("{} does not describe the model in the file: {}", where, obstacles.front());

@@ -10,6 +10,7 @@
 
 #include "converter/equivalence.h"
 #include "converter/kv_head_request.h"
+#include "converter/loader_gate.h"
 #include "converter/recorded_target.h"
 #include "formats/error.h"
 #include "formats/families/config_writers.h"
@@ -19,21 +20,26 @@
 namespace regroup {
 namespace {
 
-// Architectures whose stock loaders take fewer kv heads, and who they are.
-struct GroupedArchitecture {
-  std::string_view architecture;
-  std::string_view runtimes;
-};
-constexpr std::array<GroupedArchitecture, 8> kGrouped{{
-    {"PhiForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"Starcoder2ForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"NemotronForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"GPTBigCodeForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"LlamaForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"MistralForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"Qwen2ForCausalLM", "transformers, vLLM, llama.cpp"},
-    {"DeciLMForCausalLM", "vLLM; transformers with the model's remote code"},
-}};
+// Architectures whose stock loaders take fewer kv heads, in the order in which they are tried.
+constexpr std::array<std::string_view, 8> kGrouped{
+    "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
+    "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
+
+// Who loads the result, as it was tried: docs/compatibility.md has versions and differences.
+std::string runtimes_of(const ModelSpec& spec) {
+  if (spec.architecture == "DeciLMForCausalLM") {
+    return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
+           "directory (auto_map)";
+  }
+  // Some runtimes compute the activation that the architecture usually has, whatever the config
+  // says.
+  const bool own_activation =
+      (spec.architecture == "NemotronForCausalLM" && spec.activation != Activation::kReluSquared) ||
+      (spec.architecture == "GPTBigCodeForCausalLM" && spec.activation == Activation::kRelu);
+  return own_activation ? "which transformers and vLLM load; llama.cpp and mlx-lm compute another "
+                          "activation in this architecture"
+                        : "which transformers, vLLM and llama.cpp load";
+}
 
 constexpr std::size_t kShownObstacles = 3;
 
@@ -103,9 +109,7 @@ bool loaders_take_heads(const ModelSpec& spec) {
 Target same_target(const Model& source, const ModelSpec& grouped) {
   Target target{grouped, source.config_text, {}, source.gguf, true};
   if (grouped.positions != source.spec.positions) {
-    target.config_text = with_alibi_names(target.config_text, source.config);
-    target.spec.loaders_read_kv_heads = false;
-    target.spec.multi_query_key.clear();
+    use_own_names(target);
     target.notes.push_back(
         "positions are now ALiBi's: stock loaders, which would go on computing the old ones, do "
         "not "
@@ -179,24 +183,16 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
     return same_target(source, grouped);
   }
-  std::vector<std::string_view> architectures;
-  for (const GroupedArchitecture& row : kGrouped) {
-    architectures.push_back(row.architecture);
-  }
   std::string reasons;
-  std::optional<Target> target = first_exact(source, grouped, architectures, true, reasons);
+  std::optional<Target> target = first_exact(source, grouped, kGrouped, true, reasons);
   if (!target) {
     throw_usage(
         "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
         "expanded may serve",
         printable(grouped.architecture), reasons);
   }
-  for (const GroupedArchitecture& row : kGrouped) {
-    if (row.architecture == target->spec.architecture) {
-      target->notes.push_back(
-          fmt::format("written as {}, which loads in {}", row.architecture, row.runtimes));
-    }
-  }
+  target->notes.push_back(
+      fmt::format("written as {}, {}", target->spec.architecture, runtimes_of(target->spec)));
   return std::move(*target);
 }
 

@@ -1,14 +1,12 @@
 #include "formats/disagreements.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
-#include <span>
-#include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "formats/alibi.h"
+#include "formats/loader_agreement.h"
 #include "formats/model_directory.h"
 #include "formats/model_parts.h"
 #include "formats/printable.h"
@@ -31,48 +29,16 @@ void compare_heads(const ModelSpec& spec, const Checkpoint& checkpoint, Attentio
   }
 }
 
-// "layer 3", "layers 0, 1, 2, 3 and 28 more".
-std::string text_of_layers(const std::vector<std::size_t>& layers) {
-  constexpr std::size_t kShown = 4;
-  const auto shown = std::span(layers).first(std::min(layers.size(), kShown));
-  return fmt::format(
-      "layer{} {}{}", layers.size() == 1 ? "" : "s", fmt::join(shown, ", "),
-      layers.size() > kShown ? fmt::format(" and {} more", layers.size() - kShown) : "");
-}
-
-// Slopes follow their heads, so that another order is to be expected where heads were reordered.
-void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::string>& found) {
-  const std::vector<double> formula = alibi_slopes(spec.query_heads, spec.alibi.bias_max);
-  const auto layers = alibi_slopes_per_layer(spec, role);
-  std::vector<std::size_t> reordered, others;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i] != formula) {
-      const bool same_slopes =
-          std::is_permutation(layers[i].begin(), layers[i].end(), formula.begin(), formula.end());
-      (same_slopes ? reordered : others).push_back(i);
-    }
-  }
-  for (const auto& [which, what] : {std::pair{&reordered, "the formula's in another order"},
-                                    std::pair{&others, "not the formula's"}}) {
-    if (!which->empty()) {
-      found.push_back(
-          fmt::format("{} {}: the recorded ALiBi slopes are {}, which stock loaders do "
-                      "not know",
-                      name_of(role), text_of_layers(*which), what));
-    }
-  }
-}
-
 }  // namespace
 
-std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint) {
+std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                          const Json& config) {
   std::vector<std::string> found;
   for (const AttentionRole role : spec.roles()) {
     compare_heads(spec, checkpoint, role, found);
-    if (spec.positions == PositionKind::kAlibi && role != AttentionRole::kCross) {
-      compare_slopes(spec, role, found);
-    }
   }
+  std::vector<std::string> misread = misread_by_loaders(spec, config);
+  std::move(misread.begin(), misread.end(), std::back_inserter(found));
   return found;
 }
 

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/json.h"
 #include "formats/model_spec.h"
 
 namespace regroup {
 
-/// Sentences: the config's kv heads against the tensors' shapes, recorded ALiBi slopes against the
-/// family's formula. `spec` is as the config has it.
-std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint);
+/// Sentences: the config's kv heads against the tensors' shapes, and what stock loaders that take
+/// the names in `config` would compute otherwise. `spec` is as the config has it.
+std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                          const Json& config);
 
 /// The index's total_size against the tensors there are; nothing where they agree, or without one.
 std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,

@@ -115,7 +115,8 @@ void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
   }
 }
 
-void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint) {
+void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint,
+                        const Json& config) {
   summary.spec = std::move(described);
   const ModelSpec& spec = *summary.spec;
   summary.family = spec.family;
@@ -132,7 +133,7 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
   }
   describe_attention(summary, checkpoint);
   count_parameters(summary, spec, checkpoint);
-  summary.disagreements = disagreements_in(spec, checkpoint);
+  summary.disagreements = disagreements_in(spec, checkpoint, config);
   if (spec.positions == PositionKind::kAlibi) {
     summary.alibi_slopes = alibi_slopes_per_layer(spec);
   }
@@ -233,7 +234,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
   count_tensors(summary, checkpoint);
   read_provenance(summary, checkpoint);
   if (auto spec = describe_without_config(path, checkpoint)) {
-    describe_with_spec(summary, std::move(*spec), checkpoint);
+    describe_with_spec(summary, std::move(*spec), checkpoint, Json::object());
     return summary;
   }
   const fs::path config = directory_of_model(path) / "config.json";
@@ -245,7 +246,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
     const std::string where = printable(config.string(), 0);
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
-                       checkpoint);
+                       checkpoint, json);
   } else {
     describe_bare_file(summary, checkpoint);
     if (is_gguf_file(path)) {

@@ -17,10 +17,15 @@ namespace regroup {
 /// are checked by check_attention_shapes() and check_all_shapes(), not here.
 ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::string_view where);
 
-/// `config_text` under a model_type and architecture of regroup's own, "regroup_alibi_llama": a
-/// stock loader would compute the positions the model had, so it must not know the name.
-/// describe_model() knows it and makes the family an ALiBi model.
-std::string with_alibi_names(const std::string& config_text, const Json& config);
+/// `config_text` under a model_type and architecture of regroup's own, "regroup_alibi_llama", and
+/// without the "auto_map" to code of the model's own: a stock loader would compute the positions
+/// the model had, or slopes by a head's place, so it must not know the name. describe_model() knows
+/// it and makes the family an ALiBi model, with the recorded slopes.
+std::string with_alibi_names(const std::string& config_text);
+
+/// Whether `config` has such names, which stock loaders refuse.
+bool has_alibi_names(const Json& config);
+
 /// Reads the ALiBi slopes that an earlier conversion recorded in `config`, if it did. Throws
 /// kBadInput where they are no list of numbers.
 void read_recorded_slopes(ModelSpec& spec, const Json& config, std::string_view where);

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "formats/alibi.h"
 #include "formats/families/gguf_hyperparameters.h"
+#include "formats/loader_agreement.h"
 
 namespace regroup {
 namespace {
@@ -65,13 +65,8 @@ std::string obstacle_in_alibi(const ModelSpec& spec, const GgufGraph& graph) {
   if (!graph.max_alibi_bias && spec.alibi.bias_max != AlibiSpec().bias_max) {
     return fmt::format("ALiBi's largest bias {}, 8 needed", spec.alibi.bias_max);
   }
-  const auto formula = alibi_slopes(spec.query_heads, spec.alibi.bias_max);
-  for (const auto& row : spec.alibi.slopes) {
-    if (row != formula) {
-      return "ALiBi slopes that are not those of the heads' order";
-    }
-  }
-  return "";
+  return derived_otherwise(spec).empty() ? ""
+                                         : "ALiBi slopes that are not those of the heads' order";
 }
 
 std::string obstacle_in_positions(const ModelSpec& spec, const GgufGraph& graph) {

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "formats/alibi.h"
 #include "formats/error.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
@@ -47,7 +48,8 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};
 
-// Before the model_type and architecture of models whose positions were changed to ALiBi.
+// Before the model_type and architecture of models that no stock loader would compute rightly:
+// their positions were changed to ALiBi, or heads have moved with their ALiBi slopes.
 constexpr std::string_view kAlibiModelType = "regroup_alibi_";
 constexpr std::string_view kAlibiArchitecture = "RegroupAlibi";
 
@@ -65,6 +67,27 @@ std::string architecture_of(const ConfigReader& config) {
              : "";
 }
 
+const FamilyRow* find_family(std::string_view model_type, std::string_view architecture) {
+  const auto* row = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyRow& family) {
+    return model_type.empty() ? family.architecture == architecture
+                              : family.model_type == model_type;
+  });
+  return row == kFamilies.end() ? nullptr : row;
+}
+
+// What a config says of itself, without the prefixes of own names.
+struct Names {
+  std::string model_type, architecture;
+  bool own = false;  // whether there was a prefix
+};
+
+Names names_in(const ConfigReader& config) {
+  Names names{config.text_or({"model_type"}, ""), architecture_of(config)};
+  const bool own_type = cut_prefix(names.model_type, kAlibiModelType);
+  names.own = cut_prefix(names.architecture, kAlibiArchitecture) || own_type;
+  return names;
+}
+
 void refuse_quantised(const ConfigReader& config) {
   if (config.find("quantization_config") != nullptr) {
     throw_bad_input(
@@ -76,24 +99,32 @@ void refuse_quantised(const ConfigReader& config) {
 
 }  // namespace
 
-std::string with_alibi_names(const std::string& config_text, const Json& config) {
-  const ConfigReader reader(config, "config.json");
-  std::string model_type = reader.text_or({"model_type"}, "");
-  std::string architecture = architecture_of(reader);
-  cut_prefix(model_type, kAlibiModelType);
-  cut_prefix(architecture, kAlibiArchitecture);
+std::string with_alibi_names(const std::string& config_text) {
+  const Json config = parse_json_object(config_text, "config.json");
+  Names names = names_in(ConfigReader(config, "config.json"));
+  if (names.model_type.empty()) {
+    // Without one, loaders guess from the directory's name.
+    const FamilyRow* row = find_family("", names.architecture);
+    names.model_type = row == nullptr ? "custom" : row->model_type;
+  }
   const auto quoted = [](std::string_view prefix, const std::string& name) {
     return Json(std::string(prefix) + name).dump();
   };
-  std::string text = config_text;
-  if (!model_type.empty()) {
-    text = with_member(text, {"model_type"}, quoted(kAlibiModelType, model_type));
+  std::string text =
+      with_member(config_text, {"model_type"}, quoted(kAlibiModelType, names.model_type));
+  if (!names.architecture.empty()) {
+    text = with_member(text, {"architectures"},
+                       "[" + quoted(kAlibiArchitecture, names.architecture) + "]");
   }
-  if (!architecture.empty()) {
-    text =
-        with_member(text, {"architectures"}, "[" + quoted(kAlibiArchitecture, architecture) + "]");
-  }
-  return text;
+  // Code that comes with the model is found by this key, whatever the model is called.
+  return config.contains("auto_map") ? with_member(text, {"auto_map"}, "{}") : text;
+}
+
+bool has_alibi_names(const Json& config) {
+  const auto model_type = config.find("model_type");
+  const bool own_type = model_type != config.end() && model_type->is_string() &&
+                        model_type->get_ref<const std::string&>().starts_with(kAlibiModelType);
+  return own_type || architecture_of(ConfigReader(config, "")).starts_with(kAlibiArchitecture);
 }
 
 std::vector<std::string_view> known_architectures() {
@@ -145,22 +176,20 @@ std::vector<std::vector<double>> slopes_at(const ConfigReader& alibi, std::strin
 void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view where) {
   const ConfigReader config(json, where);
   const ConfigReader alibi = config.object("regroup").object("alibi");
-  spec.alibi.bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
   spec.alibi.slopes = slopes_at(alibi, "slopes");
   spec.alibi.encoder_slopes = slopes_at(alibi, "encoder_slopes");
+  // The spec keeps the largest bias that loaders go by, which is the family's.
+  const double bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
+  if (bias_max != spec.alibi.bias_max && spec.alibi.slopes.empty()) {
+    spec.alibi.slopes = {alibi_slopes(spec.query_heads, bias_max)};
+  }
 }
 
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader config(json, where);
-  std::string model_type = config.text_or({"model_type"}, "");
-  std::string architecture = architecture_of(config);
-  const bool type_changed = cut_prefix(model_type, kAlibiModelType);
-  const bool positions_changed = cut_prefix(architecture, kAlibiArchitecture) || type_changed;
-  const auto row = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyRow& family) {
-    return model_type.empty() ? family.architecture == architecture
-                              : family.model_type == model_type;
-  });
-  if (row == kFamilies.end()) {
+  const auto& [model_type, architecture, own_names] = names_in(config);
+  const FamilyRow* row = find_family(model_type, architecture);
+  if (row == nullptr) {
     throw_bad_input(
         "{}: unknown architecture {} (model_type {}); known: {}; to convert or inspect "
         "others, --layout FILE can describe them",
@@ -172,8 +201,10 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   ModelSpec spec = row->describe(config, checkpoint);
   spec.family = row->family;
   spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
-  if (positions_changed) {
-    use_alibi(spec);
+  if (own_names) {
+    if (spec.positions != PositionKind::kAlibi) {
+      use_alibi(spec);
+    }
     spec.loaders_read_kv_heads = false;
     spec.multi_query_key.clear();
   }

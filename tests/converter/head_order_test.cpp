@@ -206,22 +206,5 @@ TEST_CASE("ALiBi's slopes move with their heads and are recorded", "[converter]"
   }
 }
 
-TEST_CASE("heads with slopes do not move where loaders compute slopes from places", "[converter]") {
-  const Model bloom = open_model(golden("bloom"));  // 6 heads
-  const auto refused = [&](ConversionRequest request) {
-    request.order = order_of(kMoved);
-    return refusal_of([&] { plan_conversion(bloom, request); });
-  };
-  CHECK_THAT(refused({}), is_wrong_usage("ALiBi", "contiguous"));  // as many: stock loaders read it
-  CHECK_THAT(refused({.kv_heads = {2}, .target = "expanded"}), is_wrong_usage("ALiBi"));
-  CHECK_THAT(refused({.kv_heads = {2}, .container = Container::kGguf}), is_wrong_usage("slopes"));
-  const ConversionPlan plan = plan_conversion(bloom, {.kv_heads = {2}, .order = order_of(kMoved)});
-  bool noted = false;
-  for (const std::string& note : plan.notes) {
-    noted = noted || note.find("ALiBi slopes") != std::string::npos;
-  }
-  CHECK(noted);
-}
-
 }  // namespace
 }  // namespace regroup

@@ -1,4 +1,6 @@
 // Layers, parts and disagreements of models, told by hand.
+#include <algorithm>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -6,6 +8,7 @@
 
 #include "formats/alibi.h"
 #include "formats/disagreements.h"
+#include "formats/families/family.h"
 #include "formats/json_difference.h"
 #include "formats/layer_summary.h"
 #include "formats/model.h"
@@ -116,6 +119,19 @@ TEST_CASE("recorded slopes that are not the formula's are told", "[formats]") {
                             ContainsSubstring("the formula's in another order"));
   slopes[3] = 0.7;
   CHECK_THAT(told()[0], ContainsSubstring("not the formula's"));
+}
+
+TEST_CASE("slopes that only regroup computes with are told where loaders take the name",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  std::vector<double> slopes = alibi_slopes(12);
+  std::reverse(slopes.begin(), slopes.end());
+  TinyModel model = tiny_bloom();
+  model.set("regroup", Json({{"alibi", {{"slopes", slopes}}}}).dump());
+  const auto told = [&] { return summary_of(put_model(directory.path(), model)).disagreements; };
+  CHECK(told().size() == 1);
+  model.config = with_alibi_names(model.config);
+  CHECK(told().empty());
 }
 
 TEST_CASE("a copy of the embedding that is none is told", "[formats]") {

@@ -19,9 +19,7 @@ ModelSpec spec_of(const TinyModel& tiny) {
   return describe_model(model.config, model.checkpoint, "config.json");
 }
 
-Json renamed(const char* config) {
-  return Json::parse(with_alibi_names(config, Json::parse(config)));
-}
+Json renamed(const char* config) { return Json::parse(with_alibi_names(config)); }
 
 TEST_CASE("architectures that name none leave the choice to model_type", "[formats]") {
   for (const char* value : {"null", "[]", "[7]", "\"GPT2LMHeadModel\"", "{}"}) {
@@ -39,16 +37,29 @@ TEST_CASE("names go by the table of families, and unknown ones by none", "[forma
   CHECK(family_of_architecture("RwkvForCausalLM") == "unknown");
 }
 
-TEST_CASE("names of ALiBi's models are set where there were names, and only once", "[formats]") {
-  CHECK(renamed(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "x": 1})") ==
-        Json({{"model_type", "regroup_alibi_llama"},
-              {"architectures", {"RegroupAlibiLlamaForCausalLM"}},
-              {"x", 1}}));
+TEST_CASE("names of ALiBi's models are set once, and a model_type always", "[formats]") {
+  const Json both =
+      renamed(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "x": 1})");
+  CHECK(both == Json({{"model_type", "regroup_alibi_llama"},
+                      {"architectures", {"RegroupAlibiLlamaForCausalLM"}},
+                      {"x", 1}}));
   CHECK(renamed(R"({"model_type": "llama"})") == Json({{"model_type", "regroup_alibi_llama"}}));
+  // Without a model_type transformers guesses one from the directory's name.
   CHECK(renamed(R"({"architectures": ["LlamaForCausalLM"]})") ==
-        Json({{"architectures", Json::array({"RegroupAlibiLlamaForCausalLM"})}}));
-  const Json once = renamed(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})");
-  CHECK(renamed(once.dump().c_str()) == once);
+        Json({{"architectures", Json::array({"RegroupAlibiLlamaForCausalLM"})},
+              {"model_type", "regroup_alibi_llama"}}));
+  CHECK(renamed(R"({"n": 1})") == Json({{"n", 1}, {"model_type", "regroup_alibi_custom"}}));
+  CHECK(renamed(both.dump().c_str()) == both);
+  for (const char* config : {R"({"model_type": "llama"})", R"({"model_type": 7})", "{}"}) {
+    CHECK_FALSE(has_alibi_names(Json::parse(config)));
+  }
+  CHECK(has_alibi_names(both));
+  CHECK(has_alibi_names(Json({{"architectures", both["architectures"]}})));
+}
+
+TEST_CASE("under ALiBi's names a model's own code is not found", "[formats]") {
+  CHECK(renamed(R"({"model_type": "mpt", "auto_map": {"AutoConfig": "c.C"}})") ==
+        Json({{"model_type", "regroup_alibi_mpt"}, {"auto_map", Json::object()}}));
 }
 
 TEST_CASE("either of ALiBi's names makes a Llama an ALiBi model", "[formats]") {
