@@ -53,6 +53,26 @@ void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& c
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
+// Rows of a table, or with "alibi" (Jina's BERT) a penalty for distance in both directions.
+void read_positions(ModelSpec& spec, const ConfigReader& config, const std::string& embeddings) {
+  const std::string kind = config.text_or({"position_embedding_type"}, "absolute");
+  if (kind == "alibi") {
+    spec.positions = PositionKind::kAlibi;
+  } else if (kind == "absolute") {
+    spec.positions = PositionKind::kLearned;
+    spec.position_embedding = embeddings + "position_embeddings.weight";
+  } else {
+    throw_bad_input("{}: position_embedding_type is {}; known: absolute, alibi", config.where(),
+                    printable(kind));
+  }
+}
+
+// Why the block is not the one known here; its attention is.
+std::string unsupported_block(const ConfigReader& config) {
+  const std::string kind = config.text_or({"feed_forward_type"}, "original");
+  return kind == "original" ? "" : "feed_forward_type " + printable(kind);
+}
+
 // Everything but the head; `prefix` is that of models saved with their head.
 ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
                           std::string_view prefix) {
@@ -60,21 +80,17 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   ModelSpec spec;
   read_sizes(spec, config, checkpoint);
   spec.causal = false;
-  spec.positions = PositionKind::kLearned;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  spec.not_computable = unsupported_block(config);
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
-  const std::string positions = config.text_or({"position_embedding_type"}, "absolute");
-  if (positions != "absolute") {
-    spec.not_computable = "position_embedding_type " + printable(positions);
-  }
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";
   spec.token_embedding = embeddings + "word_embeddings.weight";
-  spec.position_embedding = embeddings + "position_embeddings.weight";
+  read_positions(spec, config, embeddings);
   spec.token_type_embedding = embeddings + "token_type_embeddings.weight";
   spec.embedding_norm = layer_norm_at(checkpoint, embeddings + "LayerNorm");
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
@@ -91,7 +107,9 @@ void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& ch
                const HeadNames& names) {
   const bool to_be_made = checkpoint.files().empty();
   if (!to_be_made && checkpoint.find(names.transform + ".weight") == nullptr) {
-    spec.not_computable = "the checkpoint has no head that predicts masked tokens";
+    spec.not_computable = !spec.not_computable.empty()
+                              ? spec.not_computable
+                              : "the checkpoint has no head that predicts masked tokens";
     return;
   }
   spec.head_transform = linear_at(names.transform, true);

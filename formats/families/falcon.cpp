@@ -90,6 +90,9 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
   spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
   spec.parallel_residual = layout.parallel;
+  if (config.flag_or({"apply_residual_connection_post_layernorm"}, false)) {
+    spec.not_computable = "apply_residual_connection_post_layernorm = true";
+  }
 
   const std::string prefix =
       find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");

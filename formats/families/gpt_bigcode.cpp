@@ -32,6 +32,9 @@ ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& che
   if (!config.flag_or({"scale_attn_weights"}, true)) {
     spec.attention_scale = 1.0;
   }
+  if (config.flag_or({"add_cross_attention"}, false)) {
+    spec.not_computable = "add_cross_attention = true";
+  }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = layer_at(prefix + "h." + std::to_string(i));
   }

@@ -28,7 +28,8 @@ ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint
   spec.parallel_residual = true;
   spec.positions = PositionKind::kRope;
   spec.rope.interleaved = true;
-  spec.rope.rotary_dim = config.optional_count({"rotary_dim"}).value_or(64);
+  // 64 where it is not mentioned; with null, transformers fails.
+  spec.rope.rotary_dim = config.mentions("rotary_dim") ? config.count({"rotary_dim"}) : 64;
   if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
                     spec.rope.rotary_dim, spec.head_dim);

@@ -1,4 +1,5 @@
 // Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Gemma, OLMo, OLMo2.
+#include <algorithm>
 #include <cmath>
 
 #include "formats/families/decoder_sizes.h"
@@ -9,9 +10,29 @@
 namespace regroup {
 namespace {
 
-// Where Qwen models slide their window depends on the layer: not computable once it is switched on.
-void refuse_partial_window(ModelSpec& spec, const ConfigReader& config) {
-  if (config.flag_or({"use_sliding_window"}, false)) {
+// How many layers slide a window: those listed as such, else all from max_window_layers on.
+std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
+  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
+    return std::count(types->begin(), types->end(), Json("sliding_attention"));
+  }
+  constexpr double kFirstUnlessGiven = 28.0;
+  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
+  return spec.layer_count() -
+         static_cast<std::int64_t>(std::clamp(first, 0.0, static_cast<double>(spec.layer_count())));
+}
+
+// Qwen models slide a window in none of their layers, in all of them, or in some: the last cannot
+// be computed.
+void read_window(ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kWindowUnlessGiven = 4096;
+  const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
+  if (!config.flag_or({"use_sliding_window"}, false) || none) {
+    return;
+  }
+  const std::int64_t sliding = sliding_layers(spec, config);
+  if (sliding == spec.layer_count()) {
+    spec.sliding_window = config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven);
+  } else if (sliding > 0) {
     spec.not_computable = "use_sliding_window in some of the layers";
   }
 }
@@ -65,14 +86,14 @@ ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpo
 
 ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 32});
-  refuse_partial_window(spec, config);
+  read_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {.qkv = true});
   return spec;
 }
 
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
-  refuse_partial_window(spec, config);
+  read_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, biases_of(config));
   add_qk_norms(spec, checkpoint, QkNorm::kEveryHead);
   return spec;

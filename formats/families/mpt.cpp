@@ -1,6 +1,9 @@
 // MPT: fused q‖k‖v, ALiBi, LayerNorm without biases; as transformers computes it.
+#include <fmt/format.h>
+
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -14,8 +17,17 @@ std::string unsupported_setting(const ConfigReader& config, const ConfigReader& 
   if (attention.flag_or({"qk_ln"}, false)) {
     return "attn_config.qk_ln = true";
   }
-  if (attention.flag_or({"prefix_lm"}, false)) {
-    return "attn_config.prefix_lm = true";
+  for (const char* key : {"prefix_lm", "rope", "qk_gn"}) {
+    if (attention.flag_or({key}, false)) {
+      return fmt::format("attn_config.{} = true", key);
+    }
+  }
+  if (attention.number_or({"sliding_window_size"}, -1.0) > 0.0) {
+    return "attn_config.sliding_window_size";
+  }
+  const std::string norm = config.text_or({"norm_type"}, "layernorm");
+  if (norm != "layernorm" && norm != "low_precision_layernorm") {
+    return "norm_type " + printable(norm);
   }
   if (!config.flag_or({"no_bias"}, true)) {
     return "no_bias = false";

@@ -205,8 +205,30 @@ TEST_CASE("a BERT without a head can be inspected but says why it cannot be comp
   CHECK(spec.token_embedding == "embeddings.word_embeddings.weight");
   CHECK(spec.not_computable == "the checkpoint has no head that predicts masked tokens");
   CHECK(expected_tensors(spec).size() == model.tensors.size());
-  CHECK(spec_of(with("bert", "position_embedding_type", "\"relative_key\"")).not_computable ==
-        "position_embedding_type relative_key");
+}
+
+TEST_CASE("a BERT with positions of another kind is refused", "[formats]") {
+  for (const char* kind : {"\"relative_key\"", "\"relative_key_query\"", "\"rotary\""}) {
+    CHECK_THAT(refusal_of([&] { spec_of(with("bert", "position_embedding_type", kind)); }),
+               is_bad_input("config.json", "position_embedding_type", "absolute, alibi"));
+  }
+}
+
+TEST_CASE("a BERT with ALiBi has slopes in both directions and no table of positions",
+          "[formats]") {
+  TinyModel model = with("bert", "position_embedding_type", "\"alibi\"");
+  model.remove("bert.embeddings.position_embeddings.weight");
+  const ModelSpec spec = spec_of(model);
+  CHECK((spec.positions == PositionKind::kAlibi));
+  CHECK_FALSE(spec.causal);
+  CHECK(spec.position_embedding.empty());
+  CHECK(expected_tensors(spec).size() == model.tensors.size());
+  const ModelSummary summary = summary_of(model);
+  CHECK(summary.positions == "alibi");
+  CHECK(summary.alibi_slopes.size() == spec.layers.size());
+  // Its usual MLP keeps gate and values in one tensor.
+  model.set("feed_forward_type", "\"geglu\"");
+  CHECK(spec_of(model).not_computable == "feed_forward_type geglu");
 }
 
 TEST_CASE("a BERT that is a decoder is refused", "[formats]") {

@@ -273,6 +273,46 @@ TEST_CASE("models that regroup can convert but not compute say why", "[formats]"
         "rope_type su");
   CHECK(reason(tiny_gpt2().set("scale_attn_by_inverse_layer_idx", "true")) ==
         "scale_attn_by_inverse_layer_idx = true");
+  const auto golden_reason = [&](const char* name, const char* key, const char* value) {
+    return reason(golden_model(name).set(key, value));
+  };
+  CHECK(golden_reason("falcon_rw", "apply_residual_connection_post_layernorm", "true") ==
+        "apply_residual_connection_post_layernorm = true");
+  CHECK(golden_reason("gpt_bigcode", "add_cross_attention", "true") ==
+        "add_cross_attention = true");
+  CHECK(golden_reason("mpt", "norm_type", "\"rmsnorm\"") == "norm_type rmsnorm");
+  CHECK(golden_reason("mpt", "attn_config", R"({"alibi": true, "rope": true})") ==
+        "attn_config.rope = true");
+  CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": 64})") ==
+        "attn_config.sliding_window_size");
+  CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": -1})").empty());
+}
+
+TEST_CASE("Qwen2's window slides in all layers or in none, else the model is not computed",
+          "[formats]") {
+  const auto spec_with = [](const char* first, const char* types) {
+    const TemporaryDirectory directory;
+    TinyModel model = golden_model("qwen2").set("use_sliding_window", "true");
+    model.set("sliding_window", "32").set("max_window_layers", first).set("layer_types", types);
+    return spec_of(open_model_directory(put_model(directory.path(), model)));
+  };
+  const ModelSpec all = spec_with("0", "null");
+  const auto layers = static_cast<std::size_t>(all.layer_count());
+  CHECK(all.sliding_window == 32);
+  CHECK(all.not_computable.empty());
+  const ModelSpec none = spec_with("28", "null");
+  CHECK_FALSE(none.sliding_window);
+  CHECK(none.not_computable.empty());
+  CHECK_FALSE(spec_with("1", "null").not_computable.empty());
+  Json types(std::vector<std::string>(layers, "sliding_attention"));
+  CHECK(spec_with("28", types.dump().c_str()).sliding_window == 32);
+  types[0] = "full_attention";
+  CHECK_FALSE(spec_with("0", types.dump().c_str()).not_computable.empty());
+}
+
+TEST_CASE("a GPT-J whose rotary_dim is null is refused", "[formats]") {
+  CHECK_THAT(refusal_of_model(golden_model("gptj").set("rotary_dim", "null")),
+             is_bad_input("config.json", "rotary_dim"));
 }
 
 TEST_CASE("a RoPE scaling without a factor to scale by is refused", "[formats]") {
