@@ -15,6 +15,7 @@
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
+#include "formats/layout_tensors.h"
 #include "formats/numbers.h"
 #include "formats/printable.h"
 
@@ -136,6 +137,19 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   }
 }
 
+// A norm of all keys that neither the config nor a layout mentions would keep the width of the
+// heads there were, and no loader would take the result.
+void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
+  const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.target, checkpoint);
+  if (tensor != nullptr) {
+    throw_bad_input(
+        "{}: tensor {} is as wide as the keys, whose number of heads changes, and nothing says "
+        "what "
+        "it is: a layout file names norms of queries and keys as q_norm and k_norm",
+        file_of(checkpoint, *tensor), printable(tensor->name));
+  }
+}
+
 // The source's position tensors, where the result has other positions.
 std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
   if (plan.grouped.positions == plan.spec.positions) {
@@ -155,6 +169,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
     steps.emplace(step.output.name, std::move(step));
   }
   check_nothing_left_beside(steps, checkpoint);
+  check_keys_fit(plan, checkpoint);
   const auto positions = dropped_positions(plan);
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     const auto step = steps.find(tensor.name);
@@ -178,15 +193,8 @@ bool is_buffer(const std::string& name) {
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::string& other) {
-  const TensorInfo* original = checkpoint.find(other);
-  if (original == nullptr || original->shape != tensor.shape || original->dtype != tensor.dtype) {
-    return false;
-  }
-  std::vector<std::byte> bytes(tensor.bytes()), original_bytes(tensor.bytes());
-  checkpoint.read(tensor, bytes);
-  checkpoint.read(*original, original_bytes);
-  return bytes == original_bytes;
+bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor);
 }
 
 // Nothing of the source is lost without a word: what no step reads must be of no use.
@@ -205,7 +213,8 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
     if (used.contains(tensor.name)) {
       continue;
     }
-    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding)) {
+    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
+        !is_bias_of_zeros(checkpoint, tensor)) {
       throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
                   printable(tensor.name), printable(plan.target.architecture));
     }

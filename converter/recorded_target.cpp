@@ -1,12 +1,16 @@
 #include "converter/recorded_target.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "converter/equivalence.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/json.h"
+#include "formats/numbers.h"
 #include "formats/printable.h"
+#include "formats/tensor_reader.h"
 
 namespace regroup {
 namespace {
@@ -22,7 +26,77 @@ ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   return stored;
 }
 
+// Clears what the model lacks and the file has, if that does nothing.
+void drop_filler(std::string& stored, const std::string& recorded, const Checkpoint& checkpoint) {
+  if (recorded.empty() && !stored.empty() && holds_only_zeros(checkpoint, checkpoint.at(stored))) {
+    stored.clear();
+  }
+}
+
+void drop_fillers(LayerTensors& stored, const LayerTensors& recorded,
+                  const Checkpoint& checkpoint) {
+  const auto drop = [&](auto& from, const auto& like) {
+    drop_filler(from.bias, like.bias, checkpoint);
+  };
+  drop(stored.attention.q, recorded.attention.q);
+  drop(stored.attention.k, recorded.attention.k);
+  drop(stored.attention.v, recorded.attention.v);
+  drop(stored.attention.o, recorded.attention.o);
+  drop(stored.gate, recorded.gate);
+  drop(stored.up, recorded.up);
+  drop(stored.down, recorded.down);
+  drop(stored.attention_norm, recorded.attention_norm);
+  drop(stored.mlp_norm, recorded.mlp_norm);
+}
+
+// The file's model without what a graph of llama.cpp asks for and the recorded model has not:
+// biases of zeros, and the embedding once more as the output.
+ModelSpec without_fillers(ModelSpec stored, const ModelSpec& recorded,
+                          const Checkpoint& checkpoint) {
+  for (std::size_t i = 0; i < stored.layers.size(); ++i) {
+    drop_fillers(stored.layers[i], recorded.layers[i], checkpoint);
+  }
+  drop_filler(stored.final_norm.bias, recorded.final_norm.bias, checkpoint);
+  drop_filler(stored.lm_head_bias, recorded.lm_head_bias, checkpoint);
+  if (recorded.lm_head.empty() && !stored.lm_head.empty() &&
+      repeats(checkpoint, checkpoint.at(stored.lm_head), stored.token_embedding)) {
+    stored.lm_head.clear();
+  }
+  return stored;
+}
+
 }  // namespace
+
+bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  bool zeros = can_decode(tensor.dtype);
+  for_each_part(TensorReader(checkpoint, tensor),
+                [&](std::uint64_t, std::span<const std::byte> bytes) {
+                  zeros = zeros && std::all_of(bytes.begin(), bytes.end(),
+                                               [](std::byte byte) { return byte == std::byte{}; });
+                });
+  return zeros;
+}
+
+bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::string& other) {
+  const TensorInfo* original = checkpoint.find(other);
+  if (original == nullptr || original->shape != tensor.shape || original->dtype != tensor.dtype) {
+    return false;
+  }
+  const TensorReader reader(checkpoint, *original);
+  std::vector<std::byte> same_part;
+  std::uint64_t at = 0;
+  bool same = true;
+  for_each_part(TensorReader(checkpoint, tensor),
+                [&](std::uint64_t, std::span<const std::byte> bytes) {
+                  if (same) {
+                    same_part.resize(bytes.size());
+                    reader.read_at(at, same_part);
+                    at += bytes.size();
+                    same = std::equal(bytes.begin(), bytes.end(), same_part.begin());
+                  }
+                });
+  return same;
+}
 
 void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text) {
   Json dtypes = Json::object();
@@ -48,7 +122,8 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
   }
   target.spec.kv_heads = grouped.kv_heads;
   target.spec.alibi.slopes = grouped.alibi.slopes;  // the file's, or those of heads that move now
-  const auto obstacles = obstacles_between(as_recorded(grouped, target.spec), target.spec);
+  const ModelSpec stored = without_fillers(grouped, target.spec, source.checkpoint);
+  const auto obstacles = obstacles_between(as_recorded(stored, target.spec), target.spec);
   if (!obstacles.empty()) {
     throw_bad_input("{} does not describe the model in the file: {}", where, obstacles.front());
   }

@@ -15,6 +15,13 @@ void record_source(GgufMetadata& metadata, const Model& source, const std::strin
 /// kBadInput where the note does not fit the file.
 std::optional<Target> recorded_target(const Model& source, const ModelSpec& grouped);
 
+/// Whether a tensor holds nothing but zeros, as biases do that a graph asks for and the model
+/// lacks.
+bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor);
+
+/// Whether it holds the bytes of tensor `other`, as outputs do that are tied to the embedding.
+bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::string& other);
+
 /// The dtype that a tensor had before it went into the file, by its Hugging Face name; nothing
 /// where that was not noted.
 std::optional<DType> recorded_dtype(const Model& source, const std::string& tensor);

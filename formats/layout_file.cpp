@@ -12,6 +12,7 @@
 #include "formats/families/config_reader.h"
 #include "formats/families/family.h"
 #include "formats/file.h"
+#include "formats/layout_tensors.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -22,10 +23,11 @@ constexpr std::int64_t kMaxHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
 constexpr std::string_view kPlaceholder = "{layer}";
 
-constexpr std::array<std::string_view, 19> kKnownKeys{
-    "layers", "hidden_size", "query_heads", "head_dim", "kv_heads",   "kv_heads_key", "packing",
-    "q",      "k",           "v",           "qkv",      "o",          "q_bias",       "k_bias",
-    "v_bias", "qkv_bias",    "o_bias",      "alibi",    "input_major"};
+constexpr std::array<std::string_view, 23> kKnownKeys{
+    "layers",  "hidden_size", "query_heads", "head_dim",    "kv_heads",   "kv_heads_key",
+    "packing", "q",           "k",           "v",           "qkv",        "o",
+    "q_bias",  "k_bias",      "v_bias",      "qkv_bias",    "o_bias",     "alibi",
+    "q_norm",  "k_norm",      "q_norm_bias", "k_norm_bias", "input_major"};
 
 // "attn_config.kv_n_heads" as the parts of a path.
 std::vector<std::string> path_of(std::string_view dotted) {
@@ -79,8 +81,11 @@ class LayoutReader {
   void read_alibi(ModelSpec& spec);
   bool input_major();
   LinearTensors linear(std::string_view name, bool input_major);
+  std::vector<NormTensors> norms(std::string_view name);
   void name_layers(ModelSpec& spec, std::int64_t layers);
-  void check_names(const LinearTensors& linear);
+  void name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer);
+  void check_name(const std::string& name);
+  void tell_norms(ModelSpec& spec);
 
   const Json& config_;
   const Checkpoint& checkpoint_;
@@ -226,12 +231,42 @@ std::string with_layer(std::string pattern, std::int64_t layer) {
                                  : pattern.replace(at, kPlaceholder.size(), std::to_string(layer));
 }
 
-void LayoutReader::check_names(const LinearTensors& linear) {
-  for (const std::string& name : {linear.weight, linear.bias}) {
-    if (!name.empty() && checkpoint_.find(name) == nullptr) {
-      fault("the checkpoint has no tensor {}", printable(name));
+// Those of queries or keys with their placeholders, where the layout names any.
+std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
+  const std::string bias_key = std::string(name) + "_bias";
+  const NormTensors found{text(name, ""), text(bias_key, "")};
+  for (const std::string& pattern : {found.weight, found.bias}) {
+    if (!pattern.empty() && pattern.find(kPlaceholder) == std::string::npos) {
+      fault("{} does not hold {}", shown(pattern), kPlaceholder);
     }
   }
+  if (!found.present() && !found.bias.empty()) {
+    fault("{} is there and {} is missing", bias_key, name);
+  }
+  return found.present() ? std::vector{found} : std::vector<NormTensors>{};
+}
+
+void LayoutReader::check_name(const std::string& name) {
+  if (!name.empty() && checkpoint_.find(name) == nullptr) {
+    fault("the checkpoint has no tensor {}", printable(name));
+  }
+}
+
+void LayoutReader::name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer) {
+  const auto settle = [&](auto& part) {
+    part.weight = with_layer(part.weight, layer);
+    part.bias = with_layer(part.bias, layer);
+  };
+  for (LinearTensors* part : {&pattern.q, &pattern.k, &pattern.v, &pattern.o}) {
+    settle(*part);
+  }
+  for (std::vector<NormTensors>* norms : {&pattern.q_norms, &pattern.k_norms}) {
+    std::for_each(norms->begin(), norms->end(), settle);
+  }
+  for (const auto& [role, name] : tensors_by_role(pattern)) {
+    check_name(name);
+  }
+  spec.layers.emplace_back().attention = std::move(pattern);
 }
 
 void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
@@ -251,23 +286,29 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   pattern.k = separate ? linear("k", transposed) : pattern.q;
   pattern.v = separate ? linear("v", transposed) : pattern.q;
   pattern.o = linear("o", transposed);
+  pattern.q_norms = norms("q_norm");
+  pattern.k_norms = norms("k_norm");
   if (faults_.size() > faults_before) {
     return;  // tensors cannot be looked for without their names
   }
   for (std::int64_t i = 0; i < layers; ++i) {
-    AttentionLayout attention = pattern;
-    for (LinearTensors* part : {&attention.q, &attention.k, &attention.v, &attention.o}) {
-      part->weight = with_layer(part->weight, i);
-      part->bias = with_layer(part->bias, i);
-    }
-    check_names(attention.q);
-    if (separate) {
-      check_names(attention.k);
-      check_names(attention.v);
-    }
-    check_names(attention.o);
-    spec.layers.emplace_back().attention = std::move(attention);
+    name_layer(spec, pattern, i);
   }
+  if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
+    faults_.insert(faults_.begin(), twice);
+  }
+  tell_norms(spec);
+}
+
+// Weights for one head serve all of them; others belong to the whole projection.
+void LayoutReader::tell_norms(ModelSpec& spec) {
+  if (spec.layers.empty() || spec.layers.front().attention.k_norms.empty()) {
+    return;
+  }
+  const std::string& name = spec.layers.front().attention.k_norms.front().weight;
+  const TensorInfo* norm = checkpoint_.find(name);
+  spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kEveryHead
+                                                                      : QkNorm::kProjection;
 }
 
 ModelSpec LayoutReader::read() {

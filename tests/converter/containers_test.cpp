@@ -64,6 +64,61 @@ TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[con
   }
 }
 
+// A Falcon with biases and one norm, tied, whose graph in llama.cpp is phi2's.
+TinyModel biased_falcon() {
+  TinyModel model = golden_model("falcon_7b").set("bias", "true");
+  const std::vector<BuiltTensor> weights = model.tensors;
+  for (const BuiltTensor& weight : weights) {
+    const bool linear = weight.name.ends_with(".weight") && weight.shape.size() == 2 &&
+                        weight.name.find("word_embeddings") == std::string::npos;
+    if (linear) {
+      const std::string bias = weight.name.substr(0, weight.name.rfind('.')) + ".bias";
+      model.tensors.push_back(varied_tensor(bias, DType::kF32, {weight.shape[0]}));
+    }
+  }
+  return model;
+}
+
+TEST_CASE("written as another graph's GGUF, a model comes back as it was", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path falcon = put_model(directory / "falcon", biased_falcon());
+  for (const fs::path& source : {golden("gptj"), falcon}) {
+    CAPTURE(source);
+    const TemporaryDirectory scratch;
+    CHECK(lost_by(source, Container::kGguf, scratch.path()) == std::vector<std::string>{});
+    CHECK(open_gguf(scratch / "there").metadata.text("general.architecture") == "phi2");
+    const Model back = open_model(scratch / "back");
+    CHECK(back.checkpoint.tensors().size() +
+              plan_conversion(open_model(source), {.container = Container::kGguf}).dropped.size() ==
+          open_checkpoint(source).tensors().size());
+    CHECK(back.spec.architecture == open_model(source).spec.architecture);
+  }
+  // Pooled on the way, as well.
+  const TemporaryDirectory scratch;
+  convert(golden("gptj"), scratch / "plain", {.kv_heads = {2}});
+  convert(golden("gptj"), scratch / "pooled.gguf",
+          {.kv_heads = {2}, .container = Container::kGguf});
+  convert(scratch / "pooled.gguf", scratch / "back", {.container = Container::kSafetensors});
+  const auto dropped =
+      plan_conversion(open_model(scratch / "plain"), {.container = Container::kGguf}).dropped;
+  CHECK(differing(scratch / "plain", scratch / "back", dropped) == std::vector<std::string>{});
+}
+
+TEST_CASE("a bias that does something is not left behind", "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("gptj"), directory / "model.gguf", {.container = Container::kGguf});
+  const Checkpoint file = open_checkpoint(directory / "model.gguf");
+  const TensorInfo& bias = file.at("blk.0.attn_q.bias");
+  std::string bytes = bytes_of_file(directory / "model.gguf");
+  bytes[bias.begin + 2] = 'x';
+  put_file(directory / "changed.gguf", bytes);
+  CHECK_THAT(refusal_of([&] {
+               plan_conversion(open_model(directory / "changed.gguf"),
+                               {.container = Container::kSafetensors});
+             }),
+             is_bad_input("changed.gguf", "biases"));
+}
+
 TEST_CASE("safetensors to torch and back keeps every byte of every tensor", "[converter]") {
   for (const char* name : {"llama_bf16", "llama_fp16", "gpt2_base", "bloom", "t5_v1_1", "bert"}) {
     CAPTURE(name);

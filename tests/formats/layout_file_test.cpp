@@ -155,6 +155,43 @@ TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
              is_bad_input("quantization_config"));
 }
 
+TEST_CASE("a layout that gives one tensor two roles is refused", "[formats]") {
+  const std::string of_layer = "model.layers.{layer}.self_attn.";
+  for (const auto& [key, name] :
+       {std::pair{"k", "q_proj.weight"}, std::pair{"v", "k_proj.weight"},
+        std::pair{"o", "v_proj.weight"}, std::pair{"o_bias", "q_proj.weight"}}) {
+    CAPTURE(key);
+    CHECK_THAT(refusal_with({{key, of_layer + name}}),
+               is_bad_input("layout.json", name, "layer 0", "packing"));
+  }
+  // What k calls layer 0 is what q calls layer 10.
+  CHECK_THAT(refusal_with({{"k", "model.layers.1{layer}.self_attn.q_proj.weight"}},
+                          tiny_llama({.layers = 11})),
+             is_bad_input("tensor model.layers.10.self_attn.q_proj.weight is k of layer 0 and q of "
+                          "layer 10"));
+}
+
+TEST_CASE("norms of queries and keys can be described", "[formats]") {
+  const std::string of_layer = "model.layers.{layer}.self_attn.";
+  Json layout = llama_layout();
+  layout["q_norm"] = of_layer + "q_norm.weight";
+  layout["k_norm"] = of_layer + "k_norm.weight";
+  const ModelSpec whole = spec_with(golden_model("olmo2"), [&] {
+    Json of_olmo = layout;
+    of_olmo.erase("head_dim");
+    of_olmo["hidden_size"] = "hidden_size";
+    return of_olmo;
+  }());
+  CHECK((whole.qk_norm == QkNorm::kProjection));
+  layout["hidden_size"] = "hidden_size";
+  CHECK((spec_with(golden_model("qwen3"), layout).qk_norm == QkNorm::kEveryHead));
+  CHECK_THAT(refusal_with({{"k_norm", of_layer + "k_norm.weight"}}),
+             is_bad_input("no tensor model.layers.0.self_attn.k_norm.weight"));
+  CHECK_THAT(refusal_with({{"k_norm_bias", of_layer + "k_norm.bias"}}),
+             is_bad_input("k_norm is missing"));
+  CHECK_THAT(refusal_with({{"q_norm", "norm"}}), is_bad_input("{layer}"));
+}
+
 TEST_CASE("kv heads that cannot be are refused", "[formats]") {
   for (const char* value : {"5", "[4]", "[4, 5]", "0", "4.0", "{}"}) {
     CAPTURE(value);
