@@ -40,13 +40,23 @@ class Column {
   std::vector<T> piece_;
 };
 
-bool begins_with_magic(const File& file) {
-  std::string start(kMegatronMagic.size(), '\0');
-  if (file.size() < start.size()) {
-    return false;
-  }
+// Never a reason to read the tokens without it: they would be taken for something else.
+void check_magic(const File& file) {
+  std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(start)));
-  return start == kMegatronMagic;
+  if (start != kMegatronMagic) {
+    throw_bad_input(
+        "{}: {}, a Megatron index begins with MMIDIDX: make it again, or move it away from the "
+        ".bin beside it if that needs none",
+        shown(file), start.empty() ? "empty" : "no Megatron index");
+  }
+}
+
+// Whether there is anything under that name, be it a link that leads nowhere.
+bool is_named(const std::filesystem::path& path) {
+  std::error_code fault;
+  return std::filesystem::symlink_status(path, fault).type() !=
+         std::filesystem::file_type::not_found;
 }
 
 }  // namespace
@@ -54,13 +64,11 @@ bool begins_with_magic(const File& file) {
 std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& path) {
   std::filesystem::path index = path;
   index.replace_extension(".idx");
-  if ((path.extension() != ".bin" && path.extension() != ".idx") || !path_exists(index)) {
+  if ((path.extension() != ".bin" && path.extension() != ".idx") || !is_named(index)) {
     return std::nullopt;
   }
   File file = File::open(index);
-  if (!begins_with_magic(file)) {
-    return std::nullopt;
-  }
+  check_magic(file);
   MegatronIndex result(std::move(file));
   result.read_header();
   return result;
@@ -88,6 +96,12 @@ void MegatronIndex::read_header() {
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
     throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(file_),
                     sequences_, documents_, file_.size());
+  }
+  // Megatron's multimodal sets have the mode of each sequence, a byte, at the end.
+  const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
+  if (left != 0 && left != sequences_) {
+    throw_bad_input("{}: {} bytes behind {} sequences and {} documents, allowed are 0 or {}",
+                    shown(file_), left, sequences_, documents_, sequences_);
   }
 }
 

@@ -29,8 +29,9 @@ using DocumentVisitor = std::function<void(std::int64_t begin, std::int64_t end)
 
 class MegatronIndex {
  public:
-  /// The index of X.bin, or that X.idx itself; none where there is no X.idx, or it is something
-  /// else. Throws kBadInput for one that cannot be what it says.
+  /// The index of X.bin, or that X.idx itself; none where there is no X.idx. Throws kBadInput for
+  /// one that cannot be what it says, or is something else: without it nobody knows what X.bin
+  /// holds.
   static std::optional<MegatronIndex> beside(const std::filesystem::path& path);
 
   /// Bytes of one stored id: 1, 2 or 4.
@@ -40,6 +41,7 @@ class MegatronIndex {
   std::string_view format() const;
 
   /// Tokens of all sequences. Throws kBadInput unless they lie in a row from the first byte on.
+  /// Reads the whole index.
   std::int64_t count_tokens() const;
 
   /// All documents that hold tokens, in order. Throws kBadInput where their numbers cannot be.

@@ -10,6 +10,7 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/raw_tokens.h"
 #include "formats/stored_number.h"
 
 namespace regroup {
@@ -66,13 +67,14 @@ void TokenFile::read_header() {
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
     read_llmc_header(magic == kLlmcMagicWide);
   } else {
+    check_raw_tokens(file);
     set_data(0, 2, "raw u16");
   }
 }
 
 void TokenFile::check_megatron_index() {
-  set_data(0, index_->token_bytes(), index_->format());
   const std::int64_t tokens = index_->count_tokens();
+  set_data(0, index_->token_bytes(), index_->format());
   if (tokens != size_) {
     throw_bad_input("{}: {} tokens, the index beside it says {}", shown(file_), size_, tokens);
   }

@@ -24,11 +24,13 @@ struct DocumentMark {
 ///   Megatron     X.bin with X.idx (either may be named): u8, u16 or i32, its sequences in a row
 ///   numpy .npy   one dimension of little-endian u16 or u32
 ///   llm.c        256 i32 of header: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
-///   raw          anything else: little-endian u16 from the first byte on
+///   raw          what else looks like it: little-endian u16 from the first byte on
 class TokenFile {
  public:
-  /// Reads the header. Throws kBadInput for an empty file, half a token at the end, and headers or
-  /// an index that do not fit the file.
+  /// Reads the header, or where there is none the first 64 KiB. Throws kBadInput for an empty file,
+  /// half a token at the end, headers or an index that do not fit the file, an .idx beside a .bin
+  /// that is no index, and what says nothing of itself and does not look like u16 ids (text, for
+  /// one).
   static TokenFile open(const std::filesystem::path& path);
 
   /// Tokens in the file.

@@ -98,7 +98,7 @@ TEST_CASE("token files that cannot be what they say are refused", "[formats]") {
   };
   const std::string ids = bytes_of_numbers(kNarrow);
   CHECK_THAT(refusal(""), is_bad_input("tokens", "no tokens"));
-  CHECK_THAT(refusal("abc"), is_bad_input("tokens", "3 bytes", "multiple of 2"));
+  CHECK_THAT(refusal(std::string("\1\0\2", 3)), is_bad_input("tokens", "3 bytes", "multiple of 2"));
   CHECK_THAT(refusal(llmc_header(20240520, 1, 5) + ids), is_bad_input("5 tokens", "holds 4"));
   CHECK_THAT(refusal(llmc_header(20240520, 7, 4) + ids), is_bad_input("version 7", "allowed is 1"));
   CHECK_THAT(refusal(llmc_header(20240801, 7, 4) + ids + "x"), is_bad_input("multiple of 4"));
@@ -156,8 +156,27 @@ TEST_CASE("Megatron's token files are read by way of their index", "[formats]") 
         "Megatron u8");
   put_file(directory / "alone.bin", bytes_of_numbers(kNarrow));
   CHECK(TokenFile::open(directory / "alone.bin").format() == "raw u16");
-  put_file(directory / "text.idx", "no index");
-  CHECK(TokenFile::open(directory / "text.bin").format() == "raw u16");
+}
+
+TEST_CASE("an .idx that is no index of Megatron's is refused, not passed over", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "text.bin", bytes_of_numbers(kWide));
+  const auto refusal = [&](const char* name) {
+    return refusal_of([&] { TokenFile::open(directory / name); });
+  };
+  for (const char* name : {"text.bin", "text.idx"}) {
+    put_file(directory / "text.idx", "");
+    CHECK_THAT(refusal(name), is_bad_input("text.idx", "empty", "MMIDIDX"));
+    put_file(directory / "text.idx", "no index");
+    CHECK_THAT(refusal(name), is_bad_input("text.idx", "no Megatron index", "move it away"));
+  }
+  std::string damaged = BuiltIndex{.type = 4, .token_bytes = 4}.bytes();
+  damaged[3] = static_cast<char>(damaged[3] ^ 1);
+  put_file(directory / "text.idx", damaged);
+  CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx", "no Megatron index"));
+  std::filesystem::remove(directory / "text.idx");
+  std::filesystem::create_symlink(directory / "gone.idx", directory / "text.idx");
+  CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx"));
 }
 
 TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]") {
@@ -182,6 +201,92 @@ TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]
   CHECK_THAT(refusal(BuiltIndex{.lengths = {-1, 5}}.bytes()), is_bad_input("sequence 0", "-1"));
   CHECK_THAT(refusal(BuiltIndex{.lengths = {1, 2}}.bytes()),
              is_bad_input("text.bin", "4 tokens", "says 3"));
+  CHECK_THAT(refusal(BuiltIndex{}.bytes() + "xyz"),
+             is_bad_input("text.idx", "3 bytes behind 2 sequences", "0 or 2"));
+  put_file(directory / "text.idx", BuiltIndex{}.bytes() + "xy");  // a mode for each sequence
+  CHECK(TokenFile::open(directory / "text.bin").size() == 4);
+}
+
+TEST_CASE("every flipped bit of a Megatron index is found, but for those of its documents",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "text.bin", bytes_of_numbers(kNarrow));
+  const std::string index = BuiltIndex{}.bytes();
+  const std::size_t documents = index.size() - 3 * sizeof(std::int64_t);
+  for (std::size_t bit = 0; bit < 8 * documents; ++bit) {
+    CAPTURE(bit);
+    std::string damaged = index;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    put_file(directory / "text.idx", damaged);
+    CHECK(refusal_of([&] { TokenFile::open(directory / "text.bin"); }).kind() ==
+          ErrorKind::kBadInput);
+  }
+}
+
+TEST_CASE("what says nothing of itself is refused unless it looks like token ids", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&](const std::string& bytes) {
+    put_file(directory / "tokens", bytes);
+    return refusal_of([&] { TokenFile::open(directory / "tokens"); });
+  };
+  const auto is_called_text = [] { return is_bad_input("tokens", "is text", "regroup tokenize"); };
+  const std::string line = "To be, or not to be: that is the question\n";
+  const std::string accents =
+      "Als Gregor Samsa erwachte, fand er sich \xc3\xbc"
+      "ber Nacht\n";
+  const std::string japanese = "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e";
+  std::string latin, gbk;
+  for (int i = 0; i < 100; ++i) {
+    latin += "\xe9t\xe9 \xe0 N\xeemes ";
+    gbk += "\xc4\xe3\xba\xc3\xa3\xac\xca\xc0\xbd\xe7";
+  }
+  for (const std::string& text :
+       {line, line + line, line + "odd", accents, japanese, latin, gbk, std::string("12 7 4095\n"),
+        std::string(R"({"text": "a document"})")}) {
+    CAPTURE(text);
+    CHECK_THAT(refusal(text), is_called_text());
+  }
+  std::string big_endian;
+  for (const char byte : line) {
+    big_endian += {'\0', byte};
+  }
+  CHECK_THAT(refusal(big_endian), is_bad_input("tokens", "big-endian"));
+  std::vector<std::uint32_t> small, large;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    small.push_back(i % 50);
+    large.push_back(i * 1297);
+  }
+  CHECK_THAT(refusal(bytes_of_numbers(small)), is_bad_input("tokens", "32 bits", ".npy"));
+  CHECK_THAT(refusal(bytes_of_numbers(large)), is_bad_input("tokens", "32 bits", ".npy"));
+  CHECK_THAT(refusal("GGUF" + std::string(100, '\3')), is_bad_input("tokens", "GGUF"));
+  CHECK_THAT(refusal("\x1f\x8b\x08" + std::string(99, '\3')), is_bad_input("gzip"));
+  CHECK_THAT(refusal(std::string("\x02\0\0\0\0\0\0\0{}", 10) + std::string(100, '\1')),
+             is_bad_input("safetensors"));
+}
+
+TEST_CASE("token ids of any vocabulary are taken for what they are", "[formats]") {
+  const TemporaryDirectory directory;
+  for (const std::uint32_t vocabulary : {2U, 50U, 256U, 1000U, 32'000U, 50'257U, 65'536U}) {
+    for (const std::size_t size : {1U, 2U, 5U, 40U, 70'000U}) {
+      CAPTURE(vocabulary, size);
+      std::vector<std::uint16_t> ids;
+      std::uint32_t noise = 1;
+      while (ids.size() < size) {
+        noise = noise * 1664525U + 1013904223U;
+        ids.push_back(static_cast<std::uint16_t>((noise >> 8) % vocabulary));
+      }
+      put_file(directory / "tokens", bytes_of_numbers(ids));
+      CHECK(TokenFile::open(directory / "tokens").size() == std::ssize(ids));
+    }
+  }
+  std::vector<std::uint16_t> bytes;  // a vocabulary of bytes, as regroup tokenize writes it
+  for (const char byte : std::string("To be, or not to be: that is the question\n")) {
+    bytes.push_back(static_cast<std::uint8_t>(byte));
+  }
+  put_file(directory / "tokens", bytes_of_numbers(bytes));
+  CHECK(TokenFile::open(directory / "tokens").size() == std::ssize(bytes));
+  put_file(directory / "tokens", bytes_of_numbers(std::vector<std::uint16_t>(5000, 0)));
+  CHECK(TokenFile::open(directory / "tokens").size() == 5000);
 }
 
 }  // namespace regroup
