@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -18,10 +19,10 @@ namespace {
 
 constexpr const char* kFactsKey = "regroup.teacher_answers";
 constexpr const char* kFileKey = "regroup.file";
-constexpr std::int64_t kVersion1 = 1;
+constexpr std::int64_t kVersion = 2;  // 1: without a checksum of the header
 
 std::string text_of_facts(const AnswersFacts& facts) {
-  return Json({{"version", kVersion1},
+  return Json({{"version", kVersion},
                {"questions", facts.questions},
                {"teacher", facts.teacher},
                {"vocab_size", facts.vocab_size},
@@ -44,14 +45,27 @@ bool sound(const AnswersFacts& facts) {
          within(facts.samples_per_file, kMost) && facts.temperature > 0;
 }
 
+std::int64_t count_at(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  return value.is_number_unsigned() && value.get<std::uint64_t>() >> 62 == 0
+             ? value.get<std::int64_t>()
+             : 0;
+}
+
 AnswersFacts facts_of(const std::string& text, const std::string& where) {
   try {
-    const Json json = Json::parse(text);
-    const AnswersFacts facts{json.at("questions"),   json.at("teacher"),
-                             json.at("vocab_size"),  json.at("samples"),
-                             json.at("predictions"), json.at("top"),
-                             json.at("temperature"), json.at("samples_per_file")};
-    if (json.at("version") == kVersion1 && sound(facts)) {
+    const Json json = parse_json_object(text, where);
+    const AnswersFacts facts{json.at("questions"),          json.at("teacher"),
+                             count_at(json, "vocab_size"),  count_at(json, "samples"),
+                             count_at(json, "predictions"), count_at(json, "top"),
+                             json.at("temperature"),        count_at(json, "samples_per_file")};
+    if (count_at(json, "version") == 1) {
+      throw_bad_input(
+          "{}: answers of an earlier version, without checksums of all they hold: "
+          "regroup teach makes them again",
+          where);
+    }
+    if (count_at(json, "version") == kVersion && facts.questions.is_object() && sound(facts)) {
       return facts;
     }
   } catch (const Json::exception&) {  // said below
@@ -71,6 +85,24 @@ Checkpoint open_file(const std::filesystem::path& path) {
   std::vector<Checkpoint::Part> parts;
   parts.push_back(open_safetensors(path));
   return Checkpoint(std::move(parts));
+}
+
+// What the header of file number `file` says beside its tensors.
+std::map<std::string, std::string> answers_metadata(const AnswersFacts& facts, std::int64_t file) {
+  return {{kFactsKey, text_of_facts(facts)}, {kFileKey, std::to_string(file)}};
+}
+
+// Row number `row` of a tensor whose rows are as long as `out`.
+void read_row(const Checkpoint& file, const char* name, std::int64_t row,
+              std::span<std::byte> out) {
+  const TensorInfo& tensor = file.at(name);
+  file.file_of(tensor).read_at(tensor.begin + static_cast<std::uint64_t>(row) * out.size(), out);
+}
+
+std::uint64_t read_hash(const Checkpoint& file, const char* name, std::int64_t row) {
+  std::uint64_t value = 0;
+  read_row(file, name, row, std::as_writable_bytes(std::span(&value, 1)));
+  return value;
 }
 
 }  // namespace
@@ -118,30 +150,63 @@ std::vector<TensorInfo> answers_tensors(const AnswersFacts& facts, std::int64_t 
   return tensors;
 }
 
-std::map<std::string, std::string> answers_metadata(const AnswersFacts& facts, std::int64_t file) {
-  return {{kFactsKey, text_of_facts(facts)}, {kFileKey, std::to_string(file)}};
+std::string answers_header(const AnswersFacts& facts, std::int64_t file) {
+  return encode_safetensors_header(answers_tensors(facts, file), answers_metadata(facts, file));
 }
 
-Checkpoint open_answers_file(const std::filesystem::path& directory, const AnswersFacts& facts,
-                             std::int64_t file) {
+std::uint64_t answers_checksum(std::uint64_t header, std::int64_t sample, std::uint64_t window,
+                               std::span<const std::byte> answers) {
+  const std::array<std::uint64_t, 3> place{header, static_cast<std::uint64_t>(sample), window};
+  const auto prefix = std::as_bytes(std::span(place));
+  std::vector<std::byte> all(prefix.begin(), prefix.end());
+  all.insert(all.end(), answers.begin(), answers.end());
+  return xxh64(all);
+}
+
+AnswersFile open_answers_file(const std::filesystem::path& directory, const AnswersFacts& facts,
+                              std::int64_t file) {
   const std::filesystem::path path = directory / answers_file_name(file);
   const std::string where = printable(path.string(), 0);
   Checkpoint opened = open_file(path);
   for (const auto& [key, value] : answers_metadata(facts, file)) {
     if (metadata_at(opened, key.c_str(), where) != value) {
-      throw_bad_input("{}: {} is {}, expected {}: it belongs to other answers", where, key,
-                      printable(metadata_at(opened, key.c_str(), where), 0), printable(value, 0));
+      throw_bad_input("{}: {} is {}, expected {}: damaged, or it belongs to other answers", where,
+                      key, printable(metadata_at(opened, key.c_str(), where)), printable(value));
     }
   }
-  for (const TensorInfo& expected : answers_tensors(facts, file)) {
-    const TensorInfo& tensor = opened.at(expected.name);
-    if (tensor.dtype != expected.dtype || tensor.shape != expected.shape) {
-      throw_bad_input("{}: tensor {} is {} {}, expected {} {}", where, expected.name,
-                      name_of(tensor.dtype), text_of(tensor.shape), name_of(expected.dtype),
-                      text_of(expected.shape));
-    }
+  // Whatever else is wrong with it: the tensors, their order, what stands between them.
+  const std::string expected = answers_header(facts, file);
+  const File& stored = opened.files().front();
+  std::string found(std::min<std::uint64_t>(expected.size(), stored.size()), '\0');
+  stored.read_at(0, std::as_writable_bytes(std::span(found)));
+  if (found != expected) {
+    throw_bad_input("{}: damaged: its header is not the one that regroup teach writes", where);
   }
-  return opened;
+  return {std::move(opened), file, xxh64(std::as_bytes(std::span(expected)))};
+}
+
+StoredAnswers read_answers(const AnswersFile& file, const AnswersFacts& facts,
+                           std::int64_t sample) {
+  const std::int64_t row = sample - file.number * facts.samples_per_file;
+  StoredAnswers stored;
+  stored.window = read_hash(file.tensors, "windows", row);
+  stored.answers.resize(facts.id_bytes() + facts.probability_bytes());
+  const std::span<std::byte> all(stored.answers);
+  read_row(file.tensors, "ids", row, all.first(facts.id_bytes()));
+  read_row(file.tensors, "log_probabilities", row, all.subspan(facts.id_bytes()));
+  if (answers_checksum(file.header, sample, stored.window, all) !=
+      read_hash(file.tensors, "checksums", row)) {
+    throw_bad_input("{}: window {}: its answers are damaged: the checksum is another",
+                    printable(file.tensors.files().front().path().string(), 0), sample);
+  }
+  return stored;
+}
+
+void check_answers(const AnswersFile& file, const AnswersFacts& facts) {
+  const std::int64_t first = file.number * facts.samples_per_file;
+  for (std::int64_t i = 0; i < facts.samples_in(file.number); ++i) {
+    read_answers(file, facts, first + i);
+  }
 }
 
 AnswersFacts read_answers_facts(const std::filesystem::path& directory) {

@@ -4,14 +4,15 @@
 //   ids                U16 or U32 [n, P, k]   the likeliest tokens, the first one most of all
 //   log_probabilities  F16 [n, P, k+1]        theirs, then that of all others together
 //   windows            U64 [n]                XXH64 of the window's ids, as int64
-//   checksums          U64 [n]                XXH64 of the window's ids and log_probabilities
+//   checksums          U64 [n]                see answers_checksum()
 // n windows in the file, P predictions in a window (what is not asked for at its end is 0), k
-// tokens kept.
+// tokens kept. Nothing in it goes unchecked: the header must be, byte for byte, the one that its
+// facts call for, and each window's checksum covers header, place and answers.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,13 +56,38 @@ std::string answers_file_name(std::int64_t file);
 /// The tensors of file number `file`, with their bytes in the data section.
 std::vector<TensorInfo> answers_tensors(const AnswersFacts& facts, std::int64_t file);
 
-/// What the header of file number `file` says beside its tensors.
-std::map<std::string, std::string> answers_metadata(const AnswersFacts& facts, std::int64_t file);
+/// All that stands before the data section of file number `file`.
+std::string answers_header(const AnswersFacts& facts, std::int64_t file);
 
-/// Opens a file of `directory`. Throws kBadInput where it is damaged or cut off, no file of answers
-/// or not that one of the directory with these facts.
-Checkpoint open_answers_file(const std::filesystem::path& directory, const AnswersFacts& facts,
-                             std::int64_t file);
+/// The XXH64 of what a window's answers are: that of their file's header, the number of the window,
+/// the XXH64 of its ids, and the bytes of ids and log_probabilities.
+std::uint64_t answers_checksum(std::uint64_t header, std::int64_t sample, std::uint64_t window,
+                               std::span<const std::byte> answers);
+
+/// A file of answers whose header is right.
+struct AnswersFile {
+  Checkpoint tensors;
+  std::int64_t number = 0;
+  std::uint64_t header = 0;  ///< its XXH64
+};
+
+/// What is stored of one window.
+struct StoredAnswers {
+  std::uint64_t window = 0;        ///< the XXH64 of its ids
+  std::vector<std::byte> answers;  ///< ids, then log_probabilities
+};
+
+/// Opens a file of `directory`. Throws kBadInput where its header is damaged, it is cut off, no
+/// file of answers or not that one of the directory with these facts.
+AnswersFile open_answers_file(const std::filesystem::path& directory, const AnswersFacts& facts,
+                              std::int64_t file);
+
+/// Reads what the file holds of window number `sample`. Throws kBadInput where its checksum is
+/// another.
+StoredAnswers read_answers(const AnswersFile& file, const AnswersFacts& facts, std::int64_t sample);
+
+/// Reads all windows of the file. Throws kBadInput naming the first that is damaged.
+void check_answers(const AnswersFile& file, const AnswersFacts& facts);
 
 /// The facts that the directory's first file states. Throws kBadInput where there is none, or it is
 /// no file of answers.

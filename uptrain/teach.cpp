@@ -21,7 +21,6 @@
 #include "formats/checksum.h"
 #include "formats/error.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 #include "formats/staged_directory.h"
 #include "uptrain/language_model.h"
 #include "uptrain/objective.h"
@@ -40,8 +39,12 @@ std::span<const std::byte> bytes_of(const at::Tensor& row) {
 class AnswersWriter {
  public:
   AnswersWriter(const fs::path& path, const AnswersFacts& facts, std::int64_t number)
-      : facts_(facts), file_(File::create(path)), tensors_(answers_tensors(facts, number)) {
-    const std::string header = encode_safetensors_header(tensors_, answers_metadata(facts, number));
+      : facts_(facts),
+        first_(number * facts.samples_per_file),
+        file_(File::create(path)),
+        tensors_(answers_tensors(facts, number)) {
+    const std::string header = answers_header(facts, number);
+    header_hash_ = xxh64(std::as_bytes(std::span(header)));
     file_.write_at(0, std::as_bytes(std::span(header)));
     for (TensorInfo& tensor : tensors_) {
       tensor.begin += header.size();
@@ -60,7 +63,8 @@ class AnswersWriter {
     std::vector<std::byte> all(bytes_of(ids).begin(), bytes_of(ids).end());
     all.insert(all.end(), bytes_of(probabilities).begin(), bytes_of(probabilities).end());
     const std::uint64_t hash = window_hash(window);
-    const std::uint64_t checksum = xxh64(all);
+    const std::uint64_t checksum =
+        answers_checksum(header_hash_, first_ + static_cast<std::int64_t>(row_), hash, all);
     put(0, std::as_bytes(std::span(&hash, 1)));
     put(1, std::as_bytes(std::span(&checksum, 1)));
     put(2, bytes_of(ids));
@@ -77,6 +81,8 @@ class AnswersWriter {
   }
 
   const AnswersFacts& facts_;
+  std::int64_t first_;  // window of the file
+  std::uint64_t header_hash_ = 0;
   File file_;
   std::vector<TensorInfo> tensors_;
   std::uint64_t row_ = 0;
@@ -149,7 +155,7 @@ std::int64_t files_there(const fs::path& parts, const AnswersFacts& facts) {
   std::int64_t there = 0;
   while (there < facts.files() && path_exists(parts / answers_file_name(there))) {
     try {
-      open_answers_file(parts, facts, there++);
+      check_answers(open_answers_file(parts, facts, there++), facts);
     } catch (const Error& fault) {
       throw_usage("{}; remove {} to begin anew", fault.what(), printable(parts.string(), 0));
     }

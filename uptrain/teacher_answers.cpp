@@ -10,31 +10,24 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
-#include "formats/checksum.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 
 namespace regroup {
 namespace {
 
-// Row number `row` of a tensor whose rows are `width` bytes long.
-void read_row(const Checkpoint& file, const char* name, std::int64_t row,
-              std::span<std::byte> out) {
-  const TensorInfo& tensor = file.at(name);
-  file.file_of(tensor).read_at(tensor.begin + static_cast<std::uint64_t>(row) * out.size(), out);
-}
-
-std::uint64_t read_hash(const Checkpoint& file, const char* name, std::int64_t row) {
-  std::uint64_t value = 0;
-  read_row(file, name, row, std::as_writable_bytes(std::span(&value, 1)));
-  return value;
-}
-
 // A tensor of `shape` in `bytes`; a copy.
 at::Tensor tensor_in(std::span<const std::byte> bytes, at::IntArrayRef shape, at::ScalarType type) {
   at::Tensor tensor = at::empty(shape, type);
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
   return tensor;
+}
+
+// Each row of log-probabilities, rounded to fp16; false for NaN, too.
+bool add_up_to_one(const at::Tensor& log_probabilities) {
+  constexpr double kRounding = 0.05;
+  const at::Tensor sums = log_probabilities.exp().sum(1);
+  return sums.sub(1.0).abs().le(kRounding).all().item<bool>();
 }
 
 }  // namespace
@@ -45,6 +38,12 @@ TeacherAnswers TeacherAnswers::open(const std::filesystem::path& directory) {
     open_answers_file(directory, answers.facts_, file);
   }
   return answers;
+}
+
+void TeacherAnswers::check_all() const {
+  for (std::int64_t file = 0; file < facts_.files(); ++file) {
+    check_answers(open_answers_file(directory_, facts_, file), facts_);
+  }
 }
 
 void TeacherAnswers::check_fit(const Json& recipe, double temperature, std::int64_t samples,
@@ -104,19 +103,12 @@ std::vector<std::byte> TeacherAnswers::read_bytes(const at::Tensor& window, std:
                 facts_.samples, sample);
   }
   turn_to(sample / facts_.samples_per_file);
-  const std::int64_t row = sample % facts_.samples_per_file;
-  if (read_hash(*file_, "windows", row) != window_hash(window)) {
+  StoredAnswers stored = read_answers(*file_, facts_, sample);
+  if (stored.window != window_hash(window)) {
     throw_bad_input("{}: it is not the one that was answered: the token files are others",
                     place_of(sample));
   }
-  std::vector<std::byte> bytes(facts_.id_bytes() + facts_.probability_bytes());
-  const std::span<std::byte> all(bytes);
-  read_row(*file_, "ids", row, all.first(facts_.id_bytes()));
-  read_row(*file_, "log_probabilities", row, all.subspan(facts_.id_bytes()));
-  if (xxh64(all) != read_hash(*file_, "checksums", row)) {
-    throw_bad_input("{}: its answers are damaged: the checksum is another", place_of(sample));
-  }
-  return bytes;
+  return std::move(stored.answers);
 }
 
 TopAnswers TeacherAnswers::read_sample(const at::Tensor& window, std::int64_t sample) {
@@ -131,10 +123,15 @@ TopAnswers TeacherAnswers::read_sample(const at::Tensor& window, std::int64_t sa
     throw_bad_input("{}: an answer is none of the vocabulary's {} tokens", place_of(sample),
                     facts_.vocab_size);
   }
-  const at::Tensor log_probabilities =
-      tensor_in(all.subspan(facts_.id_bytes()), {facts_.predictions, facts_.top + 1}, at::kHalf);
   const std::int64_t asked = predictions_of(window, facts_.predictions);
-  return {ids.narrow(0, 0, asked), log_probabilities.narrow(0, 0, asked).to(at::kFloat)};
+  const at::Tensor log_probabilities =
+      tensor_in(all.subspan(facts_.id_bytes()), {facts_.predictions, facts_.top + 1}, at::kHalf)
+          .narrow(0, 0, asked)
+          .to(at::kFloat);
+  if (!add_up_to_one(log_probabilities)) {
+    throw_bad_input("{}: the probabilities of an answer do not add up to 1", place_of(sample));
+  }
+  return {ids.narrow(0, 0, asked), log_probabilities};
 }
 
 }  // namespace regroup

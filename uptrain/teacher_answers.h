@@ -25,6 +25,9 @@ class TeacherAnswers {
   /// not belong to the others.
   static TeacherAnswers open(const std::filesystem::path& directory);
 
+  /// Reads all that was answered. Throws kBadInput naming what is damaged.
+  void check_all() const;
+
   const AnswersFacts& facts() const { return facts_; }
 
   /// Throws kUsage unless these are answers to all that a run of `samples` windows asks: naming
@@ -51,7 +54,7 @@ class TeacherAnswers {
   std::filesystem::path directory_;
   AnswersFacts facts_;
   std::int64_t opened_ = -1;  // the number of file_
-  std::optional<Checkpoint> file_;
+  std::optional<AnswersFile> file_;
 };
 
 }  // namespace regroup

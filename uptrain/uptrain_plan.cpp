@@ -124,6 +124,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& da
   check_answers_source(plan, student, answers.facts().teacher);
   answers.check_fit(plan.recipe, teacher.distillation.temperature,
                     plan.steps * plan.settings.batch * plan.settings.accumulation, data);
+  answers.check_all();  // now, not in the middle of the run
   plan.recipe["teacher"] = answers.facts().teacher;
   plan.recipe["teacher_top"] = answers.facts().top;
 }
