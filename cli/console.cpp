@@ -16,6 +16,13 @@ void put_line(std::FILE* stream, std::string_view text) {
   std::fflush(stream);
 }
 
+// Messages are help, not results: where nobody reads them any more the work goes on.
+void put_message(std::string_view text) {
+  const std::string line = fmt::format("{}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
 // 80 where the terminal does not say.
 int columns_of(int descriptor) {
   winsize size{};
@@ -60,16 +67,16 @@ void Console::print(std::string_view text) const { put_line(stdout, text); }
 
 void Console::note(std::string_view text) const {
   if (verbosity_ != Verbosity::kQuiet) {
-    put_line(stderr, text);
+    put_message(text);
   }
 }
 
 void Console::detail(std::string_view text) const {
   if (verbosity_ == Verbosity::kVerbose) {
-    put_line(stderr, text);
+    put_message(text);
   }
 }
 
-void Console::error(std::string_view text) const { put_line(stderr, text); }
+void Console::error(std::string_view text) const { put_message(text); }
 
 }  // namespace regroup

@@ -26,7 +26,14 @@ void install_interrupt_handlers() {
   action.sa_flags = SA_RESTART;  // a read or write in progress goes on: the work stops in between
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on files is an error of the write, not a death
+  struct sigaction hangup{};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) {  // as under nohup
+    sigaction(SIGHUP, &action, nullptr);
+  }
+  // A limit on files and a reader that has gone are errors of the write, not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 const std::atomic<bool>& interrupt_requested() { return requested; }

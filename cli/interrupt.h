@@ -1,11 +1,12 @@
-// Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the program at once.
+// Ctrl-C, SIGTERM and the end of the terminal: the first asks the work to stop, the second ends the
+// program at once.
 #pragma once
 
 #include <atomic>
 
 namespace regroup {
 
-/// Catches SIGINT and SIGTERM from now on.
+/// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP from now on.
 void install_interrupt_handlers();
 
 /// Turns true with the first of them. Long work looks at it between its steps.

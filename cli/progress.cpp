@@ -16,6 +16,12 @@ constexpr int kBarColumns = 20;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLine = std::chrono::seconds(15);
 
+// Where nobody looks any more the work goes on.
+void draw(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
@@ -59,8 +65,7 @@ void Progress::update(std::uint64_t done, std::string_view detail) {
   const std::string text = line(done, detail);
   if (console_.redraws()) {
     const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
-    fmt::print(stderr, "\r\x1b[2K{}", text.substr(0, width));
-    std::fflush(stderr);
+    draw("\r\x1b[2K" + text.substr(0, width));
     drawn_ = true;
     next_ = now + kRedraw;
   } else {
@@ -71,8 +76,7 @@ void Progress::update(std::uint64_t done, std::string_view detail) {
 
 void Progress::clear() {
   if (drawn_) {
-    fmt::print(stderr, "\r\x1b[2K");
-    std::fflush(stderr);
+    draw("\r\x1b[2K");
     drawn_ = false;
   }
 }

@@ -135,8 +135,15 @@ Model open_model_outline(const fs::path& given, const OpenOptions& options) {
 
 void check_writable(const Model& model) {
   if (model.convention != Convention::kHuggingFace) {
-    throw_usage("{}: a model in {} convention, which is read but not written here",
-                printable(model.path.string(), 0), name_of(model.convention));
+    const std::string path = printable(model.path.string(), 0);
+    const auto& tensors = model.checkpoint.tensors();
+    const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& each) {
+      return is_block_type(each.dtype);
+    });
+    throw_usage(
+        "{}: a model in {} convention, which is not written here: regroup convert {} DIRECTORY "
+        "--to safetensors{}, then take DIRECTORY",
+        path, name_of(model.convention), path, quantised ? " --dtype fp32" : "");
   }
 }
 

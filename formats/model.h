@@ -42,7 +42,7 @@ Model open_model(const std::filesystem::path& path, const OpenOptions& options =
 /// those that the config calls for, in its dtype, and lie in no file. To be looked at, not read.
 Model open_model_outline(const std::filesystem::path& path, const OpenOptions& options = {});
 
-/// Throws kUsage for a model whose convention is read but not written: all but kHuggingFace.
+/// Throws kUsage, naming the command that helps, for all conventions but kHuggingFace.
 void check_writable(const Model& model);
 
 /// The spec of the weights that open_checkpoint() opened at `path`, where no config.json has a say:

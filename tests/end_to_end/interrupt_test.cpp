@@ -78,5 +78,9 @@ TEST_CASE("SIGTERM in a conversion leaves nothing and exits as shells expect", "
   check_interrupted_by(SIGTERM);
 }
 
+TEST_CASE("the end of the terminal in a conversion leaves nothing, too", "[end_to_end]") {
+  check_interrupted_by(SIGHUP);
+}
+
 }  // namespace
 }  // namespace regroup

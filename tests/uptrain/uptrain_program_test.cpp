@@ -1,7 +1,10 @@
 // `regroup uptrain` and `regroup eval` as a user meets them: signals, kills, exit codes.
+#include <array>
 #include <csignal>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/file_tree.h"
 #include "tests/program.h"
@@ -19,13 +22,15 @@ constexpr int kStateSaved = 75;
 
 }  // namespace
 
-TEST_CASE("SIGTERM saves the state, and --resume ends as if nothing had been", "[uptrain]") {
+TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing had been",
+          "[uptrain]") {
+  const int signal_number = GENERATE(SIGTERM, SIGHUP);
   const TemporaryDirectory directory;
   REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
   const auto arguments = uptrain_arguments(directory, "stopped");
   RunningProgram program(arguments);
   wait_for_steps(directory / "stopped.run", 33);
-  program.send(SIGTERM);
+  program.send(signal_number);
   const ProgramResult stopped = program.wait();
   CHECK(stopped.exit_code == kStateSaved);
   CHECK(stopped.err.find("--resume") != std::string::npos);
@@ -33,6 +38,20 @@ TEST_CASE("SIGTERM saves the state, and --resume ends as if nothing had been", "
   const ProgramResult resumed = run_program(with(arguments, "--resume"));
   CHECK(resumed.exit_code == 0);
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("training goes on where nobody reads its messages any more", "[uptrain]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  ::close(ends[0]);
+  const std::string to_pipe = "exec \"$@\" 2>&" + std::to_string(ends[1]);
+  const ProgramResult alone =
+      run_program(uptrain_arguments(directory, "alone"), {"/bin/sh", "-c", to_pipe, "sh"});
+  ::close(ends[1]);
+  CHECK(alone.exit_code == 0);
+  CHECK(tree_of(directory / "alone") == tree_of(directory / "whole"));
 }
 
 TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[uptrain]") {
@@ -93,6 +112,8 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   check(changed(1, (directory / "none").string()), 3, "none");
   check(changed(3, (directory / "none.bin").string()), 3, "none.bin");
   check(changed(9, "4000"), 3, "3000 tokens");
+  check(changed(1, (golden("gguf") / "llama.gguf").string()), 2,
+        "llama.gguf DIRECTORY --to safetensors --dtype fp32");
   check({"bench", "train", good[1], "--data", good[3], "--sequence", "0"}, 2,
         "sequence length is 0");
   check({"bench", "train", good[1], "--data", good[3], "--moments", "bf16", "--optimizer",
@@ -103,6 +124,33 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   check(with(good, "--no-such-option"), 2, "no-such-option");
   check({"eval", golden("llama").string(), "--data", good[3], "--context", "3000"}, 3, "3001");
   check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
+}
+
+TEST_CASE("whatever reads tokens refuses text, and says how tokens are made of it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int line = 0; line < 100; ++line) {
+    text += "To be, or not to be: that is the question\n";
+  }
+  put_file(directory / "corpus.txt", text);
+  const std::string corpus = (directory / "corpus.txt").string();
+  const std::string model = golden("llama_mha").string();
+  const std::string out = (directory / "out").string();
+  const auto arguments = GENERATE_COPY(values<std::vector<std::string>>(
+      {{"eval", model, "--data", corpus},
+       {"calibrate", model, "--data", corpus, "-o", out},
+       {"convert", model, out, "--kv-heads", "3", "--refit", corpus},
+       {"convert", model, out, "--kv-budget", "50%", "--kv-budget-data", corpus},
+       {"uptrain", model, "--data", corpus, "--alpha", "1", "--pretrain-steps", "3", "-o", out},
+       {"teach", model, "--data", corpus, "-o", out},
+       {"bench", "train", model, "--data", corpus},
+       {"verify", model, model, "--logits", corpus}}));
+  const ProgramResult result = run_program(arguments);
+  CAPTURE(arguments, result.err);
+  CHECK(result.exit_code == 3);
+  CHECK(result.one_line_of_error());
+  CHECK(result.err.find("is text, token ids are needed: regroup tokenize") != std::string::npos);
+  CHECK_FALSE(fs::exists(out));
 }
 
 TEST_CASE("a dry run shows the plan and leaves nothing", "[uptrain]") {
