@@ -15,6 +15,7 @@
 #include "formats/error.h"
 #include "formats/families/config_writers.h"
 #include "formats/families/family.h"
+#include "formats/gguf_vocabulary.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -61,6 +62,17 @@ void carry_over(const Json& from, Json& to) {
   }
 }
 
+// A GGUF file's special tokens, by config.json's names for them.
+void carry_over(const GgufMetadata& from, std::int64_t vocab_size, Json& to) {
+  const std::map<std::string, std::int64_t> ids = special_ids_in(from);
+  for (const char* role : {"bos", "eos", "pad", "unk"}) {
+    const auto id = ids.find(role);
+    if (id != ids.end() && id->second < vocab_size) {
+      to[fmt::format("{}_token_id", role)] = id->second;
+    }
+  }
+}
+
 struct Candidate {
   Target target;
   std::vector<std::string> obstacles;
@@ -72,6 +84,9 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
   candidate.target.in_place = false;
   Json config = write_config(architecture, grouped);
   carry_over(source.config, config);
+  if (source.gguf) {
+    carry_over(*source.gguf, grouped.vocab_size, config);
+  }
   candidate.target.config_text = config.dump(2) + "\n";
   try {
     candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
@@ -197,17 +212,21 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
 }
 
 Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
-  if (std::optional<Target> recorded = recorded_target(source, grouped)) {
-    return std::move(*recorded);
-  }
-  std::string reasons;
-  std::optional<Target> target =
-      first_exact(source, grouped, writable_architectures(), false, reasons);
+  std::optional<Target> target = recorded_target(source, grouped);
   if (!target) {
-    throw_usage("{}: no Hugging Face architecture computes the same: {}",
-                printable(source.path.string(), 0), reasons);
+    std::string reasons;
+    target = first_exact(source, grouped, writable_architectures(), false, reasons);
+    if (!target) {
+      throw_usage("{}: no Hugging Face architecture computes the same: {}",
+                  printable(source.path.string(), 0), reasons);
+    }
+    target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
   }
-  target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
+  if (source.gguf && has_tokenizer(*source.gguf)) {
+    target->notes.push_back(
+        "the GGUF file's tokenizer is not written: copy tokenizer.json (or tokenizer.model) and "
+        "tokenizer_config.json of the original model into the result");
+  }
   return std::move(*target);
 }
 

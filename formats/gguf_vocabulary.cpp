@@ -7,6 +7,16 @@
 namespace regroup {
 namespace {
 
+// Roles of tokens and the keys of their ids. "seperator" is how the format spells it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kIds{{
+    {"bos", "tokenizer.ggml.bos_token_id"},
+    {"eos", "tokenizer.ggml.eos_token_id"},
+    {"unk", "tokenizer.ggml.unknown_token_id"},
+    {"sep", "tokenizer.ggml.seperator_token_id"},
+    {"pad", "tokenizer.ggml.padding_token_id"},
+    {"mask", "tokenizer.ggml.mask_token_id"},
+}};
+
 void set_flag(GgufMetadata& metadata, std::string_view key, const std::optional<bool>& flag) {
   if (flag) {
     metadata.set_bool(key, *flag);
@@ -16,15 +26,6 @@ void set_flag(GgufMetadata& metadata, std::string_view key, const std::optional<
 }  // namespace
 
 void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
-  // "seperator" is how the format spells it.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kIds{{
-      {"bos", "tokenizer.ggml.bos_token_id"},
-      {"eos", "tokenizer.ggml.eos_token_id"},
-      {"unk", "tokenizer.ggml.unknown_token_id"},
-      {"sep", "tokenizer.ggml.seperator_token_id"},
-      {"pad", "tokenizer.ggml.padding_token_id"},
-      {"mask", "tokenizer.ggml.mask_token_id"},
-  }};
   metadata.set_string("tokenizer.ggml.model", vocabulary.model);
   if (!vocabulary.present()) {
     return;
@@ -50,6 +51,20 @@ void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
   if (!vocabulary.chat_template.empty()) {
     metadata.set_string("tokenizer.chat_template", vocabulary.chat_template);
   }
+}
+
+bool has_tokenizer(const GgufMetadata& metadata) {
+  return metadata.contains("tokenizer.ggml.tokens");
+}
+
+std::map<std::string, std::int64_t> special_ids_in(const GgufMetadata& metadata) {
+  std::map<std::string, std::int64_t> ids;
+  for (const auto& [role, key] : kIds) {
+    if (const auto id = metadata.count(key)) {
+      ids.emplace(role, *id);
+    }
+  }
+  return ids;
 }
 
 }  // namespace regroup
