@@ -52,6 +52,19 @@ double allowed_share(const ConversionPlan& plan, const ConversionRequest& refere
   return rounded ? 0.05 : 1e-4;
 }
 
+// Whether the type that was asked for, and that the reference is rounded to as well, loses digits
+// of the source's.
+bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference,
+                  const Checkpoint& source) {
+  return reference.dtype && bits_of(*reference.dtype) < 32 &&
+         std::any_of(
+             plan.steps.begin(), plan.steps.end(),
+             [&](const TensorStep& step) {
+               return !step.moves.empty() && step.output.dtype == *reference.dtype &&
+                      source.at(step.moves.front().source).dtype != *reference.dtype;
+             });
+}
+
 // What llama.cpp's graphs compute otherwise has been said; it is not to be found out once more.
 Model as_source_computes(Model result, const Model& source) {
   if (result.convention == Convention::kGguf) {
@@ -75,12 +88,16 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
     return std::nullopt;
   }
   OutputComparison comparison;
-  with_torch_errors([&] {
-    const LogitComparison found =
-        compare_logits(reference, source, as_source_computes(open_computable_model(result), source),
-                       interrupt_requested());
-    comparison = {found.largest_difference, found.largest_logit};
-  });
+  const auto compare = [&](const ConversionPlan& expected) {
+    with_torch_errors([&] {
+      const LogitComparison found = compare_logits(
+          expected, source, as_source_computes(open_computable_model(result), source),
+          interrupt_requested());
+      comparison.largest_difference = found.largest_difference;
+      comparison.largest_output = found.largest_logit;
+    });
+  };
+  compare(reference);
   const double allowed =
       allowed_share(plan, same, source.checkpoint) * std::max(1.0, comparison.largest_output);
   if (!(comparison.largest_difference <= allowed)) {
@@ -88,6 +105,12 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
                 fmt::format("written as {}, the model computes something else: logits differ by up "
                             "to {:.3g}, {:.3g} allowed; nothing was left behind",
                             plan.target.architecture, comparison.largest_difference, allowed));
+  }
+  if (loses_digits(plan, same, source.checkpoint)) {
+    comparison.without_rounding = comparison.largest_difference;
+    ConversionRequest exact = same;
+    exact.dtype = std::nullopt;
+    compare(plan_conversion(source, exact));
   }
   return comparison;
 }

@@ -13,11 +13,14 @@ namespace regroup {
 struct OutputComparison {
   double largest_difference = 0.0;  ///< of two logits for the same token
   double largest_output = 0.0;      ///< largest logit
+  /// The same difference from a source that is stored in the type that was asked for, where that
+  /// one rounds: what is left is due to the other form.
+  std::optional<double> without_rounding = std::nullopt;
 };
 
 /// Compares the logits of `result`, a directory, with those of `source` pooled as `request` says,
-/// on random tokens. Throws kDifference where they differ by more than rounding. None, with a
-/// message, where the program was built without LibTorch.
+/// on random tokens. Throws kDifference where they differ by more than rounding explains. None,
+/// with a message, where the program was built without LibTorch.
 std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const ConversionRequest& request,
                                                     const ConversionPlan& plan,

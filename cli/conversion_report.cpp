@@ -167,6 +167,9 @@ Json report_json(const ConversionReport& done) {
   if (done.comparison) {
     report["largest_logit_difference"] = done.comparison->largest_difference;
     report["largest_logit"] = done.comparison->largest_output;
+    if (done.comparison->without_rounding) {
+      report["largest_logit_difference_without_rounding"] = *done.comparison->without_rounding;
+    }
   }
   return report;
 }
@@ -238,9 +241,12 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     }
     console.print(summary_text(plan) + grouping_text(done.groupings) + kept_text(done.layers));
     if (done.comparison) {
-      console.print(fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g})",
-                                done.comparison->largest_difference,
-                                done.comparison->largest_output));
+      const auto& rest = done.comparison->without_rounding;
+      console.print(fmt::format(
+          "exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+          done.comparison->largest_difference, done.comparison->largest_output,
+          rest ? fmt::format(", {:.3g} without rounding to {}", *rest, name_of(plan.dtype.value()))
+               : ""));
     }
   }
   for (const std::string& note : plan.notes) {

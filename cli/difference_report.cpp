@@ -19,7 +19,8 @@ std::string_view kind_of(const TensorDifference& difference) {
          : difference.after == nullptr ? "removed"
          : difference.changed_shape()  ? "shape"
          : difference.changed_dtype()  ? "dtype"
-                                       : "values";
+         : difference.values           ? "values"
+                                       : "checksum";
 }
 
 std::string change_text(const TensorDifference& difference) {
@@ -157,7 +158,7 @@ std::string text_of_counts(const std::vector<TensorDifference>& tensors,
   for (const auto& [kind, words] :
        {std::pair{"added", "added"}, std::pair{"removed", "removed"},
         std::pair{"shape", "of another shape"}, std::pair{"dtype", "of another dtype"},
-        std::pair{"values", "of other values"}}) {
+        std::pair{"values", "of other values"}, std::pair{"checksum", "with another checksum"}}) {
     const std::string_view wanted = kind;
     const auto count = std::count_if(tensors.begin(), tensors.end(), [&](const auto& difference) {
       return kind_of(difference) == wanted;

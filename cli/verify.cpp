@@ -62,13 +62,14 @@ void print_differences(const Verification& found, const Console& console) {
 }
 
 // What was not looked at, name by name.
-void print_refitted(const std::vector<std::string>& tensors, const Console& console) {
+void print_unchecked(const std::vector<std::string>& tensors, const Console& console) {
   if (tensors.empty()) {
     return;
   }
   std::string text = fmt::format(
-      "not computed again: {} tensors that were refitted after pooling, of which only shape and "
-      "dtype were compared",
+      "not verified: {} tensors that were refitted after pooling, which is not computed again, and "
+      "without a checksum of when they were written (an earlier regroup's); only shape and dtype "
+      "were compared",
       with_thousands(tensors.size()));
   for (const std::string& tensor : tensors) {
     text += "\n  " + printable(tensor, 0);
@@ -84,6 +85,8 @@ void print_json(const VerifyOptions& options, const Verified& verified, const Co
               {"copied_tensors", found.copied},
               {"computed_tensors", found.computed},
               {"refitted_tensors", found.refitted},
+              {"unchecked_tensors", found.unchecked},
+              {"remarks", found.remarks},
               {"bytes", found.bytes},
               {"tensors", differences_json(found.tensors)},
               {"settings", settings_json(found.settings)}};
@@ -97,12 +100,22 @@ void print_text(const Verified& verified, const Console& console) {
   const Verification& found = verified.found;
   print_differences(found, console);
   if (found.passed()) {
+    const std::size_t unchecked = found.unchecked.size();
+    const std::size_t written = found.refitted.size() - unchecked;
     console.print(fmt::format(
-        "verified: {} tensors are the source's, {} are as computed again ({}); the settings agree",
+        "verified{}: {} tensors are the source's, {} are as computed again{} ({}); the settings "
+        "agree",
+        unchecked > 0 ? fmt::format(" but for {} tensors", with_thousands(unchecked)) : "",
         with_thousands(found.copied), with_thousands(found.computed),
+        written > 0
+            ? fmt::format(", {} refitted ones as they were written", with_thousands(written))
+            : "",
         text_of_bytes(static_cast<double>(found.bytes))));
   }
-  print_refitted(found.refitted, console);
+  print_unchecked(found.unchecked, console);
+  for (const std::string& remark : found.remarks) {
+    console.note("note: " + remark);
+  }
   if (verified.logits) {
     console.print(logits_text(*verified.logits));
   }
@@ -198,8 +211,10 @@ void add_verify_command(CLI::App& program, Console& console) {
       "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits held_out.bin --html v.html\n"
       "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
       "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
-      "anything differs. What was refitted is listed: it cannot be computed again. What --logits\n"
-      "finds is told, not judged: fewer kv heads do change what a model predicts.");
+      "anything differs. What was refitted cannot be computed again and is compared with the\n"
+      "checksums taken when it was written. What --logits finds is told, not judged: fewer kv "
+      "heads\n"
+      "do change what a model predicts.");
   command->callback([options, &console, command] {
     options->logits.asked = command->count("--logits") > 0;
     run_verify(*options, console);

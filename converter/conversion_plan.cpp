@@ -145,6 +145,9 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }
+  if (plan.dtype) {
+    facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
+  }
   if (plan.refiner) {
     facts.more.emplace_back("refit", plan.refiner->recipe());
   }
@@ -171,11 +174,25 @@ std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   }
 }
 
+// Removes what is recorded of an earlier conversion, but not what the file was made of before.
+void forget_conversion(GgufMetadata& metadata) {
+  std::vector<std::string> keys;
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    if (is_conversion_fact(entry.key)) {
+      keys.push_back(entry.key);
+    }
+  }
+  for (const std::string& key : keys) {
+    metadata.remove(key);
+  }
+}
+
 // What a GGUF file says of itself, and of the directory it was made of.
 GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
                                   const ConversionPlan& plan) {
+  forget_conversion(metadata);
   for (const auto& [key, value] : plan.metadata) {
-    if (key.starts_with("regroup.")) {
+    if (is_conversion_fact(key)) {
       metadata.set_string(key, value);
     }
   }
@@ -232,6 +249,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.container = choose_container(source, request);
   plan.max_shard_bytes = request.max_shard_bytes;
   plan.allow_nonfinite = request.allow_nonfinite;
+  plan.dtype = request.dtype;
   plan.pooling = request.pooling;
   plan.grouping = request.grouping;
   plan.order = request.order;
@@ -254,7 +272,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
   }
   plan.notes = std::move(target.notes);
-  add_notes(plan);
+  add_notes(plan, checkpoint);
   return plan;
 }
 

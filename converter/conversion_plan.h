@@ -70,6 +70,7 @@ struct ConversionPlan {
   std::vector<std::string> notes;  ///< what a user should know about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
+  std::optional<DType> dtype;  ///< that was asked for
   Pooling pooling;
   std::string grouping;
   HeadOrder order;

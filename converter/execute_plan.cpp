@@ -7,6 +7,7 @@
 
 #include "converter/layer_record.h"
 #include "converter/norm_fold.h"
+#include "converter/tensor_checksums.h"
 #include "converter/tensor_parts.h"
 #include "converter/write_tensors.h"
 #include "formats/error.h"
@@ -207,7 +208,8 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
     case Container::kTorch:
       return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);
     case Container::kGguf:
-      return std::make_unique<GgufWriter>(staged / kStagedFile, *plan.gguf, outputs);
+      return std::make_unique<GgufWriter>(
+          staged / kStagedFile, gguf_with_checksums(*plan.gguf, checksums_to_come(plan)), outputs);
     case Container::kLlama2c:
       return std::make_unique<Llama2cWriter>(staged / kStagedFile, plan.target,
                                              plan.target.max_positions.value());
@@ -230,15 +232,20 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
   StagedDirectory staged(destination);
   AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
   const auto writer = make_writer(plan, source.checkpoint, staged.path());
-  write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop}, threads);
+  TensorChecksums checksums;
+  write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop, checksums}, threads);
+  if (plan.container == Container::kGguf && !checksums.empty()) {
+    static_cast<GgufWriter&>(*writer).replace_metadata(gguf_with_checksums(*plan.gguf, checksums));
+  }
   writer->finish();
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();
   }
   if (!single) {
     copy_companions(source, staged.path());
-    write_text(staged.path() / "config.json",
-               config_with_layers(plan.config_text, pooler.reports()));
+    write_text(
+        staged.path() / "config.json",
+        config_with_checksums(config_with_layers(plan.config_text, pooler.reports()), checksums));
   }
   if (check) {
     check(single ? staged.path() / kStagedFile : staged.path());

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "converter/kv_head_request.h"
@@ -85,11 +90,43 @@ std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
       name_of(plan.pooling.method))};
 }
 
+std::int64_t elements_of(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Tensors that are stored in blocks of another type than before, since that one is only read.
+std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
+  std::set<std::string> before;
+  std::uint64_t tensors = 0, bytes = 0;
+  double smaller = 0.0;
+  for (const TensorStep& step : plan.steps) {
+    const DType dtype = step.output.dtype;
+    const TensorInfo* from = step.moves.empty() ? nullptr : source.find(step.moves.front().source);
+    if (from == nullptr || !is_block_type(from->dtype) || !is_block_type(dtype) ||
+        dtype == from->dtype || dtype == plan.dtype) {
+      continue;
+    }
+    ++tensors;
+    before.emplace(name_of(from->dtype));
+    bytes += tensor_bytes(dtype, step.output.shape);
+    smaller += static_cast<double>(from->bytes()) / static_cast<double>(from->elements()) *
+               static_cast<double>(elements_of(step.output.shape));
+  }
+  if (tensors == 0) {
+    return {};
+  }
+  return {fmt::format(
+      "{} tensors are computed anew and stored as Q8_0, since {} can be read but not written: "
+      "{} bytes where as many numbers took {:.0f}",
+      tensors, fmt::join(before, ", "), bytes, smaller)};
+}
+
 }  // namespace
 
-void add_notes(ConversionPlan& plan) {
+void add_notes(ConversionPlan& plan, const Checkpoint& source) {
   for (const std::vector<std::string>& notes :
-       {loading_notes(plan), pooling_notes(plan), grouping_notes(plan)}) {
+       {loading_notes(plan), pooling_notes(plan), grouping_notes(plan),
+        requantising_notes(plan, source)}) {
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   }
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "converter/recorded_target.h"
 #include "formats/json.h"
 #include "formats/kv_heads_config.h"
 #include "formats/version.h"
@@ -110,9 +111,14 @@ std::string config_with_provenance(const std::string& config_text, const Provena
   return with_member(text, {"regroup"}, regroup_block(facts));
 }
 
+bool is_conversion_fact(std::string_view key) {
+  return key.starts_with("regroup.") && key != kSourceConfigKey && key != kSourceDtypesKey;
+}
+
 std::map<std::string, std::string> metadata_with_provenance(
     std::map<std::string, std::string> metadata, const Provenance& facts) {
   const ModelSpec& spec = facts.target;
+  std::erase_if(metadata, [](const auto& entry) { return is_conversion_fact(entry.first); });
   metadata["regroup.version"] = kVersion;
   metadata["regroup.architecture"] = spec.architecture;
   metadata["regroup.query_heads"] = std::to_string(spec.query_heads);

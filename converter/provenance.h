@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,12 @@ struct Provenance {
 /// other byte as it was. In ALiBi models the block records one slope per query head, in double.
 std::string config_with_provenance(const std::string& config_text, const Provenance& facts);
 
-/// The same facts as "regroup.*" strings, added to the source's own metadata.
+/// Whether a metadata key tells of a conversion: "regroup.pool" and the like, but not what a GGUF
+/// file records of the directory that it was made of.
+bool is_conversion_fact(std::string_view key);
+
+/// The same facts as "regroup.*" strings, added to the source's own metadata in place of those of
+/// an earlier conversion.
 std::map<std::string, std::string> metadata_with_provenance(
     std::map<std::string, std::string> metadata, const Provenance& facts);
 

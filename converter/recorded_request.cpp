@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <string_view>
 
 #include "converter/provenance.h"
 #include "converter/recorded_order.h"
+#include "converter/tensor_checksums.h"
 #include "formats/error.h"
 #include "formats/loader_agreement.h"
 #include "formats/numbers.h"
 #include "formats/printable.h"
+#include "formats/version.h"
 
 namespace regroup {
 namespace {
@@ -22,7 +25,7 @@ std::string shown(const Json& value) { return printable(value.dump(), 100); }
 // Facts that a request follows from, or that follow from it. With any other key more was done than
 // is known here.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 23> kKnown{"version",
+  constexpr std::array<std::string_view, 25> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
@@ -32,6 +35,8 @@ void check_known(const Json& facts, const Model& result) {
                                                     "calibration_tokens",
                                                     "calibration",
                                                     "refit",
+                                                    "dtype",
+                                                    kChecksumsKey,
                                                     "layers",
                                                     "stored_kv_heads",
                                                     "positions",
@@ -54,6 +59,40 @@ void check_known(const Json& facts, const Model& result) {
       throw_usage("{}: records \"{}\", which cannot be computed again", where(result),
                   printable(key));
     }
+  }
+}
+
+using VersionNumbers = std::array<int, 3>;
+
+std::optional<VersionNumbers> numbers_of(std::string_view version) {
+  VersionNumbers numbers{};
+  const char* at = version.data();
+  const char* end = at + version.size();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0 && (at == end || *at++ != '.')) {
+      return std::nullopt;
+    }
+    const auto [next, fault] = std::from_chars(at, end, numbers[i]);
+    if (fault != std::errc() || numbers[i] < 0) {
+      return std::nullopt;
+    }
+    at = next;
+  }
+  return at == end ? std::optional(numbers) : std::nullopt;
+}
+
+// A later version may have computed what this one does not.
+void check_version(const Json& facts, const Model& result) {
+  const Json version = facts.value("version", Json(nullptr));
+  const auto numbers =
+      version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
+  if (!numbers) {
+    throw_bad_input("{}: records version {}, which is none of regroup's", where(result),
+                    shown(version));
+  }
+  if (*numbers > numbers_of(kVersion)) {
+    throw_usage("{}: was written by regroup {}, this is {}: verify it with that version or a later",
+                where(result), version.get<std::string>(), kVersion);
   }
 }
 
@@ -182,6 +221,17 @@ void read_target(ConversionRequest& request, const Json& facts, const Model& sou
   }
 }
 
+// The type that most matrices of a result have.
+std::optional<DType> usual_dtype(const Checkpoint& result) {
+  std::map<DType, std::size_t> matrices;
+  for (const TensorInfo& tensor : result.tensors()) {
+    matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
+  }
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
+}
+
 // The type that most matrices have been stored in, though they would not have been without being
 // asked for.
 std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
@@ -203,32 +253,32 @@ std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& r
                                                              : std::nullopt;
 }
 
-}  // namespace
-
-Json recorded_conversion(const Model& result) {
-  if (result.config.contains("regroup")) {
-    return result.config.at("regroup");
-  }
-  constexpr std::string_view kPrefix = "regroup.";
-  Json facts = nullptr;
-  for (const auto& [key, value] : result.checkpoint.metadata()) {
-    const bool of_source = key == "regroup.config" || key == "regroup.dtypes";
-    if (key.starts_with(kPrefix) && !of_source && result.convention != Convention::kHuggingFace) {
-      const Json parsed = Json::parse(value, nullptr, false);
-      facts[key.substr(kPrefix.size())] = parsed.is_discarded() ? Json(value) : parsed;
+// The type asked for: as recorded, or in results of earlier versions found out by looking.
+std::optional<DType> dtype_in(const ConversionRequest& request, const Json& facts,
+                              const Model& source, const Model& result) {
+  if (facts.contains("dtype")) {
+    const Json& recorded = facts.at("dtype");
+    const auto dtype =
+        recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
+    if (!dtype || !can_encode(*dtype)) {
+      throw_bad_input("{}: its recorded dtype is {}", where(result), shown(recorded));
     }
+    return dtype;
   }
-  return facts;
+  const auto& tensors = source.checkpoint.tensors();
+  const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
+    return is_block_type(tensor.dtype);
+  });
+  return quantised && request.container != Container::kGguf
+             ? usual_dtype(result.checkpoint)
+             : asked_dtype(plan_conversion(source, request), result.checkpoint);
 }
 
-ConversionRequest recorded_request(const Model& source, const Model& result,
-                                   std::shared_ptr<const Calibration> calibration) {
-  const Json facts = recorded_conversion(result);
-  if (!facts.is_object()) {
-    throw_usage("{}: records no conversion by regroup", where(result));
-  }
+ConversionRequest request_in(const Json& facts, const Model& source, const Model& result,
+                             std::shared_ptr<const Calibration> calibration) {
   check_known(facts, result);
   check_loaders_agree(result);
+  check_version(facts, result);
   const Json before = Json::parse(kv_heads_json(source.spec));
   if (facts.value("source_kv_heads", Json(nullptr)) != before) {
     throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
@@ -240,8 +290,42 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
   read_grouping(request, facts, source, result);
   read_pooling(request, facts, result, std::move(calibration));
   read_target(request, facts, source, result);
-  request.dtype = asked_dtype(plan_conversion(source, request), result.checkpoint);
+  request.dtype = dtype_in(request, facts, source, result);
   return request;
+}
+
+}  // namespace
+
+Json recorded_fact(const std::string& text) {
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_discarded() ? Json(text) : parsed;
+}
+
+Json recorded_conversion(const Model& result) {
+  if (result.config.contains("regroup")) {
+    return result.config.at("regroup");
+  }
+  constexpr std::size_t kPrefix = std::string_view("regroup.").size();
+  Json facts = nullptr;
+  for (const auto& [key, value] : result.checkpoint.metadata()) {
+    if (is_conversion_fact(key) && result.convention != Convention::kHuggingFace) {
+      facts[key.substr(kPrefix)] = recorded_fact(value);
+    }
+  }
+  return facts;
+}
+
+ConversionRequest recorded_request(const Model& source, const Model& result,
+                                   std::shared_ptr<const Calibration> calibration) {
+  const Json facts = recorded_conversion(result);
+  if (!facts.is_object()) {
+    throw_usage("{}: records no conversion by regroup", where(result));
+  }
+  try {
+    return request_in(facts, source, result, std::move(calibration));
+  } catch (const Json::exception&) {  // a value of another type than was written
+    throw_bad_input("{}: its record of the conversion is damaged: {}", where(result), shown(facts));
+  }
 }
 
 }  // namespace regroup

@@ -15,9 +15,6 @@
 namespace regroup {
 namespace {
 
-constexpr std::string_view kConfigKey = "regroup.config";
-constexpr std::string_view kDtypesKey = "regroup.dtypes";
-
 // What llama.cpp's graphs cannot say of a model does not tell the two apart.
 ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   stored.activation = recorded.activation;
@@ -103,18 +100,20 @@ void record_source(GgufMetadata& metadata, const Model& source, const std::strin
   for (const TensorInfo& tensor : source.checkpoint.tensors()) {
     dtypes[tensor.name] = std::string(name_of(tensor.dtype));
   }
-  metadata.set_string(kConfigKey, config_text);
-  metadata.set_string(kDtypesKey, dtypes.dump(-1, ' ', false, Json::error_handler_t::replace));
+  metadata.set_string(kSourceConfigKey, config_text);
+  metadata.set_string(kSourceDtypesKey,
+                      dtypes.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::optional<Target> recorded_target(const Model& source, const ModelSpec& grouped) {
-  if (!source.gguf || !source.gguf->contains(kConfigKey)) {
+  if (!source.gguf || !source.gguf->contains(kSourceConfigKey)) {
     return std::nullopt;
   }
-  const std::string where = printable(source.path.string(), 0) + ": " + std::string(kConfigKey);
+  const std::string where =
+      printable(source.path.string(), 0) + ": " + std::string(kSourceConfigKey);
   Target target;
   target.in_place = false;
-  target.config_text = *source.gguf->text(kConfigKey);
+  target.config_text = *source.gguf->text(kSourceConfigKey);
   target.spec = describe_model(parse_json_object(target.config_text, where), Checkpoint({}), where);
   if (target.spec.layers.size() != grouped.layers.size()) {
     throw_bad_input("{} has {} layers, the file has {}", where, target.spec.layers.size(),
@@ -131,10 +130,10 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
 }
 
 std::optional<DType> recorded_dtype(const Model& source, const std::string& tensor) {
-  if (!source.gguf || !source.gguf->contains(kDtypesKey)) {
+  if (!source.gguf || !source.gguf->contains(kSourceDtypesKey)) {
     return std::nullopt;
   }
-  const Json dtypes = Json::parse(*source.gguf->text(kDtypesKey), nullptr, false);
+  const Json dtypes = Json::parse(*source.gguf->text(kSourceDtypesKey), nullptr, false);
   const auto found = dtypes.is_object() ? dtypes.find(tensor) : dtypes.end();
   return found != dtypes.end() && found->is_string() ? dtype_from_name(found->get<std::string>())
                                                      : std::nullopt;

@@ -3,10 +3,15 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "converter/target.h"
 
 namespace regroup {
+
+/// Under which keys of the file's metadata they stand.
+inline constexpr std::string_view kSourceConfigKey = "regroup.config";
+inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 
 /// Notes config and dtypes of the source in `metadata`, the metadata of a GGUF file made of it.
 void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text);

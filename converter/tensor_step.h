@@ -1,6 +1,7 @@
 // One output tensor of a conversion and how it is made: plain data.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,19 @@ struct TensorStep {
   std::optional<NormFold> fold;
 
   bool unchanged() const { return !copy_of.empty(); }
+
+  /// The part of a solved layer that it is made of, or null.
+  const PooledTensor* solved() const {
+    const PooledTensor* part = solved_in(moves);
+    return part == nullptr && fold ? solved_in(fold->weight_moves) : part;
+  }
+
+ private:
+  static const PooledTensor* solved_in(const std::vector<HeadMove>& moves) {
+    const auto found = std::find_if(moves.begin(), moves.end(),
+                                    [](const HeadMove& move) { return move.pooled.has_value(); });
+    return found != moves.end() ? &*found->pooled : nullptr;
+  }
 };
 
 }  // namespace regroup

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <string>
 #include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "converter/execute_plan.h"
 #include "converter/provenance.h"
+#include "converter/recorded_request.h"
+#include "converter/recorded_target.h"
+#include "converter/tensor_checksums.h"
 #include "formats/printable.h"
+#include "formats/version.h"
 
 namespace regroup {
 namespace {
@@ -15,13 +22,7 @@ TensorInfo info_of(const OutputTensor& output) {
   return {output.name, output.dtype, output.shape, 0, 0, tensor_bytes(output.dtype, output.shape)};
 }
 
-bool comes_from_pooled(const TensorStep& step) {
-  const auto any = [](const std::vector<HeadMove>& moves) {
-    return std::any_of(moves.begin(), moves.end(),
-                       [](const HeadMove& move) { return move.pooled.has_value(); });
-  };
-  return any(step.moves) || (step.fold && any(step.fold->weight_moves));
-}
+constexpr const char* kVersionKey = "version";
 
 class Verifier {
  public:
@@ -29,35 +30,26 @@ class Verifier {
       : plan_(plan),
         source_(source.checkpoint),
         result_(result.checkpoint),
-        pooler_(pooler_of(plan, source.checkpoint)) {}
+        pooler_(pooler_of(plan, source.checkpoint)),
+        checksums_(
+            recorded_checksums(recorded_conversion(result), printable(result.path.string(), 0))) {}
 
   void compare(const TensorStep& step) {
     const TensorInfo& expected = found_.expected.emplace_back(info_of(step.output));
     const TensorInfo* is = result_.find(expected.name);
     TensorDifference difference{expected.name, &expected, is, std::nullopt};
-    const bool refitted = plan_.refiner && comes_from_pooled(step);
-    if (refitted) {
-      found_.refitted.push_back(expected.name);
+    const bool alike = is != nullptr && is->shape == expected.shape && is->dtype == expected.dtype;
+    const bool same = is_refitted(plan_, step)
+                          ? compare_refitted(expected, alike ? is : nullptr)
+                          : compare_made(step, alike ? is : nullptr, difference);
+    if (same) {
+      found_.expected.pop_back();
     } else {
-      (step.unchanged() ? found_.copied : found_.computed) += 1;
-      found_.bytes += expected.bytes();
+      found_.tensors.push_back(std::move(difference));
     }
-    if (is != nullptr && is->shape == expected.shape && is->dtype == expected.dtype) {
-      if (!refitted) {
-        difference.values = compare_values(step, *is);
-      }
-      if (refitted || difference.values->same_bytes) {
-        found_.expected.pop_back();
-        return;
-      }
-    }
-    if (!refitted) {
-      (step.unchanged() ? found_.copied_differing : found_.computed_differing) += 1;
-    }
-    found_.tensors.push_back(std::move(difference));
   }
 
-  // What nothing in the plan makes.
+  // What nothing in the plan makes, nor has a checksum.
   void find_strangers() {
     std::unordered_set<std::string> planned;
     for (const TensorStep& step : plan_.steps) {
@@ -68,11 +60,56 @@ class Verifier {
         found_.tensors.push_back({tensor.name, nullptr, &tensor, std::nullopt});
       }
     }
+    for (const auto& [name, checksum] : checksums_.value_or(TensorChecksums())) {
+      if (std::find(found_.refitted.begin(), found_.refitted.end(), name) ==
+          found_.refitted.end()) {
+        found_.settings.push_back({path_of_checksum(name), std::nullopt, Json(checksum)});
+      }
+    }
   }
 
   Verification& found() { return found_; }
 
  private:
+  static std::string path_of_checksum(const std::string& tensor) {
+    return fmt::format("regroup.{}.{}", kChecksumsKey, tensor);
+  }
+
+  // Whether a tensor is what it was when it was written, as far as that is known; `is` is null
+  // where its shape or dtype tells that it is not.
+  bool compare_refitted(const TensorInfo& expected, const TensorInfo* is) {
+    static const TensorChecksums kNone;
+    found_.refitted.push_back(expected.name);
+    const TensorChecksums& known = checksums_ ? *checksums_ : kNone;
+    const auto recorded = known.find(expected.name);
+    if (checksums_ && recorded == known.end()) {
+      found_.settings.push_back(
+          {path_of_checksum(expected.name), Json("a checksum"), std::nullopt});
+    }
+    if (is != nullptr && recorded == known.end()) {
+      found_.unchecked.push_back(expected.name);
+      return true;
+    }
+    found_.bytes += expected.bytes();
+    const bool same = is != nullptr && stored_checksum(result_, *is) == recorded->second;
+    found_.refitted_differing += same ? 0 : 1;
+    return same;
+  }
+
+  // The same for one that is copied or computed again.
+  bool compare_made(const TensorStep& step, const TensorInfo* is, TensorDifference& difference) {
+    (step.unchanged() ? found_.copied : found_.computed) += 1;
+    found_.bytes += difference.before->bytes();
+    if (is != nullptr) {
+      difference.values = compare_values(step, *is);
+      if (difference.values->same_bytes) {
+        return true;
+      }
+    }
+    (step.unchanged() ? found_.copied_differing : found_.computed_differing) += 1;
+    return false;
+  }
+
   TensorComparison compare_values(const TensorStep& step, const TensorInfo& is) {
     const TensorReader reader(result_, is);
     if (step.unchanged()) {
@@ -85,27 +122,77 @@ class Verifier {
   const Checkpoint& source_;
   const Checkpoint& result_;
   AttentionPooler pooler_;
+  std::optional<TensorChecksums> checksums_;
   Verification found_;
 };
 
-// Without what does not tell whether a result is right: the version, since another one makes the
-// same of a model or is caught by what it makes, what was measured while pooling, and the source's
-// fingerprint, since a copy of the source with other spaces in its config is as good.
+// Without what is looked at by itself: measurements, checksums, and version and fingerprint, see
+// compare_origin().
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
-    config["regroup"].erase("version");
-    config["regroup"].erase("layers");
-    config["regroup"].erase(kSourceFingerprintKey);
+    for (const char* key : {kVersionKey, "layers", kChecksumsKey, kSourceFingerprintKey}) {
+      config["regroup"].erase(key);
+    }
   }
-  config.erase("regroup.version");
-  config.erase(std::string("regroup.") + kSourceFingerprintKey);
+  for (const char* key : {kVersionKey, kChecksumsKey, kSourceFingerprintKey}) {
+    config.erase(std::string("regroup.") + key);
+  }
   return config;
+}
+
+// The same of a GGUF file, in which a config may be quoted.
+Json without_remarks(const GgufMetadata& metadata) {
+  Json settings = without_remarks(json_of(metadata));
+  const auto quoted = settings.find(kSourceConfigKey);
+  if (quoted != settings.end() && quoted->is_string()) {
+    const Json config = Json::parse(quoted->get_ref<const std::string&>(), nullptr, false);
+    *quoted = config.is_discarded() ? *quoted : without_remarks(config);
+  }
+  return settings;
+}
+
+// Which source it was made of and by which version, as it is recorded in one place and, in a
+// safetensors result, in another.
+void compare_origin(Verification& found, const ConversionPlan& plan, const Model& result) {
+  const Json facts = recorded_conversion(result);
+  if (!facts.is_object()) {
+    return;
+  }
+  const Json recorded = facts.value(kSourceFingerprintKey, Json(nullptr));
+  if (recorded.is_null()) {
+    found.remarks.push_back(
+        "the result records no fingerprint of its source: that it was made of this one shows in "
+        "its tensors alone");
+  } else if (recorded != plan.source_fingerprint) {
+    found.settings.push_back({fmt::format("regroup.{}", kSourceFingerprintKey),
+                              Json(plan.source_fingerprint), recorded});
+    found.remarks.push_back(
+        "the result records another source than this one: another model, or one whose config or "
+        "weights have changed since");
+  }
+  const std::string version = facts.value(kVersionKey, "");
+  if (version != kVersion) {
+    found.remarks.push_back(fmt::format(
+        "the result was written by regroup {}, verified by {}: what differs may be due to that",
+        printable(version), kVersion));
+  }
+  const auto& metadata = result.checkpoint.metadata();
+  if (result.convention == Convention::kHuggingFace &&
+      result.checkpoint.files().front().path().extension() == ".safetensors") {
+    for (const char* key : {kVersionKey, kSourceFingerprintKey}) {
+      const auto stated = metadata.find(std::string("regroup.") + key);
+      const Json before = facts.value(key, Json(nullptr));
+      const Json after = stated == metadata.end() ? Json(nullptr) : recorded_fact(stated->second);
+      if (before != after) {
+        found.settings.push_back({fmt::format("__metadata__.regroup.{}", key), before, after});
+      }
+    }
+  }
 }
 
 std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const Model& result) {
   if (plan.gguf && result.gguf) {
-    return differences_between(without_remarks(json_of(*plan.gguf)),
-                               without_remarks(json_of(*result.gguf)));
+    return differences_between(without_remarks(*plan.gguf), without_remarks(*result.gguf));
   }
   std::vector<JsonDifference> found;
   if (!plan.config_text.empty()) {
@@ -135,7 +222,9 @@ Verification verify_conversion(const ConversionPlan& plan, const Model& source, 
   }
   verifier.find_strangers();
   Verification found = std::move(verifier.found());
-  found.settings = compare_settings(plan, result);
+  const std::vector<JsonDifference> settings = compare_settings(plan, result);
+  found.settings.insert(found.settings.begin(), settings.begin(), settings.end());
+  compare_origin(found, plan, result);
   return found;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "converter/tensor_parts.h"
+#include "formats/checksum.h"
 #include "formats/error.h"
 
 namespace regroup {
@@ -24,16 +25,9 @@ constexpr unsigned kFewestThreads = 2, kMostThreads = 4;
 // Tensors are computed at the same time as long as they take no more than this together.
 constexpr std::uint64_t kSideBySide = 64U << 20;
 
-bool is_solved(const TensorStep& step) {
-  return std::any_of(step.moves.begin(), step.moves.end(),
-                     [](const HeadMove& move) { return move.pooled.has_value(); });
-}
-
 // Where a solved tensor stands in the order in which a model computes.
 std::tuple<bool, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
-  const auto move = std::find_if(step.moves.begin(), step.moves.end(),
-                                 [](const HeadMove& each) { return each.pooled.has_value(); });
-  const PooledTensor& tensor = *move->pooled;
+  const PooledTensor& tensor = *step.solved();
   return {tensor.role != AttentionRole::kEncoder, tensor.layer, tensor.role};
 }
 
@@ -43,7 +37,7 @@ class Steps {
  public:
   explicit Steps(const ConversionPlan& plan) {
     for (const TensorStep& step : plan.steps) {
-      (step.unchanged() ? copied_ : is_solved(step) ? solved_ : moved_).push_back(&step);
+      (step.unchanged() ? copied_ : step.solved() != nullptr ? solved_ : moved_).push_back(&step);
     }
     std::stable_sort(solved_.begin(), solved_.end(), [](const auto* one, const auto* other) {
       return turn_of(*one) < turn_of(*other);
@@ -146,6 +140,13 @@ class TensorWriters {
       std::uint64_t bytes;
       ~Release() { writers.release(bytes); }
     } const release{*this, bytes};
+    if (is_refitted(work_.plan, step)) {
+      const std::vector<std::byte> tensor =
+          make_tensor(step, work_.plan, work_.checkpoint, work_.pooler);
+      work_.checksums[name] = checksum_of(tensor);
+      work_.writer.write(name, tensor);
+      return;
+    }
     work_.writer.write_parts(name, [&](const TensorSink& sink) {
       make_tensor_parts(step, work_.plan, work_.checkpoint, work_.pooler, sink);
     });

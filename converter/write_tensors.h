@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "converter/execute_plan.h"
+#include "converter/tensor_checksums.h"
 
 namespace regroup {
 
@@ -15,6 +16,7 @@ struct TensorWork {
   CheckpointWriter& writer;
   const ConversionProgress& progress;
   const std::atomic<bool>& stop;
+  TensorChecksums& checksums;  ///< those of refitted tensors are put here
 };
 
 /// Writes every tensor of the plan, on up to `threads` threads (0: one per core). One begins with

@@ -85,9 +85,11 @@ Layout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tenso
 }  // namespace
 
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
-                       std::span<const OutputTensor> tensors) {
+                       std::span<const OutputTensor> tensors)
+    : tensors_(tensors.begin(), tensors.end()) {
   const Layout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
   check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
+  header_bytes_ = layout.header.size();
   File& file = add_file(path);
   file.write_at(0, std::as_bytes(std::span(layout.header)));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -100,6 +102,14 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
     const std::byte zero{0};
     file.write_at(layout.header.size() + layout.data_bytes - 1, std::span(&zero, 1));
   }
+}
+
+void GgufWriter::replace_metadata(const GgufMetadata& metadata) {
+  const Layout layout = lay_out(metadata, tensors_, gguf_alignment(metadata));
+  if (layout.header.size() != header_bytes_) {
+    throw_usage("metadata of {} bytes in place of {}", layout.header.size(), header_bytes_);
+  }
+  file(0).write_at(0, std::as_bytes(std::span(layout.header)));
 }
 
 }  // namespace regroup

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <span>
+#include <vector>
 
 #include "formats/checkpoint_writer.h"
 #include "formats/gguf_metadata.h"
@@ -16,6 +17,13 @@ class GgufWriter : public CheckpointWriter {
   /// hold (dtype, dimensions, length of its name), kEnvironment when the free space cannot suffice.
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
              std::span<const OutputTensor> tensors);
+
+  /// Puts other metadata in place of that given first. Throws kUsage where it is not as long.
+  void replace_metadata(const GgufMetadata& metadata);
+
+ private:
+  std::vector<OutputTensor> tensors_;
+  std::uint64_t header_bytes_ = 0;
 };
 
 }  // namespace regroup

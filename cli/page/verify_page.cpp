@@ -26,12 +26,18 @@ Table checks_table(const Verification& found) {
                  verdict(found.copied_differing)});
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),
                  "those computed again, byte for byte", verdict(found.computed_differing)});
-  const std::uint64_t others =
-      found.tensors.size() - found.copied_differing - found.computed_differing;
-  if (!found.refitted.empty()) {
-    table.add_row({"refitted tensors", with_thousands(found.refitted.size()),
-                   "shape and dtype alone", verdict(others)});
-  } else if (others > 0) {
+  const std::size_t checked = found.refitted.size() - found.unchecked.size();
+  if (checked > 0) {
+    table.add_row({"refitted tensors", with_thousands(checked),
+                   "their checksums of when they were written", verdict(found.refitted_differing)});
+  }
+  if (!found.unchecked.empty()) {
+    table.add_row({"refitted tensors without a checksum", with_thousands(found.unchecked.size()),
+                   "shape and dtype alone", "not verified"});
+  }
+  const std::uint64_t others = found.tensors.size() - found.copied_differing -
+                               found.computed_differing - found.refitted_differing;
+  if (others > 0) {
     table.add_row({"tensors that do not belong there", with_thousands(others), "-", "differ"});
   }
   table.add_row({"config, metadata, slopes", "-", "what the conversion writes",
@@ -44,13 +50,20 @@ void add_verdict(Page& page, const VerifyPage& facts) {
   page.begin_section("verdict", "Verdict");
   page.add_verdict(found.passed(),
                    found.passed()
-                       ? "Passed: the result is what its recorded conversion makes of the source."
+                       ? found.unchecked.empty()
+                             ? "Passed: the result is what its recorded conversion makes of the "
+                               "source."
+                             : fmt::format("Passed but for {} tensors that could not be verified.",
+                                           with_thousands(found.unchecked.size()))
                        : fmt::format("Not what its recorded conversion makes of the source: {}.",
                                      text_of_counts(found.tensors, found.settings)));
   page.add_facts({{"source", facts.source},
                   {"result", facts.result},
                   {"compared", text_of_bytes(static_cast<double>(found.bytes))}});
   page.add_table(checks_table(found), "What was checked");
+  for (const std::string& remark : found.remarks) {
+    page.add_paragraph(remark);
+  }
 }
 
 void add_differences(Page& page, const Verification& found) {
@@ -77,7 +90,7 @@ void add_logits(Page& page, const LogitsAnswer& answer) {
   page.add_facts(logits_facts(answer));
 }
 
-void add_refitted(Page& page, const std::vector<std::string>& tensors) {
+void add_unchecked(Page& page, const std::vector<std::string>& tensors) {
   if (tensors.empty()) {
     return;
   }
@@ -86,8 +99,8 @@ void add_refitted(Page& page, const std::vector<std::string>& tensors) {
   for (const std::string& tensor : tensors) {
     table.add_row({printable(tensor, 0)});
   }
-  page.begin_section("refitted", "Not computed again");
-  page.add_table(table, "Tensors that were refitted after pooling", true);
+  page.begin_section("refitted", "Not verified");
+  page.add_table(table, "Tensors that were refitted after pooling, without a checksum", true);
 }
 
 }  // namespace
@@ -104,7 +117,7 @@ std::string verify_page(const VerifyPage& facts) {
   if (facts.model.conversion) {
     add_conversion(page, *facts.model.conversion);
   }
-  add_refitted(page, facts.found.refitted);
+  add_unchecked(page, facts.found.unchecked);
   return page.text();
 }
 

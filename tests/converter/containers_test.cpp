@@ -6,6 +6,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/numbers.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
@@ -259,6 +260,62 @@ TEST_CASE("numbers of quantised tensors are kept exactly in fp32", "[converter]"
   const Checkpoint after = open_checkpoint(directory / "hf");
   CHECK(numbers_of(before, before.at("blk.0.ffn_up.weight")) ==
         numbers_of(after, after.at("model.layers.0.mlp.up_proj.weight")));
+}
+
+// The GGUF file of the golden Llama with more said of its tokens.
+fs::path put_gguf_with_special_tokens(const fs::path& path) {
+  const Checkpoint checkpoint = open_checkpoint(golden("gguf") / "llama.gguf");
+  GgufMetadata metadata = open_gguf(golden("gguf") / "llama.gguf").metadata;
+  metadata.set_u32("tokenizer.ggml.bos_token_id", 5);
+  metadata.set_u32("tokenizer.ggml.eos_token_id", 7);
+  metadata.set_u32("tokenizer.ggml.padding_token_id", 1 << 20);  // no token of its vocabulary
+  std::vector<OutputTensor> outputs;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  GgufWriter writer(path, metadata, outputs);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    writer.copy(tensor.name, checkpoint, tensor);
+  }
+  writer.finish();
+  return path;
+}
+
+TEST_CASE("a GGUF file's special tokens are in the config of its directory, its tokenizer is not",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const Model source = open_model(put_gguf_with_special_tokens(directory / "in.gguf"));
+  const ConversionPlan plan =
+      plan_conversion(source, {.container = Container::kSafetensors, .dtype = DType::kF32});
+  const Json config = Json::parse(plan.config_text);
+  CHECK(config.at("bos_token_id") == 5);
+  CHECK(config.at("eos_token_id") == 7);
+  CHECK_FALSE(config.contains("pad_token_id"));
+  CHECK(std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+    return note.find("tokenizer is not written") != std::string::npos &&
+           note.find("tokenizer.json") != std::string::npos;
+  }));
+  convert(golden("llama_mha"), directory / "made.gguf", {.container = Container::kGguf});
+  const ConversionPlan back =
+      plan_conversion(open_model(directory / "made.gguf"), {.container = Container::kSafetensors});
+  CHECK(std::none_of(back.notes.begin(), back.notes.end(), [](const std::string& note) {
+    return note.find("tokenizer") != std::string::npos;  // there never was one
+  }));
+}
+
+TEST_CASE("what grows in a GGUF file because its type is only read is said", "[converter]") {
+  const Model source = open_model(golden("gguf") / "llama.gguf");
+  const auto note_of = [&](const ConversionRequest& request) {
+    const ConversionPlan plan = plan_conversion(source, request);
+    const auto note = std::find_if(plan.notes.begin(), plan.notes.end(), [](const auto& each) {
+      return each.find("stored as Q8_0") != std::string::npos;
+    });
+    return note != plan.notes.end() ? *note : "";
+  };
+  const std::string note = note_of({.kv_heads = {1}});
+  CHECK(note.find("Q6_K can be read but not written") != std::string::npos);
+  CHECK(note_of({.kv_heads = {1}, .dtype = DType::kQ8_0}).empty());
+  CHECK(note_of({}).empty());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "converter/recorded_request.h"
+#include "formats/version.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -106,7 +107,7 @@ TEST_CASE("a conversion as it was written is verified", "[converter]") {
   CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
 }
 
-TEST_CASE("a conversion says which source it was made of, and a copy of that verifies it, too",
+TEST_CASE("a conversion says which source it was made of, and no other one verifies it",
           "[converter]") {
   const Converted converted;
   const std::string source = fingerprint_of(open_model(converted.source));
@@ -116,7 +117,98 @@ TEST_CASE("a conversion says which source it was made of, and a copy of that ver
   const fs::path config = converted.source / "config.json";
   put_file(config, Json::parse(bytes_of_file(config)).dump(7));
   CHECK(fingerprint_of(open_model(converted.source)) != source);
-  CHECK(verified(converted.source, converted.result).passed());
+  const Verification found = verified(converted.source, converted.result);
+  REQUIRE(found.settings.size() == 1);
+  CHECK(found.settings[0].path == "regroup.source_fingerprint");
+  CHECK(found.settings[0].after == Json(source));
+  CHECK(found.remarks.size() == 1);
+}
+
+TEST_CASE("a source fingerprint that was changed or is missing is told", "[converter]") {
+  const Converted converted;
+  converted.change_config([](Json& config) {
+    std::string fingerprint = config["regroup"]["source_fingerprint"];
+    fingerprint[3] = fingerprint[3] == '0' ? '1' : '0';
+    config["regroup"]["source_fingerprint"] = fingerprint;
+  });
+  CHECK(converted.wrong_settings() ==
+        Names{"regroup.source_fingerprint", "__metadata__.regroup.source_fingerprint"});
+  converted.change_config([](Json& config) { config["regroup"].erase("source_fingerprint"); });
+  CHECK(converted.wrong_settings() == Names{"__metadata__.regroup.source_fingerprint"});
+  CHECK(verified(converted.source, converted.result).remarks.size() == 1);
+}
+
+TEST_CASE(
+    "the version that wrote a result is one of regroup's, the same everywhere and no later one",
+    "[converter]") {
+  const Converted converted;
+  const auto with = [&](const Json& version) {
+    converted.change_config([&](Json& config) { config["regroup"]["version"] = version; });
+  };
+  with("0.0.9");
+  CHECK(converted.wrong_settings() == Names{"__metadata__.regroup.version"});
+  std::string weights = bytes_of_file(converted.weights);
+  const std::string now = R"("regroup.version":")" + std::string(kVersion) + '"';
+  REQUIRE(weights.find(now) != std::string::npos);
+  put_file(converted.weights,
+           weights.replace(weights.find(now), now.size(), R"("regroup.version":"0.0.9")"));
+  const Verification earlier = verified(converted.source, converted.result);
+  CHECK(earlier.passed());
+  REQUIRE(earlier.remarks.size() == 1);
+  CHECK(earlier.remarks[0].find("written by regroup 0.0.9") != std::string::npos);
+  const auto refusal = [&] {
+    return refusal_of([&] { verified(converted.source, converted.result); });
+  };
+  with("12.0.0");
+  CHECK_THAT(refusal(), is_wrong_usage("written by regroup 12.0.0", "that version or a later"));
+  for (const Json& version :
+       {Json("0.1"), Json("0.1.0x"), Json("v0.1.0"), Json("0.-1.0"), Json(1), Json(nullptr)}) {
+    with(version);
+    CAPTURE(version.dump());
+    CHECK_THAT(refusal(), is_bad_input("records version"));
+  }
+}
+
+TEST_CASE("a record with values of other types is damaged", "[converter]") {
+  const auto [key, value] = GENERATE(table<const char*, Json>({{"pool", 7},
+                                                               {"grouping", Json::array()},
+                                                               {"pool_seed", "x"},
+                                                               {"dtype", 3},
+                                                               {"dtype", "F31"}}));
+  CAPTURE(key);
+  const Converted converted;
+  converted.change_config([&](Json& config) { config["regroup"][key] = value; });
+  CHECK_THAT(refusal_of([&] { verified(converted.source, converted.result); }),
+             is_bad_input("record"));
+}
+
+TEST_CASE(
+    "a quantised file and its safetensors result are verified, with and without a recorded "
+    "dtype",
+    "[converter]") {
+  const auto dtype = GENERATE(DType::kF32, DType::kBF16);
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result";
+  convert(golden("gguf/llama.gguf"), result,
+          {.kv_heads = {1}, .container = Container::kSafetensors, .dtype = dtype});
+  CHECK(verified(golden("gguf/llama.gguf"), result).passed());
+  Json config = Json::parse(bytes_of_file(result / "config.json"));
+  CHECK(config["regroup"]["dtype"] == name_of(dtype));
+  config["regroup"].erase("dtype");
+  put_file(result / "config.json", config.dump(2));
+  const Verification earlier = verified(golden("gguf/llama.gguf"), result);
+  CHECK(earlier.tensors.empty());
+}
+
+TEST_CASE("a second conversion of a GGUF file leaves no record of the first", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path first = directory / "first.gguf", second = directory / "second.gguf";
+  convert(golden("llama_mha"), first,
+          {.kv_heads = {6}, .pooling = {PoolMethod::kRandom, 7}, .container = Container::kGguf});
+  convert(first, second, {.kv_heads = {3}});
+  CHECK(recorded_conversion(open_model(first)).contains("pool_seed"));
+  CHECK_FALSE(recorded_conversion(open_model(second)).contains("pool_seed"));
+  CHECK(verified(first, second).passed());
 }
 
 TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "[converter]") {

@@ -1,9 +1,12 @@
 // Verification of conversions whose heads were computed, moved or refitted.
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <span>
 #include <tuple>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "converter/recorded_request.h"
 #include "converter/verify_conversion.h"
@@ -98,7 +101,8 @@ class Nudge : public AttentionRefiner {
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
 };
 
-TEST_CASE("of refitted results all but the refitted tensors are verified", "[converter]") {
+TEST_CASE("refitted tensors are verified by the checksums they had when they were written",
+          "[converter]") {
   const Model source = open_model(golden("llama_mha"));
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
     const TemporaryDirectory directory;
@@ -113,6 +117,7 @@ TEST_CASE("of refitted results all but the refitted tensors are verified", "[con
       const ConversionPlan plan =
           plan_conversion(source, recorded_request(source, result, nullptr));
       Verification found = verify_conversion(plan, source, result, [](auto, auto) {});
+      CHECK(found.unchecked.empty());
       return std::tuple(found.refitted, found.tensors.size(), found.settings.size());
     };
     const auto [refitted, tensors, settings] = check();
@@ -131,15 +136,124 @@ TEST_CASE("of refitted results all but the refitted tensors are verified", "[con
       bytes[info.begin] ^= 1;
       put_file(directory / "result" / "model.safetensors", bytes);
     };
-    flip(attention + "q_proj.weight");  // which nobody can know
-    CHECK(std::get<1>(check()) == 0);
+    flip(attention + "q_proj.weight");
+    CHECK(std::get<1>(check()) == 1);
     flip("model.layers.1.self_attn.q_proj.weight");
     flip("model.layers.0.mlp.up_proj.weight");
-    CHECK(std::get<1>(check()) == 2);
+    CHECK(std::get<1>(check()) == 3);
     Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
     config["regroup"]["refit"]["tokens"] = 65;
     put_file(directory / "result" / "config.json", config.dump());
     CHECK(std::get<2>(check()) == 1);  // the weight file says otherwise
+  }
+}
+
+// A refitted result of that container, of which 8 tensors were refitted.
+struct Refitted {
+  TemporaryDirectory directory;
+  Model source = open_model(golden("llama_mha"));
+  std::filesystem::path path = directory / "result";
+
+  explicit Refitted(Container container = Container::kSafetensors) {
+    ConversionRequest request = request_of(PoolMethod::kMean, 3);
+    request.kv_heads = {3, 6};
+    request.container = container;
+    request.refiner = std::make_shared<Nudge>();
+    convert(golden("llama_mha"), path, request);
+  }
+
+  Verification verified() const {
+    const Model result = open_model(path);
+    Verification found =
+        verify_conversion(plan_conversion(source, recorded_request(source, result, nullptr)),
+                          source, result, [](auto, auto) {});
+    for (TensorDifference& difference : found.tensors) {  // the model they point into ends here
+      difference.after = nullptr;
+    }
+    return found;
+  }
+
+  void change_checksums(const std::function<void(Json&)>& change) const {
+    Json config = Json::parse(bytes_of_file(path / "config.json"));
+    change(config["regroup"]["checksums"]);
+    put_file(path / "config.json", config.dump(2));
+  }
+};
+
+TEST_CASE("refitted keys and values that were replaced by noise are found in every container",
+          "[converter]") {
+  const auto container = GENERATE(Container::kSafetensors, Container::kTorch, Container::kGguf);
+  const Refitted result(container);
+  const Verification right = result.verified();
+  CHECK(right.passed());
+  CHECK(right.unchecked.empty());
+  REQUIRE(right.refitted.size() > 0);
+  std::vector<std::string> changed;
+  for (const std::string& tensor : right.refitted) {
+    const bool key_or_value = tensor.find("k_proj.weight") != std::string::npos ||
+                              tensor.find("v_proj.weight") != std::string::npos ||
+                              tensor.find("attn_k.weight") != std::string::npos ||
+                              tensor.find("attn_v.weight") != std::string::npos;
+    if (!key_or_value) {
+      continue;
+    }
+    changed.push_back(tensor);
+    const Model model = open_model(result.path);
+    const TensorInfo& info = model.checkpoint.at(tensor);
+    const std::filesystem::path file = model.checkpoint.file_of(info).path();
+    std::string bytes = bytes_of_file(file);
+    for (std::uint64_t i = info.begin; i < info.end; i += 4) {
+      bytes[i] = static_cast<char>(bytes[i] + 5 * i + 1);
+    }
+    put_file(file, bytes);
+  }
+  REQUIRE(changed.size() == 2);
+  const Verification found = result.verified();
+  std::vector<std::string> wrong;
+  for (const TensorDifference& difference : found.tensors) {
+    wrong.push_back(difference.name);
+  }
+  std::sort(wrong.begin(), wrong.end());
+  CHECK(wrong == changed);
+  CHECK(found.refitted_differing == 2);
+  CHECK_FALSE(found.passed());
+}
+
+TEST_CASE("refitted tensors without a checksum are not called verified", "[converter]") {
+  const Refitted result;
+  Json config = Json::parse(bytes_of_file(result.path / "config.json"));
+  config["regroup"].erase("checksums");
+  put_file(result.path / "config.json", config.dump(2));
+  const Verification found = result.verified();
+  CHECK(found.unchecked == found.refitted);
+  CHECK(found.unchecked.size() == 8);
+  CHECK(found.tensors.empty());
+}
+
+TEST_CASE("checksums that are missing, too many or none are found", "[converter]") {
+  const Refitted result;
+  const std::string key = "model.layers.0.self_attn.k_proj.weight";
+  const std::string path = "regroup.checksums.";
+  const auto wrong_settings = [&] {
+    std::vector<std::string> paths;
+    for (const JsonDifference& difference : result.verified().settings) {
+      paths.push_back(difference.path);
+    }
+    return paths;
+  };
+  SECTION("missing") {
+    result.change_checksums([&](Json& checksums) { checksums.erase(key); });
+    CHECK(wrong_settings() == std::vector{path + key});
+    CHECK(result.verified().unchecked == std::vector{key});
+  }
+  SECTION("of a tensor that was not refitted") {
+    result.change_checksums(
+        [&](Json& checksums) { checksums["model.norm.weight"] = "0123456789abcdef"; });
+    CHECK(wrong_settings() == std::vector{path + "model.norm.weight"});
+  }
+  SECTION("none") {
+    result.change_checksums([&](Json& checksums) { checksums[key] = "sixteen letters!"; });
+    CHECK_THAT(refusal_of([&] { result.verified(); }), is_bad_input("checksums", "16 hexadecimal"));
   }
 }
 
