@@ -19,7 +19,21 @@ std::string shown(const std::filesystem::path& path) { return printable(path.str
   throw_environment("{}: cannot {}: {}", shown(path), action, std::strerror(errno));
 }
 
+// Files that strangers put there may be anything: a FIFO would make readers wait for ever, a device
+// do what it does.
+void check_regular(int descriptor, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw_bad_input("{}: not a regular file{}", shown(path),
+                    S_ISDIR(status.st_mode) ? " but a directory" : "");
+  }
+}
+
 }  // namespace
+
+int open_without_waiting(const std::filesystem::path& path) {
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
 
 File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {
@@ -33,17 +47,23 @@ File::File(std::filesystem::path path, int descriptor)
 }
 
 File File::open(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a FIFO that nobody writes to must fail below, not hang here.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int descriptor = open_without_waiting(path);
   if (descriptor < 0) {
     throw_bad_input("{}: cannot open: {}", shown(path), std::strerror(errno));
   }
   File file(path, descriptor);
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw_bad_input("{}: not a regular file{}", shown(path),
-                    S_ISDIR(status.st_mode) ? " but a directory" : "");
+  check_regular(descriptor, path);
+  return file;
+}
+
+File File::open_or_create(const std::filesystem::path& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const int descriptor = ::open(path.c_str(), kFlags, 0666);
+  if (descriptor < 0) {
+    throw_system("open", path);
   }
+  File file(path, descriptor);
+  check_regular(descriptor, path);
   return file;
 }
 
@@ -111,6 +131,12 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
   start_writing(begin, offset - begin);
+}
+
+void File::truncate(std::uint64_t size) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) {
+    throw_system("truncate", path_);
+  }
 }
 
 void File::check_unchanged() const {

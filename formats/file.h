@@ -24,6 +24,10 @@ class File {
   /// Creates a new file for writing. Throws kEnvironment, also when `path` exists.
   static File create(const std::filesystem::path& path);
 
+  /// Opens for reading and writing what is there, or creates it. Throws kBadInput unless it is (or
+  /// links to) a regular file, kEnvironment where it cannot be opened.
+  static File open_or_create(const std::filesystem::path& path);
+
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   File(const File&) = delete;
@@ -41,6 +45,9 @@ class File {
 
   /// Writes all of `bytes` at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  /// Cuts off what follows the first `size` bytes.
+  void truncate(std::uint64_t size);
 
   /// Hints that these bytes will be read soon, or not be written again: the device may begin.
   void start_reading(std::uint64_t offset, std::uint64_t length) const;
@@ -78,6 +85,10 @@ class File {
   std::int64_t modified_seconds_ = 0;
   std::int64_t modified_nanoseconds_ = 0;
 };
+
+/// A descriptor to read what `path` names, be it a pipe; -1 with errno where that fails. Never
+/// waits: opening a FIFO that nobody writes to would. Files are opened here and by File alone.
+int open_without_waiting(const std::filesystem::path& path);
 
 /// Whether there is something under that name. What cannot be looked at counts as there: opening it
 /// says why.

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
 #include <span>
 #include <sys/stat.h>
@@ -40,8 +39,8 @@ TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
   if (name == "-") {
     pipe_ = ::dup(STDIN_FILENO);
   } else {
-    // O_NONBLOCK: a FIFO that nobody writes to yet is waited for below, where one can stop.
-    const int descriptor = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    // A FIFO that nobody writes to yet is waited for below, where one can stop.
+    const int descriptor = open_without_waiting(name);
     if (descriptor >= 0 && is_pipe(descriptor)) {
       pipe_ = descriptor;
       return;

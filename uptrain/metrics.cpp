@@ -1,60 +1,53 @@
 #include "uptrain/metrics.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
+#include <span>
 #include <string>
-
-#include <fmt/format.h>
-
-#include "formats/error.h"
-#include "formats/printable.h"
+#include <string_view>
 
 namespace regroup {
 namespace {
 
-// Bytes of the leading lines that are whole and belong to steps up to `last_step`.
-std::uintmax_t bytes_to_keep(const std::filesystem::path& path, std::int64_t last_step) {
-  std::ifstream file(path, std::ios::binary);
-  std::uintmax_t kept = 0;
-  std::string line;
-  while (std::getline(file, line) && !file.eof()) {  // eof: no newline closed the line
-    const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool whole = parsed.is_object() && parsed.contains("step") && parsed["step"].is_number();
-    if (!whole || parsed["step"].get<std::int64_t>() > last_step) {
-      break;
-    }
-    kept += line.size() + 1;
-  }
-  return kept;
+// A whole line that belongs to a step up to `last_step`.
+bool is_kept(std::string_view line, std::int64_t last_step) {
+  const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() && parsed.contains("step") && parsed["step"].is_number_integer() &&
+         parsed["step"].get<std::int64_t>() <= last_step;
 }
 
-[[noreturn]] void fail(const std::filesystem::path& path, std::string_view action) {
-  throw_environment("{}: cannot {}: {}", printable(path.string(), 0), action, std::strerror(errno));
+// Bytes of the leading lines that are kept.
+std::uint64_t bytes_to_keep(const File& file, std::int64_t last_step) {
+  constexpr std::uint64_t kPart = 1U << 20;  // no line is as long
+  std::uint64_t kept = 0;
+  while (true) {
+    std::string part(std::min(kPart, file.size() - kept), '\0');
+    file.read_at(kept, std::as_writable_bytes(std::span(part)));
+    std::size_t begin = 0;
+    for (std::size_t end = part.find('\n'); end != std::string::npos;
+         end = part.find('\n', begin)) {
+      if (!is_kept(std::string_view(part).substr(begin, end - begin), last_step)) {
+        return kept + begin;
+      }
+      begin = end + 1;
+    }
+    if (begin == 0) {
+      return kept;
+    }
+    kept += begin;
+  }
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t last_step) : path_(path) {
-  if (std::filesystem::exists(path)) {
-    std::error_code fault;
-    std::filesystem::resize_file(path, bytes_to_keep(path, last_step), fault);
-    if (fault) {
-      throw_environment("{}: cannot truncate: {}", printable(path.string(), 0), fault.message());
-    }
-  }
-  file_.reset(std::fopen(path.c_str(), "ae"));
-  if (!file_) {
-    fail(path_, "open");
-  }
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t last_step)
+    : file_(File::open_or_create(path)), end_(bytes_to_keep(file_, last_step)) {
+  file_.truncate(end_);
 }
 
 void MetricsLog::append(const Json& line) {
   const std::string text = line.dump() + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-      std::fflush(file_.get()) != 0) {
-    fail(path_, "write");
-  }
+  file_.write_at(end_, std::as_bytes(std::span(text)));
+  end_ += text.size();
 }
 
 }  // namespace regroup

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 
+#include "formats/file.h"
 #include "formats/json.h"
 
 namespace regroup {
@@ -14,18 +13,16 @@ namespace regroup {
 class MetricsLog {
  public:
   /// Opens `path`, made if it is missing, and cuts off what follows `last_step`: lines of later
-  /// steps, which a resumed run will write again, and a line that was not finished.
+  /// steps, which a resumed run will write again, and a line that was not finished. Throws
+  /// kBadInput where it is no regular file.
   MetricsLog(const std::filesystem::path& path, std::int64_t last_step);
 
   /// Appends one line; it is in the file when this returns. Throws kEnvironment.
   void append(const Json& line);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  File file_;
+  std::uint64_t end_ = 0;
 };
 
 }  // namespace regroup

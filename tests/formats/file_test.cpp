@@ -28,6 +28,25 @@ TEST_CASE("file opens regular files only, and never waits for one", "[formats]")
   CHECK_THAT(refusal_of([&] { File::open(directory / "loop"); }), is_bad_input("loop"));
 }
 
+TEST_CASE("what is opened for writing is a regular file, old or new", "[formats]") {
+  const TemporaryDirectory directory;
+  REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
+  CHECK_THAT(refusal_of([&] { File::open_or_create(directory / "fifo"); }),
+             is_bad_input("fifo", "not a regular file"));
+  CHECK_THAT(refusal_of([&] { File::open_or_create("/dev/full"); }),
+             is_bad_input("/dev/full", "not a regular file"));
+  CHECK_THAT(refusal_of([&] { File::open_or_create(directory.path()); }),
+             is_environment_failure("a directory"));
+  put_file(directory / "old", "12345");
+  for (const char* name : {"old", "new"}) {
+    File file = File::open_or_create(directory / name);
+    file.truncate(file.size() / 2);
+    file.write_at(file.size() / 2, std::as_bytes(std::span("ab", 2)));
+  }
+  CHECK(bytes_of_file(directory / "old") == "12ab");
+  CHECK(bytes_of_file(directory / "new") == "ab");
+}
+
 TEST_CASE("reading past the end says where the file ended", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "short", "12345");

@@ -1,8 +1,12 @@
 #include "uptrain/metrics.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
 
 #include "tests/file_tree.h"
+#include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {
@@ -28,6 +32,26 @@ TEST_CASE("metrics of steps that will be done again are cut off", "[uptrain]") {
   CHECK(resumed(kept + "garbage\n{\"step\":1}\n") == kept + "{\"step\":3}\n");
   CHECK(resumed(kept) == kept + "{\"step\":3}\n");
   CHECK(resumed("") == "{\"step\":3}\n");
+}
+
+TEST_CASE("metrics are written to regular files only, and none is waited for", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THAT(refusal_of([&] { MetricsLog(path, 2); }), is_bad_input("metrics.jsonl", "regular"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/full", path);
+  CHECK_THAT(refusal_of([&] { MetricsLog(path, 2); }), is_bad_input("metrics.jsonl", "regular"));
+}
+
+TEST_CASE("a line of metrics that does not end is cut off, however long", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  const std::string kept = "{\"step\":1}\n";
+  put_file(path, kept);
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 36);  // a hole of 64 GiB
+  MetricsLog(path, 2).append({{"step", 2}});
+  CHECK(bytes_of_file(path) == kept + "{\"step\":2}\n");
 }
 
 }  // namespace regroup
