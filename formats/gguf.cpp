@@ -105,8 +105,9 @@ class HeaderReader {
 
   void read() {
     check_version();
-    const std::uint64_t tensors = read_number("the number of tensors", kSmallestTensor);
-    const std::uint64_t entries = read_number("the number of keys", kSmallestEntry);
+    const std::uint64_t tensors =
+        read_number("the number of tensors", kSmallestTensor, kMaxGgufTensors);
+    const std::uint64_t entries = read_number("the number of keys", kSmallestEntry, kMaxGgufKeys);
     for (std::uint64_t i = 0; i < entries; ++i) {
       read_entry(i);
     }
@@ -159,11 +160,14 @@ class HeaderReader {
   }
 
   // A count of things that take up at least `smallest` bytes each in what follows.
-  std::uint64_t read_number(std::string_view what, std::uint64_t smallest) {
+  std::uint64_t read_number(std::string_view what, std::uint64_t smallest, std::uint64_t most) {
     const auto number = cursor_.read<std::uint64_t>(what);
     if (number > cursor_.remaining() / smallest) {
       throw_bad_input("{}: {} is {}, more than the {} bytes that follow can hold", where_, what,
                       number, cursor_.remaining());
+    }
+    if (number > most) {
+      throw_bad_input("{}: {} is {}, at most {} allowed", where_, what, number, most);
     }
     return number;
   }

@@ -14,7 +14,7 @@
 namespace regroup {
 
 /// Longest header a reader accepts, in bytes (the reference implementation's limit).
-inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
+inline constexpr std::uint64_t kMaxSafetensorsHeader = 25'000'000;
 
 /// Opens one file and validates its whole header: the tensors' ranges must tile the data section
 /// exactly, each as long as its shape and dtype say. Throws kBadInput naming file and tensor.

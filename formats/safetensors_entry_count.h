@@ -8,8 +8,10 @@
 
 namespace regroup {
 
-/// Most tensors that a safetensors file may name.
-inline constexpr std::uint64_t kMaxSafetensorsTensors = 1'000'000;
+/// Most tensors that a safetensors file may name, and most keys of its __metadata__: as many as are
+/// read in a tenth of a second. Published files have a few thousand, and some ten.
+inline constexpr std::uint64_t kMaxSafetensorsTensors = 100'000;
+inline constexpr std::uint64_t kMaxSafetensorsKeys = 10'000;
 
 /// Throws kBadInput if the header, `length` bytes from byte `begin` on, has more objects than that
 /// many entries, __metadata__ and the header itself. One pass through a small buffer, and none over

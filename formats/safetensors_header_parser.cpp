@@ -77,6 +77,9 @@ bool SafetensorsHeaderParser::whole_number(std::uint64_t value) {
 
 bool SafetensorsHeaderParser::string(std::string_view value) {
   if (state_ == State::kMetadata) {
+    if (metadata_.size() == kMaxSafetensorsKeys) {
+      throw_bad_input("{}: more than {} __metadata__ keys", where_, kMaxSafetensorsKeys);
+    }
     if (!metadata_.emplace(metadata_key_, value).second) {
       throw_bad_input("{}: duplicate __metadata__ key {}", where_, printable(metadata_key_));
     }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::uint64_t kMaxIndexBytes = 256U << 20;
+constexpr std::uint64_t kMaxIndexBytes = 64U << 20;
 
 // A shard is a plain file name: an index must not reach out of its directory.
 void check_shard_name(const std::string& shard, const std::string& where) {
@@ -81,19 +82,29 @@ std::vector<Checkpoint::Part> open_side_by_side(
   std::vector<std::optional<Checkpoint::Part>> opened(count);
   std::vector<std::exception_ptr> faults(count);
   std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;  // what was handed out before, in order, is still opened
   const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
+    while (!failed) {
+      const std::size_t i = next++;
+      if (i >= count) {
+        return;
+      }
       try {
         opened[i] = open(i);
       } catch (...) {
         faults[i] = std::current_exception();
+        failed = true;
       }
     }
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < helpers; ++i) {
-      threads.emplace_back(work);
+    try {
+      for (std::size_t i = 0; i < helpers; ++i) {
+        threads.emplace_back(work);
+      }
+    } catch (const std::system_error&) {
+      // Fewer threads do as well.
     }
     work();
   }

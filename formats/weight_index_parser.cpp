@@ -15,6 +15,9 @@ namespace regroup {
 namespace {
 
 constexpr std::size_t kMaxDepth = 64;
+// Published indices have up to 207,000 tensors, in 200 shards.
+constexpr std::size_t kMaxTensors = 500'000;
+constexpr std::size_t kMaxShards = 10'000;
 
 // Knows where in the document an event stands; what comes of it is for others to say.
 class IndexEvents : public JsonEvents {
@@ -107,6 +110,9 @@ class WeightMapReader : public IndexEvents {
   bool shard(std::string_view file) override {
     if (found_.shards.empty() || found_.shards[last_].file != file) {
       const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
+      if (is_new && found_.shards.size() == kMaxShards) {
+        throw_bad_input("{}: more than {} shards", where_, kMaxShards);
+      }
       if (is_new) {
         found_.shards.push_back({std::string(file), {}});
       }
@@ -127,6 +133,9 @@ class WeightMapReader : public IndexEvents {
 
   // A name that lies in the text stays there.
   void take_tensor(std::string_view name) {
+    if (count_++ == kMaxTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxTensors);
+    }
     const bool in_text = !std::less<>()(name.data(), text_.data()) &&
                          !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
     tensor_ = in_text ? name : found_.unescaped.emplace_back(name);
@@ -148,6 +157,7 @@ class WeightMapReader : public IndexEvents {
   std::string_view text_, where_;
   WeightIndex found_;
   NameTable tensors_;
+  std::size_t count_ = 0;
   std::string_view tensor_;                                 // the last
   std::unordered_map<std::string, std::size_t> number_of_;  // of shards
   std::unordered_set<std::string> members_;

@@ -120,6 +120,14 @@ TEST_CASE("GGUF reader refuses counts beyond the file before it makes room", "[f
              is_bad_input("number of keys"));
 }
 
+TEST_CASE("GGUF reader refuses more tensors and keys than any model has, unread", "[formats]") {
+  const std::string room(2'000'000, '\0');  // for as many as are claimed
+  CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = 50'001}.text() + room),
+             is_bad_input("number of tensors is 50001", "at most 50000"));
+  CHECK_THAT(refusal_of_file(GgufPieces{.more_entries = 10'001}.text() + room),
+             is_bad_input("number of keys is 10001", "at most 10000"));
+}
+
 TEST_CASE("GGUF reader refuses a header longer than any model's, unread", "[formats]") {
   const TemporaryDirectory directory;
   const auto path = directory / "m.gguf";
@@ -127,7 +135,7 @@ TEST_CASE("GGUF reader refuses a header longer than any model's, unread", "[form
   put_file(path, GgufPieces{.entries = {gguf_entry("k", kString, gguf_u64(length))}}.text());
   std::filesystem::resize_file(path, 2 * kMaxGgufHeader);  // a hole
   CHECK_THAT(refusal_of([&] { open_gguf(path); }),
-             is_bad_input("m.gguf", "key k", "beyond the first 268435456 bytes"));
+             is_bad_input("m.gguf", "key k", "beyond the first 67108864 bytes"));
 }
 
 TEST_CASE("what lies too far out to be aligned has no place", "[formats]") {

@@ -96,25 +96,25 @@ TEST_CASE("reader rejects a header longer than the file", "[formats]") {
 
 TEST_CASE("reader rejects a header over the cap, without allocating it", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_length(kMaxSafetensorsHeader + 1, "{}")),
-             is_bad_input(kFile, "100000001 bytes", "at most 100000000"));
+             is_bad_input(kFile, "25000001 bytes", "at most 25000000"));
   CHECK_THAT(refusal_of_file(file_with_length(std::numeric_limits<std::uint64_t>::max(), "{}")),
-             is_bad_input(kFile, "18446744073709551615 bytes", "at most 100000000"));
+             is_bad_input(kFile, "18446744073709551615 bytes", "at most 25000000"));
 }
 
-TEST_CASE("reader rejects more than a million tensors before it reads any", "[formats]") {
+TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[formats]") {
   std::string header = "{";
-  for (int i = 0; i <= 1'000'001; ++i) {
+  for (int i = 0; i <= 100'001; ++i) {
     fmt::format_to(std::back_inserter(header),
                    R"("{}":{{"dtype":"no such","shape":[],"data_offsets":[0,0]}},)", i);
   }
   header.back() = '}';
   CHECK_THAT(refusal_of_file(file_with_header(header)),
-             is_bad_input(kFile, "more than 1000000 tensors"));
+             is_bad_input(kFile, "more than 100000 tensors"));
 }
 
 TEST_CASE("braces in strings are no tensors", "[formats]") {
   std::string braces;
-  while (braces.size() < 50'000'000) {
+  while (braces.size() < 20'000'000) {
     braces += R"({{{{\"{\\)";
   }
   const auto part = opened(file_with_header(R"({"__metadata__":{"a":")" + braces + R"("}})"));

@@ -74,6 +74,31 @@ TEST_CASE("index may not name files outside its directory", "[formats]") {
              is_bad_input(kIndexFile, "plain file name"));
 }
 
+TEST_CASE("index rejects more shards and tensors than any model has", "[formats]") {
+  const Shards shards;
+  std::string many;
+  for (int i = 0; i <= 10'000; ++i) {
+    many += fmt::format(R"({}"{}":"s{}")", i == 0 ? "" : ",", i, i);
+  }
+  CHECK_THAT(shards.refusal_of_map(many), is_bad_input(kIndexFile, "more than 10000 shards"));
+  many.clear();
+  for (int i = 0; i <= 500'000; ++i) {
+    many += fmt::format(R"({}"{}":"s")", i == 0 ? "" : ",", i);
+  }
+  CHECK_THAT(shards.refusal_of_map(many), is_bad_input(kIndexFile, "more than 500000 tensors"));
+}
+
+TEST_CASE("of several missing shards the first is named", "[formats]") {
+  const Shards shards;
+  std::string many;
+  for (int i = 100; i < 400; ++i) {
+    many += fmt::format(R"({}"{}":"s{}")", i == 100 ? "" : ",", i, i);
+  }
+  for (int run = 0; run < 20; ++run) {
+    CHECK_THAT(shards.refusal_of_map(many), is_bad_input(kIndexFile, "shard s100 is missing"));
+  }
+}
+
 TEST_CASE("shards may be links into a cache beside the directory", "[formats]") {
   const Shards shards;
   fs::create_directory(shards.path("blobs"));
