@@ -22,6 +22,8 @@ constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
 constexpr std::int64_t kMaxHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
 constexpr std::string_view kPlaceholder = "{layer}";
+constexpr std::size_t kMaxKeyBytes = 255;
+constexpr std::size_t kMaxKeyParts = 16;  // a config nested deeper than 64 is not read
 
 constexpr std::array<std::string_view, 23> kKnownKeys{
     "layers",  "hidden_size", "query_heads", "head_dim",    "kv_heads",   "kv_heads_key",
@@ -76,6 +78,7 @@ class LayoutReader {
   std::int64_t size(std::string_view key, std::int64_t most);
   std::optional<std::int64_t> as_size(std::string_view key, const Json& value, std::int64_t most);
   std::string text(std::string_view key, const std::string& absent);
+  std::vector<std::string> config_key(std::string_view key, std::string_view dotted);
   void read_sizes(ModelSpec& spec);
   void read_kv_heads(ModelSpec& spec, std::int64_t layers);
   void read_alibi(ModelSpec& spec);
@@ -113,6 +116,24 @@ std::optional<std::int64_t> LayoutReader::as_size(std::string_view key, const Js
   return value.get<std::int64_t>();
 }
 
+// The path that a dotted config key comes to; nothing after a fault. Such a key may be written into
+// the result's config, which must be one that can be read again.
+std::vector<std::string> LayoutReader::config_key(std::string_view key, std::string_view dotted) {
+  std::vector<std::string> path;
+  if (dotted.size() <= kMaxKeyBytes) {
+    path = path_of(dotted);
+  }
+  const bool has_empty = std::find(path.begin(), path.end(), "") != path.end();
+  if (path.empty() || path.size() > kMaxKeyParts || has_empty) {
+    fault(
+        "{} names the config key {}, at most {} bytes and {} parts between dots are allowed, none "
+        "of them empty",
+        key, printable(dotted, 60), kMaxKeyBytes, kMaxKeyParts);
+    path.clear();
+  }
+  return path;
+}
+
 // A number, or that under the config key which the layout names; 0 after a fault.
 std::int64_t LayoutReader::size(std::string_view key, std::int64_t most) {
   const Json* value = find(key);
@@ -123,7 +144,11 @@ std::int64_t LayoutReader::size(std::string_view key, std::int64_t most) {
   if (!value->is_string()) {
     return as_size(key, *value, most).value_or(0);
   }
-  const Json* in_config = find_path(config_, path_of(value->get<std::string>()));
+  const auto path = config_key(key, value->get_ref<const std::string&>());
+  if (path.empty()) {
+    return 0;
+  }
+  const Json* in_config = find_path(config_, path);
   if (in_config == nullptr) {
     fault("{}: config.json has no {}", key, shown(*value));
     return 0;
@@ -158,12 +183,19 @@ void LayoutReader::read_sizes(ModelSpec& spec) {
 void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   const Json* said = find("kv_heads");
   const bool said_by_key = said != nullptr && said->is_string();
-  spec.kv_heads_key =
-      path_of(text("kv_heads_key", said_by_key ? said->get<std::string>() : "num_key_value_heads"));
+  spec.kv_heads_key = config_key(
+      "kv_heads_key",
+      text("kv_heads_key", said_by_key ? said->get<std::string>() : "num_key_value_heads"));
+  const std::vector<std::string> said_key =
+      said_by_key ? config_key("kv_heads", said->get_ref<const std::string&>())
+                  : std::vector<std::string>();
+  if (spec.kv_heads_key.empty() || said_key.empty() == said_by_key) {
+    return;
+  }
   const Json* value = find_path(config_, spec.kv_heads_key);
   spec.loaders_read_kv_heads = value != nullptr;
   if (value == nullptr && said_by_key) {
-    value = find_path(config_, path_of(said->get<std::string>()));
+    value = find_path(config_, said_key);
   } else if (value == nullptr) {
     value = said;
   }

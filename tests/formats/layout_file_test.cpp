@@ -192,6 +192,25 @@ TEST_CASE("norms of queries and keys can be described", "[formats]") {
   CHECK_THAT(refusal_with({{"q_norm", "norm"}}), is_bad_input("{layer}"));
 }
 
+TEST_CASE("keys of a config nest as deep as a config may", "[formats]") {
+  std::string deep = "a";
+  for (int i = 1; i < 16; ++i) {
+    deep += ".a";
+  }
+  Json layout = llama_layout();
+  layout["kv_heads_key"] = deep;
+  CHECK(spec_with(tiny_llama(), layout).kv_heads_key.size() == 16);
+  for (const std::string& key :
+       {deep + ".a", std::string(10'000, '.'), std::string("a..b"), std::string(".a"),
+        std::string("a."), std::string(), std::string(256, 'a')}) {
+    CAPTURE(key);
+    for (const char* member : {"kv_heads_key", "kv_heads", "layers", "hidden_size"}) {
+      CHECK_THAT(refusal_with({{member, key}}),
+                 is_bad_input("layout.json", fmt::format("{} names the config key", member)));
+    }
+  }
+}
+
 TEST_CASE("kv heads that cannot be are refused", "[formats]") {
   for (const char* value : {"5", "[4]", "[4, 5]", "0", "4.0", "{}"}) {
     CAPTURE(value);
