@@ -1,10 +1,13 @@
 #include "formats/sentencepiece.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
-#include <cstring>
 
+#include "formats/charsmap.h"
 #include "formats/error.h"
+#include "formats/printable.h"
 
 namespace regroup {
 namespace {
@@ -21,6 +24,13 @@ constexpr int kVarint = 0;
 constexpr int kEightBytes = 1;
 constexpr int kLengthDelimited = 2;
 constexpr int kFourBytes = 5;
+constexpr std::uint64_t kMaxTag = 0xffff'ffff;
+
+// What the library can take; beyond it there are no errors but crashes.
+constexpr std::size_t kMaxPieces = 1U << 21;  // its memory; published models have up to a million
+constexpr std::size_t kMaxPieceBytes = 4096;  // it recurses once for each
+constexpr std::size_t kMaxNested = 64;        // results of a search for user-defined pieces
+constexpr int kUserDefined = 4;
 
 // The fields of one message, one after the other. Messages inside it are bytes to be walked by a
 // walker of their own, so that nothing recurses.
@@ -33,6 +43,9 @@ class FieldWalker {
       return false;
     }
     const std::uint64_t tag = varint();
+    if (tag > kMaxTag) {
+      refuse();  // protobuf would cut it to 32 bits, and take it for another field
+    }
     field = {tag >> 3, static_cast<int>(tag & 7), 0, {}};
     switch (field.wire_type) {
       case kVarint: field.value = varint(); break;
@@ -107,6 +120,52 @@ SentencePiece parse_piece(std::string_view message, std::string_view where) {
   return piece;
 }
 
+void check_piece(const SentencePiece& piece, std::string_view where) {
+  if (piece.text.size() > kMaxPieceBytes) {
+    throw_bad_input("{}: a piece has {} bytes, at most {} allowed", where, piece.text.size(),
+                    kMaxPieceBytes);
+  }
+  if (piece.text.find('\0') != std::string::npos) {
+    throw_bad_input("{}: piece \"{}\" holds a NUL byte", where, printable(piece.text));
+  }
+  if (std::isnan(piece.score)) {
+    throw_bad_input("{}: the score of piece \"{}\" is no number", where, printable(piece.text));
+  }
+}
+
+// Of user-defined pieces, how many can begin at the same place in a text.
+void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view where) {
+  std::vector<std::string_view> texts;
+  for (const SentencePiece& piece : pieces) {
+    if (piece.type == kUserDefined) {
+      texts.push_back(piece.text);
+    }
+  }
+  std::sort(texts.begin(), texts.end());
+  std::vector<std::string_view> prefixes;  // of the one at hand, each of the next
+  for (const std::string_view text : texts) {
+    while (!prefixes.empty() && !text.starts_with(prefixes.back())) {
+      prefixes.pop_back();
+    }
+    prefixes.push_back(text);
+    if (prefixes.size() > kMaxNested) {
+      throw_bad_input("{}: more than {} user-defined pieces begin with one another, up to \"{}\"",
+                      where, kMaxNested, printable(text, 40));
+    }
+  }
+}
+
+// Every precompiled_charsmap in a normaliser's settings: of several, the library takes the last.
+void check_normalizer(std::string_view message, std::string_view where) {
+  constexpr std::uint64_t kCharsmap = 2;
+  FieldWalker walker(message, where);
+  for (Field field; walker.next(field);) {
+    if (field.number == kCharsmap && field.wire_type == kLengthDelimited) {
+      check_charsmap(field.bytes, where);
+    }
+  }
+}
+
 // The number in one field of a message, `absent` where it is not there.
 std::uint64_t number_in(std::string_view message, std::uint64_t number, std::uint64_t absent,
                         std::string_view where) {
@@ -127,6 +186,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
   constexpr std::uint64_t kPieces = 1;
   constexpr std::uint64_t kTrainerSpec = 2;
   constexpr std::uint64_t kNormalizerSpec = 3;
+  constexpr std::uint64_t kDenormalizerSpec = 5;
   constexpr std::uint64_t kModelType = 3;
   constexpr std::uint64_t kAddDummyPrefix = 3;
   constexpr std::uint64_t kRemoveExtraSpaces = 4;
@@ -139,10 +199,17 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
       continue;
     }
     if (field.number == kPieces) {
+      if (model.pieces.size() == kMaxPieces) {
+        throw_bad_input("{}: more than {} pieces", where, kMaxPieces);
+      }
       model.pieces.push_back(parse_piece(field.bytes, where));
+      check_piece(model.pieces.back(), where);
     } else if (field.number == kTrainerSpec) {
       model.unigram = number_in(field.bytes, kModelType, kUnigram, where) == kUnigram;
+    } else if (field.number == kDenormalizerSpec) {
+      check_normalizer(field.bytes, where);
     } else if (field.number == kNormalizerSpec) {
+      check_normalizer(field.bytes, where);
       model.adds_space_prefix = number_in(field.bytes, kAddDummyPrefix, 1, where) != 0;
       model.removes_extra_spaces = number_in(field.bytes, kRemoveExtraSpaces, 1, where) != 0;
     }
@@ -150,6 +217,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
   if (model.pieces.empty()) {
     throw_bad_input("{}: not a SentencePiece model: it holds no pieces", where);
   }
+  check_nesting(model.pieces, where);
   return model;
 }
 

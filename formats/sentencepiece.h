@@ -22,7 +22,8 @@ struct SentencePieceModel {
 };
 
 /// Reads a whole file's bytes. `where` (the file's name) opens error messages. Throws kBadInput for
-/// what is no such message, or holds no pieces.
+/// what is no such message, holds no pieces, or what Google's library would crash of: pieces too
+/// many, too long or nested too deep, and a normaliser's map that leads out of itself.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view where);
 
 }  // namespace regroup

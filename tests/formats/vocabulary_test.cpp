@@ -2,6 +2,7 @@
 #include "formats/vocabulary.h"
 
 #include <bit>
+#include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -22,9 +23,13 @@ using Types = std::vector<std::int32_t>;
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5,
                        kByte = 6;
 
-// A protobuf field of bytes; lengths below 128 only, which take one byte.
+// A protobuf field of bytes; lengths below 16,384 only, which take one or two bytes.
 std::string field(int number, const std::string& bytes) {
-  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  std::string length(1, static_cast<char>(bytes.size()));
+  if (bytes.size() >= 128) {
+    length = {static_cast<char>(bytes.size() % 128 + 128), static_cast<char>(bytes.size() / 128)};
+  }
+  return static_cast<char>(number << 3 | 2) + length + bytes;
 }
 
 // A field of a small number.
@@ -271,6 +276,29 @@ TEST_CASE("files that are no SentencePiece model are refused", "[formats]") {
         std::string("\x0a\xff\xff\xff\xff\x0f"), field(1, field(1, "ab").substr(0, 3))}) {
     CHECK_THAT(refusal(bytes), is_bad_input("malformed"));
   }
+}
+
+TEST_CASE("SentencePiece models that would crash the library are refused", "[formats]") {
+  const auto refusal = [](const std::string& bytes) {
+    return refusal_of([&] { parse_sentencepiece_model(bytes, "tokenizer.model"); });
+  };
+  const std::string good = piece("a", 0, kNormal);
+  CHECK_THAT(refusal(good + piece(std::string(4097, 'x'), 0, kNormal)),
+             is_bad_input("4097 bytes", "at most 4096"));
+  CHECK_THAT(refusal(good + piece(std::string("a\0b", 3), 0, kNormal)), is_bad_input("NUL byte"));
+  CHECK_THAT(refusal(good + piece("b", std::numeric_limits<float>::quiet_NaN(), kNormal)),
+             is_bad_input("piece \"b\"", "no number"));
+  // A tag of more than 32 bits is another one to protobuf.
+  CHECK_THAT(refusal(good + "\x8a\x80\x80\x80\x10" + std::string(1, '\0')),
+             is_bad_input("malformed"));
+  std::string nested = good;
+  for (std::size_t length = 1; length <= 64; ++length) {
+    nested += piece(std::string(length, 'u'), 0, kUserDefined);
+    nested += piece(std::string(length - 1, 'u') + "x", 0, kUserDefined);
+  }
+  CHECK(parse_sentencepiece_model(nested, "m").pieces.size() == 129);
+  CHECK_THAT(refusal(nested + piece(std::string(65, 'u'), 0, kUserDefined)),
+             is_bad_input("more than 64 user-defined pieces"));
 }
 
 TEST_CASE("fields of other kinds are passed over", "[formats]") {
