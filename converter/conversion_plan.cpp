@@ -272,6 +272,10 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
     plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
   }
   plan.notes = std::move(target.notes);
+  if (!is_single_file(plan.container)) {
+    const std::vector<std::string> left_out = notes_on_companions(source);
+    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+  }
   add_notes(plan, checkpoint);
   return plan;
 }

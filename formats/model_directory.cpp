@@ -8,6 +8,7 @@
 #include "formats/error.h"
 #include "formats/hub_cache.h"
 #include "formats/meta_checkpoint.h"
+#include "formats/places.h"
 #include "formats/printable.h"
 #include "formats/weight_index.h"
 
@@ -31,13 +32,18 @@ bool is_weight_file(const fs::path& file) {
          name == "checklist.chk";  // checksums of them
 }
 
-std::vector<fs::path> companions_of(const fs::path& directory) {
+bool is_companion(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code unusable;  // such as a link in a circle
+  return entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
+         !is_weight_file(entry.path());
+}
+
+// Names of those that lead out of the directory, or of those that do not.
+std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code unusable;  // such as a link in a circle
-    if (entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
-        !is_weight_file(entry.path())) {
+    if (is_companion(entry) && leads_out(entry.path()) == outside) {
       found.push_back(entry.path().filename());
     }
   }
@@ -135,14 +141,28 @@ void copy_companions(const ModelDirectory& source, const fs::path& destination) 
   }
 }
 
+std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
+  std::vector<std::string> notes;
+  std::error_code unknown;
+  if (!fs::is_directory(source.path, unknown)) {
+    return notes;
+  }
+  for (const fs::path& name : companions_of(source.path, /*outside=*/true)) {
+    notes.push_back(fmt::format(
+        "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
+        "if it belongs to the model",
+        printable(name.string(), 0),
+        printable(fs::canonical(source.path / name, unknown).string(), 0)));
+  }
+  return notes;
+}
+
 void refuse_output_inside(const ModelDirectory& source, const fs::path& destination) {
-  std::error_code unknown;  // a path that cannot be resolved is StagedDirectory's to refuse
-  const fs::path from = fs::weakly_canonical(fs::absolute(source.path, unknown), unknown);
-  const fs::path to = fs::weakly_canonical(fs::absolute(destination, unknown), unknown);
-  const auto [inside, rest] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
-  if (inside == from.end()) {
-    throw_usage("{}: lies inside the source {}", printable(to.string(), 0),
-                printable(from.string(), 0));
+  if (lies_inside(destination, source.path)) {
+    std::error_code unknown;
+    throw_usage("{}: lies inside the source {}",
+                printable(fs::absolute(destination, unknown).string(), 0),
+                printable(fs::weakly_canonical(source.path, unknown).string(), 0));
   }
 }
 

@@ -13,14 +13,15 @@
 namespace regroup {
 
 /// Longest config file that is read.
-inline constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
+inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
 
 struct ModelDirectory {
   std::filesystem::path path;  ///< the directory
   std::string config_text;     ///< config.json, byte for byte
   Json config;                 ///< the same, parsed
   Checkpoint checkpoint;
-  std::vector<std::filesystem::path> companions;  ///< files to carry along, relative to `path`
+  /// Files to carry along, relative to `path`; no links that lead out of it.
+  std::vector<std::filesystem::path> companions;
 };
 
 /// Opens a directory that holds config.json and weights (safetensors, else torch files), or one
@@ -33,6 +34,10 @@ ModelDirectory open_meta_directory(const std::filesystem::path& path);
 
 /// Copies the companions into `destination`, an existing directory.
 void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination);
+
+/// A sentence for each file that would be carried along if it were not a link out of the directory:
+/// what such a link shows may be nobody's to publish.
+std::vector<std::string> notes_on_companions(const ModelDirectory& source);
 
 /// Throws kUsage when `destination` is, or lies inside, the source's directory.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);

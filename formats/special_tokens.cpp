@@ -3,6 +3,7 @@
 
 #include "formats/error.h"
 #include "formats/file.h"
+#include "formats/places.h"
 #include "formats/printable.h"
 #include "formats/vocabulary_builder.h"
 
@@ -110,6 +111,10 @@ void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
                                                printable(token_text(named, "name"), 60)));
       }
     }
+  } else if (path_exists(directory / "chat_template.jinja") &&
+             leads_out(directory / "chat_template.jinja")) {
+    vocabulary.notes.push_back(
+        "chat_template.jinja is left out: it is a link out of the model's directory");
   } else if (path_exists(directory / "chat_template.jinja")) {
     vocabulary.chat_template = read_text(directory / "chat_template.jinja", kMaxTemplateBytes);
   } else {
