@@ -8,12 +8,12 @@
 #include "cli/bench.h"
 #include "cli/freed_memory.h"
 #include "cli/interrupt.h"
+#include "cli/memory_check.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
 #include "formats/printable.h"
 #include "uptrain/training_flops.h"
-#include "uptrain/training_memory.h"
 #include "uptrain/training_speed.h"
 #include "uptrain/uptrain_plan.h"
 
@@ -32,15 +32,26 @@ struct BenchTrainOptions {
   std::int64_t warmup = 2;
   double peak_flops = 0.0;
   int threads = 0;
+  MemoryCheck memory_check;
   bool json = false;
 };
 
+// Throws where that is more than there is.
 double estimated_memory(const BenchTrainOptions& options, const Model& source,
-                        std::int64_t sequence_length) {
+                        std::int64_t sequence_length, const Console& console) {
   const UptrainSettings& settings = options.settings;
   const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
                               training_objective_of(source.spec), sequence_length);
-  return training_memory(settings, source.spec, task, sequence_length).total();
+  const auto bytes_of = [&](const UptrainSettings& others) {
+    return memory_needed(others, source.spec, nullptr, task, sequence_length);
+  };
+  const double estimate = bytes_of(settings);
+  const auto available = available_memory(settings.device);
+  if (available && estimate > *available) {
+    options.memory_check.apply(estimate, *available, settings.device,
+                               leaner_runs(settings, *available, bytes_of), false, console);
+  }
+  return estimate;
 }
 
 Json json_of(const BenchTrainOptions& options, const Model& source, const TrainingSpeed& speed,
@@ -99,6 +110,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
 
   const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
+  const double estimate = estimated_memory(options, source, data.sequence_length(), console);
   Progress progress(console, "bench train",
                     static_cast<std::uint64_t>(options.warmup + options.steps), "steps");
   const TrainingSpeed speed = measure_training(
@@ -106,7 +118,6 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
       [&](std::int64_t step) { progress.update(static_cast<std::uint64_t>(step), ""); },
       interrupt_requested());
   progress.finish();
-  const double estimate = estimated_memory(options, source, data.sequence_length());
   console.print(options.json ? text_of_json(json_of(options, source, speed, estimate))
                              : text_of(options, source, speed, estimate));
 }
@@ -146,6 +157,7 @@ void add_bench_train_command(CLI::App& group, Console& console) {
   command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
       ->check(CLI::PositiveNumber)
       ->default_str("");
+  options->memory_check.add_to(*command);
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"

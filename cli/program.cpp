@@ -2,13 +2,16 @@
 
 #include <filesystem>
 #include <new>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/interrupt.h"
 #include "formats/error.h"
+#include "formats/out_of_memory.h"
 #include "formats/printable.h"
 #include "formats/version.h"
 
@@ -70,6 +73,17 @@ int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Co
   return kWrongUsage;
 }
 
+int report_no_memory(const std::exception& fault, const Console& console) {
+  const auto* known = dynamic_cast<const OutOfMemory*>(&fault);
+  const std::string shortage =
+      known != nullptr && *known->what() != '\0' ? fmt::format(": {}", known->what()) : "";
+  console.error(fmt::format(
+      "regroup: out of memory{}; a smaller --batch, --sequence or --context and fewer --threads "
+      "take less, and so does --dtype bf16; ulimit -v and containers limit it, too",
+      shortage));
+  return kEnvironmentFailed;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv,
@@ -90,8 +104,12 @@ int run_program(int argc, char** argv,
   } catch (const std::filesystem::filesystem_error& fault) {
     console.error(fmt::format("regroup: {}", printable(fault.what(), 0)));
     return kEnvironmentFailed;
-  } catch (const std::bad_alloc&) {
-    console.error("regroup: out of memory");
+  } catch (const std::bad_alloc& fault) {
+    return report_no_memory(fault, console);
+  } catch (const std::length_error& fault) {  // more than any machine has
+    return report_no_memory(fault, console);
+  } catch (const std::system_error& fault) {  // a thread that could not be started
+    console.error(fmt::format("regroup: {}; fewer --threads may do", printable(fault.what(), 0)));
     return kEnvironmentFailed;
   } catch (const std::exception& fault) {
     console.error(fmt::format("regroup: internal error: {}", fault.what()));

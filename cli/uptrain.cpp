@@ -16,6 +16,7 @@
 #include "cli/freed_memory.h"
 #include "cli/interrupt.h"
 #include "cli/many_devices.h"
+#include "cli/memory_check.h"
 #include "cli/sleeping_threads.h"
 #include "cli/task_options.h"
 #include "cli/text.h"
@@ -43,6 +44,7 @@ struct UptrainOptions {
   std::optional<std::int64_t> accumulation;
   int threads = 0;
   int timeout = 600;
+  MemoryCheck memory_check;
   std::string resuming;  // "", "yes" or "auto"
   bool resume = false;   // what that comes to
   bool dry_run = false;
@@ -83,6 +85,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   set_data(settings, options.data);
   settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
+  settings.local_ranks = launch.local_ranks;
   settings.accumulation = accumulation_of(options);
   settings.device = device_of_rank(options.device, launch);
   settings.precision = parse_precision(options.precision);
@@ -103,6 +106,10 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   const Model source = open_computable_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
+  if (plan.memory_available) {
+    options.memory_check.apply(plan.memory_needed, *plan.memory_available, settings.device,
+                               plan.leaner, options.dry_run, console);
+  }
   const auto ranks =
       options.dry_run ? nullptr
                       : meet_ranks(launch, settings.device, std::chrono::seconds(options.timeout));
@@ -221,6 +228,7 @@ void add_run_options(CLI::App& command, UptrainOptions& options) {
       .add_option("--timeout", options.timeout,
                   "of several ranks: seconds to wait for one that does not answer")
       ->check(CLI::PositiveNumber);
+  options.memory_check.add_to(command);
   command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
   command.add_option("--eval-every", settings.eval_every,
                      "steps between evaluations; 0: before and after only");

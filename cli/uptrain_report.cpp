@@ -147,6 +147,14 @@ Json memory_json(const TrainingMemory& memory) {
   return parts;
 }
 
+Json leaner_json(const std::vector<LeanerRun>& runs) {
+  Json list = Json::array();
+  for (const LeanerRun& run : runs) {
+    list.push_back({{"options", run.options}, {"memory_bytes", run.bytes}});
+  }
+  return list;
+}
+
 Json evaluation_json(const std::optional<Evaluation>& evaluation) {
   if (!evaluation) {
     return {};
@@ -199,6 +207,8 @@ Json plan_json(const UptrainPlan& plan) {
           {"memory_bytes", plan.memory.total()},
           {"memory", memory_json(plan.memory)},
           {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
+          {"fits", plan.fits()},
+          {"leaner", leaner_json(plan.leaner)},
           {"state_bytes", plan.state_bytes},
           {"background_saving", plan.background_saving},
           {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},

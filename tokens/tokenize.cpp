@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -45,8 +46,12 @@ void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<boo
   };
   {
     std::vector<std::jthread> others;
-    for (int thread = 1; thread < threads; ++thread) {
-      others.emplace_back(work, thread);
+    try {
+      for (int thread = 1; thread < threads; ++thread) {
+        others.emplace_back(work, thread);
+      }
+    } catch (const std::system_error&) {
+      // Fewer threads do as well.
     }
     work(0);
   }

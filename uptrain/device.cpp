@@ -1,35 +1,45 @@
 #include "uptrain/device.h"
 
-#include <fstream>
 #include <regex>
-#include <sstream>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "formats/error.h"
+#include "formats/out_of_memory.h"
 #include "formats/printable.h"
+#include "uptrain/host_memory.h"
 
 namespace regroup {
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Bytes that a file of /proc gives in a line such as "MemAvailable:   12345678 kB".
-std::optional<double> bytes_in(const char* path, std::string_view wanted) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    double kibibytes = 0.0;
-    if (words >> key >> kibibytes && key == wanted) {
-      return kibibytes * 1024;
-    }
+// LibTorch has an exception of its own for devices alone; of a CPU's memory only the text tells.
+bool says_out_of_memory(const c10::Error& fault) {
+  const std::string_view text = fault.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr ||
+         text.find("can't allocate memory") != std::string_view::npos ||
+         text.find("out of memory") != std::string_view::npos;
+}
+
+// "16.0 GiB more could not be had", where the text says how many bytes were asked for.
+std::string shortage_in(const c10::Error& fault) {
+  static const std::regex kAsked("tried to allocate ([0-9]{1,19}) bytes");
+  static const std::regex kAskedOfDevice("Tried to allocate ([0-9.]+ [KMGT]iB)");
+  const std::string text = fault.what_without_backtrace();
+  std::smatch match;
+  std::string amount;
+  if (std::regex_search(text, match, kAsked)) {
+    amount = fmt::format("{:.1f} GiB", std::stod(match[1].str()) / (1U << 30));
+  } else if (std::regex_search(text, match, kAskedOfDevice)) {
+    amount = match[1].str();
   }
-  return std::nullopt;
+  return amount.empty() ? "" : amount + " more could not be had";
 }
 
 }  // namespace
@@ -57,7 +67,7 @@ c10::Device parse_device(const std::string& text) {
 
 std::optional<double> available_memory(c10::Device device) {
   if (device.is_cpu()) {
-    return bytes_in("/proc/meminfo", "MemAvailable:");
+    return free_host_memory();
   }
   try {
     return static_cast<double>(
@@ -110,6 +120,9 @@ void with_torch_errors(const std::function<void()>& work) {
   try {
     work();
   } catch (const c10::Error& fault) {
+    if (says_out_of_memory(fault)) {
+      throw OutOfMemory(shortage_in(fault));
+    }
     throw_environment("LibTorch: {}", printable(first_line(fault.what_without_backtrace()), 400));
   }
 }

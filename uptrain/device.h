@@ -15,8 +15,8 @@ namespace regroup {
 /// machine, or this build of LibTorch, has no such device.
 c10::Device parse_device(const std::string& text);
 
-/// Bytes of memory that are free, on the CPU as Linux estimates it (MemAvailable); none where that
-/// is not known.
+/// Bytes of memory that are free, on the CPU as free_host_memory() has it; none where that is not
+/// known.
 std::optional<double> available_memory(c10::Device device);
 
 /// The most bytes that were in use at a time so far: on a CPU by this process (VmHWM), else by
@@ -41,8 +41,8 @@ void set_compute_threads(int threads);
 /// Returns when the device has done all it was asked to.
 void wait_for(c10::Device device);
 
-/// Calls `work`, turning LibTorch's own exceptions (no memory, a device that failed) into
-/// kEnvironment errors of one line.
+/// Calls `work`, turning LibTorch's own exceptions into OutOfMemory where they say so, else (a
+/// device that failed) into kEnvironment errors of one line.
 void with_torch_errors(const std::function<void()>& work);
 
 }  // namespace regroup

@@ -129,11 +129,22 @@ void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& da
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
+// What the run takes of what there is, and how it could take less.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const auto bytes_of = [&](const UptrainSettings& settings) {
+    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
+  };
+  plan.memory_needed = bytes_of(plan.settings);
+  plan.memory_available = available_memory(plan.settings.device);
+  if (!plan.fits()) {
+    plan.leaner = leaner_runs(plan.settings, *plan.memory_available, bytes_of);
+  }
+}
+
 // Beside what training takes there, if it trains on the CPU; a tenth is left for others.
 bool has_memory_for_copy(const UptrainPlan& plan) {
   const bool trains_here = plan.settings.device.is_cpu();
-  const double training =
-      trains_here ? plan.memory.total() * static_cast<double>(plan.settings.ranks) : 0.0;
+  const double training = trains_here ? plan.memory_needed : 0.0;
   const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
   return available && training + plan.state_bytes < 0.9 * *available;
 }
@@ -192,6 +203,16 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   return teacher;
 }
 
+double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                     const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
+  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
+  if (settings.teacher.present() && teacher != nullptr) {
+    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
+  }
+  return memory.total() *
+         (settings.device.is_cpu() ? static_cast<double>(settings.local_ranks) : 1.0);
+}
+
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const TokenBatches& data) {
   settings.validate();
@@ -199,6 +220,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   refuse_output_inside(source, settings.output);
   const ModelSpec& spec = source.spec;
   UptrainPlan plan;
+  plan.notes = notes_on_companions(source);
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = settings.batch * settings.accumulation * plan.sequence_length;
   plan.filled = data.filled();
@@ -224,13 +246,14 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
                static_cast<double>(plan.tokens);
   plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
-  plan.memory_available = available_memory(settings.device);
   plan.state_bytes = saved_state_bytes(settings, spec);
+  std::optional<Model> teacher;
   if (settings.teacher.present()) {
-    add_teacher(plan, open_teacher(settings, source));
+    add_teacher(plan, teacher.emplace(open_teacher(settings, source)));
   } else if (settings.teacher.any()) {
     add_answers(plan, source, data);
   }
+  weigh_memory(plan, spec, teacher ? &teacher->spec : nullptr);
   plan.background_saving = has_memory_for_copy(plan);
   return plan;
 }

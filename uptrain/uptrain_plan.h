@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "uptrain/language_model.h"
+#include "uptrain/memory_savings.h"
 #include "uptrain/schedule.h"
 #include "uptrain/token_batches.h"
 #include "uptrain/training_memory.h"
@@ -38,12 +39,21 @@ struct UptrainPlan {
   std::int64_t parameters = 0;
   double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
   TrainingMemory memory;
+  double memory_needed = 0.0;              ///< of the device: `memory`, on a CPU of all ranks there
   std::optional<double> memory_available;  ///< bytes the device has free, where that is known
+  std::vector<LeanerRun> leaner;           ///< where that is less: what would fit
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
   /// States are written while training goes on: this machine has the memory for a copy of one.
   bool background_saving = false;
   std::vector<std::string> notes;  ///< what one should know before it starts
+
+  bool fits() const { return !memory_available || memory_needed <= *memory_available; }
 };
+
+/// Bytes that training takes on the device, with a teacher's where one is given: on a CPU of all
+/// ranks of this machine.
+double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                     const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
 
 /// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,
 /// also for an output inside the model's directory, or kBadInput.

@@ -57,6 +57,7 @@ struct UptrainSettings {
   std::int64_t batch = 8;         ///< sequences computed at a time
   std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
   std::int64_t ranks = 1;         ///< processes that share the batches of a step
+  std::int64_t local_ranks = 1;   ///< of these, on this machine
 
   TrainedWeights trained = TrainedWeights::kAll;
   TaskSettings task;  ///< its seed is not used, `seed` is
