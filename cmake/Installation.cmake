@@ -27,7 +27,9 @@ function(_regroup_install_libraries)
   set(cmake_folder "${CMAKE_INSTALL_LIBDIR}/cmake/regroup")
   foreach(folder IN ITEMS formats converter)
     set_target_properties(regroup_${folder} PROPERTIES EXPORT_NAME ${folder})
-    install(TARGETS regroup_${folder} EXPORT regroupTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    # A file of targets for each: that of converter names LibTorch, which a user of formats may lack.
+    install(TARGETS regroup_${folder} EXPORT regroup_${folder} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    install(EXPORT regroup_${folder} NAMESPACE regroup:: FILE regroup_${folder}.cmake DESTINATION "${cmake_folder}")
     # Headers that need LibTorch's are of use inside only.
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup"
       FILES_MATCHING PATTERN "*.h"
@@ -35,7 +37,6 @@ function(_regroup_install_libraries)
   endforeach()
   install(FILES "${PROJECT_BINARY_DIR}/generated/formats/version.h"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup/formats")
-  install(EXPORT regroupTargets NAMESPACE regroup:: DESTINATION "${cmake_folder}")
   configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/regroupConfig.cmake.in"
     "${PROJECT_BINARY_DIR}/regroupConfig.cmake" INSTALL_DESTINATION "${cmake_folder}")
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/regroupConfigVersion.cmake"

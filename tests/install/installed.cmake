@@ -29,4 +29,28 @@ execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/example" OUTPUT_QUIE
 # Two layers of 4 kv heads of 8 in F32: keys and values of one token are 2 x 2 x 4 x 8 x 4 bytes.
 check_output("the example" "k_proj.weight becomes .*KV cache per token: 512 -> 128 bytes"
   "${work}/example/cache_of_model" "${SOURCE}/tests/golden/llama" 1)
+
+# Without LibTorch there are the formats, and what is missing is said.
+file(WRITE "${work}/formats/CMakeLists.txt" [[
+cmake_minimum_required(VERSION 3.25)
+project(formats_alone LANGUAGES CXX)
+find_package(regroup 0.1 REQUIRED)
+add_executable(names main.cpp)
+target_link_libraries(names PRIVATE regroup::formats)
+]])
+file(WRITE "${work}/formats/main.cpp" [[
+#include <cstdio>
+#include "formats/model.h"
+int main(int, char** words) { std::puts(regroup::open_model(words[1]).spec.architecture.c_str()); }
+]])
+execute_process(
+  COMMAND "${CMAKE_COMMAND}" -S "${work}/formats" -B "${work}/formats/build" -G "${GENERATOR}"
+    "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+    -DCMAKE_DISABLE_FIND_PACKAGE_LibTorch=ON "-DCMAKE_PREFIX_PATH=${work}/moved;${SOURCE}/.deps/usr"
+  OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+if(LIBTORCH AND NOT output MATCHES "but not regroup::converter")
+  message(FATAL_ERROR "nothing says that regroup::converter is left out:\n${output}")
+endif()
+execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/formats/build" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+check_output("formats alone" "LlamaForCausalLM" "${work}/formats/build/names" "${SOURCE}/tests/golden/llama")
 file(REMOVE_RECURSE "${work}")
