@@ -27,8 +27,9 @@ class RunningMoments {
     if (!origin_.defined()) {
       // Sums around a point close to the mean lose no digits to its size.
       origin_ = rows.mean(0);
-      sum_ = at::zeros({rows.size(1)}, at::kDouble);
-      products_ = at::zeros({rows.size(1), rows.size(1)}, at::kDouble);
+      const at::TensorOptions sums = rows.options().dtype(at::kDouble);
+      sum_ = at::zeros({rows.size(1)}, sums);
+      products_ = at::zeros({rows.size(1), rows.size(1)}, sums);
     }
     const at::Tensor centred = rows - origin_;
     sum_ += centred.sum(0).to(at::kDouble);
@@ -81,7 +82,7 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
 }
 
 void write_values(CheckpointWriter& writer, const std::string& name, const at::Tensor& values) {
-  const at::Tensor stored = values.to(at::kFloat).contiguous();
+  const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
   writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
 }
 
@@ -133,10 +134,10 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, CheckpointWriter& writ
 }  // namespace
 
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
-               const std::filesystem::path& output, const CalibrationProgress& progress,
-               const std::atomic<bool>& stop) {
+               c10::Device device, const std::filesystem::path& output,
+               const CalibrationProgress& progress, const std::atomic<bool>& stop) {
   data.check_vocabulary(source.spec.vocab_size);
-  LayerWalk walk(source, read_windows(data, settings));
+  LayerWalk walk(source, read_windows(data, settings), device);
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   StagedDirectory staged(output);
   SafetensorsWriter writer(staged.path(), announced_tensors(source.spec, settings.context),

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <functional>
 
+#include <c10/core/Device.h>
+
 #include "formats/model.h"
 #include "formats/token_file.h"
 #include "uptrain/layer_walk.h"
@@ -18,12 +20,12 @@ using CalibrationProgress = std::function<void(std::int64_t done, std::int64_t t
 
 /// Writes `output`, a safetensors file that names its source model, with mean and covariance of the
 /// inputs of each layer's attention and, where keys rotate, how far each head looks, as F32. An
-/// encoder reads the first half of each window, the decoder beside it the second. One layer is in
-/// memory at a time, beside the hidden states of all windows in fp32 (tokens · D · 4 bytes). Throws
-/// kUsage if `output` exists; it appears when it is complete; kInterrupted soon after `stop` turns
-/// true.
+/// encoder reads the first half of each window, the decoder beside it the second. Computed on
+/// `device`, where one layer is in memory at a time, beside the hidden states of all windows in
+/// fp32 (tokens · D · 4 bytes) and two matrices of D² in fp64. Throws kUsage if `output` exists; it
+/// appears when it is complete; kInterrupted soon after `stop` turns true.
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
-               const std::filesystem::path& output, const CalibrationProgress& progress,
-               const std::atomic<bool>& stop);
+               c10::Device device, const std::filesystem::path& output,
+               const CalibrationProgress& progress, const std::atomic<bool>& stop);
 
 }  // namespace regroup

@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -54,7 +55,13 @@ c10::Device parse_device(const std::string& text) {
     throw_usage("device \"{}\" is unknown, allowed are cpu, cuda and cuda:N", printable(text));
   }
   if (!at::globalContext().hasCUDA()) {
-    throw_environment("device {}: no CUDA device was found, or LibTorch was built without CUDA",
+    if (!at::detail::getCUDAHooks().hasCUDART()) {
+      throw_environment(
+          "device {}: this LibTorch was built without CUDA; REGROUP_TORCH=cuda "
+          "scripts/setup installs one with it, then build again",
+          text);
+    }
+    throw_environment("device {}: no CUDA device was found; nvidia-smi tells what the driver sees",
                       text);
   }
   const int index = match[2].matched ? std::stoi(match[2].str()) : 0;

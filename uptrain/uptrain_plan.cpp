@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,19 @@ namespace regroup {
 namespace {
 
 constexpr std::int64_t kDefaultSequence = 1024;
+
+// Settings are each within reason; a run of all the largest is not.
+std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      throw_usage(
+          "steps x batch x accumulation x sequence length make more tokens than can be counted: "
+          "lower one of them");
+    }
+  }
+  return product;
+}
 
 std::int64_t steps_of(const UptrainSettings& settings, std::int64_t tokens_per_step) {
   if (settings.steps) {
@@ -222,11 +236,11 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   UptrainPlan plan;
   plan.notes = notes_on_companions(source);
   plan.sequence_length = data.sequence_length();
-  plan.tokens_per_step = settings.batch * settings.accumulation * plan.sequence_length;
+  plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
   plan.filled = data.filled();
   plan.steps =
       steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
-  plan.tokens = plan.steps * plan.tokens_per_step;
+  plan.tokens = product_of({plan.steps, plan.tokens_per_step});
   plan.schedule = schedule_of(settings, plan.steps);
   plan.settings = filled_in(settings, plan);
   plan.settings.task = with_special_tokens(settings.task, source);

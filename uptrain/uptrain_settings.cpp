@@ -47,10 +47,19 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                    "steps excludes alpha and the pretraining length");
     return;
   }
-  faults.require(settings.alpha.has_value(), "alpha (or a number of steps) is needed");
   faults.require(
-      totals == 1,
-      "alpha is a fraction of the pretraining: give its steps or its tokens, one of them");
+      settings.alpha.has_value(),
+      "how long to train is not said: --alpha with --pretrain-steps or --pretrain-tokens, or "
+      "--steps");
+  if (!settings.alpha) {
+    return;
+  }
+  faults.require(totals == 1,
+                 totals == 0
+                     ? "alpha is a fraction of the pretraining, whose length is not known: add "
+                       "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
+                     : "--pretrain-steps and --pretrain-tokens both tell the pretraining's "
+                       "length: give one of them");
   if (settings.alpha) {
     faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
                    fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
@@ -61,8 +70,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
 
 void check_schedule(Faults& faults, const UptrainSettings& settings) {
   const double rate = settings.peak_learning_rate();
-  faults.require(rate > 0 && rate < 10,
-                 fmt::format("learning rate is {}, allowed is more than 0, below 10", rate));
+  faults.require(rate > 0 && rate <= 10,
+                 fmt::format("learning rate is {}, allowed is more than 0, up to 10", rate));
   faults.within(0, 1, "least learning rate ratio", settings.min_learning_rate_ratio);
   faults.at_least(0, "warm-up steps", settings.warmup_steps.value_or(0));
   faults.at_least(1, "decay steps", settings.decay_steps.value_or(1));

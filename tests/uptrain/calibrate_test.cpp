@@ -36,7 +36,7 @@ TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& p
 void calibrate_golden(const GoldenCase& golden, const TemporaryDirectory& directory,
                       std::int64_t batch) {
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
-  calibrate(golden.source, data, {golden.tokens.size(1), batch, data.size()},
+  calibrate(golden.source, data, {golden.tokens.size(1), batch, data.size()}, at::kCPU,
             directory / "stats.safetensors", no_progress, kGoOn);
 }
 
@@ -137,8 +137,9 @@ TEST_CASE("a text shorter than a window is refused, and so is an existing result
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
   put_file(directory / "taken", "");
   const auto run = [&](const WindowSettings& settings, const char* output) {
-    return refusal_of(
-        [&] { calibrate(golden.source, data, settings, directory / output, no_progress, kGoOn); });
+    return refusal_of([&] {
+      calibrate(golden.source, data, settings, at::kCPU, directory / output, no_progress, kGoOn);
+    });
   };
   CHECK_THAT(run({data.size() + 1, 1, 100}, "a"), is_bad_input("tokens", "context"));
   CHECK_THAT(run({8, 0, 100}, "a"), is_wrong_usage("batch"));
