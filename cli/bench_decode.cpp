@@ -11,7 +11,7 @@
 
 #include "cli/bench.h"
 #include "cli/interrupt.h"
-#include "cli/quantity.h"
+#include "cli/number_options.h"
 #include "cli/sleeping_threads.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -25,13 +25,11 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-
 struct BenchDecodeOptions {
   std::vector<std::string> models;
   std::vector<std::int64_t> kv_heads;
-  std::string batches = "1";
-  std::string contexts = "2048";
+  std::vector<std::int64_t> batches{1};
+  std::vector<std::int64_t> contexts{2048};
   DecodeLoad load;
   std::string device = "cpu";
   std::string precision = "bf16";
@@ -89,11 +87,11 @@ std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {
 std::vector<BenchRow> measure(const BenchDecodeOptions& options,
                               const std::vector<DecodeVariant>& variants, const Console& console) {
   std::vector<BenchRow> rows;
-  for (const std::uint64_t batch : parse_counts("--batch", options.batches)) {
-    for (const std::uint64_t context : parse_counts("--context", options.contexts)) {
+  for (const std::int64_t batch : options.batches) {
+    for (const std::int64_t context : options.contexts) {
       DecodeLoad load = options.load;
-      load.batch = static_cast<std::int64_t>(batch);
-      load.context = static_cast<std::int64_t>(context);
+      load.batch = batch;
+      load.context = context;
       console.detail(fmt::format("batch {}, context {}", batch, context));
       const auto speeds = measure_decoding(variants, load, interrupt_requested());
       for (std::size_t i = 0; i < speeds.size(); ++i) {
@@ -183,39 +181,31 @@ void add_bench_decode_command(CLI::App& group, Console& console) {
       ->add_option("models", options->models,
                    "model directories; a config.json without weights gets random ones")
       ->required();
-  command
-      ->add_option("--kv-heads", options->kv_heads,
-                   "each model with these numbers of kv heads instead of its own, such as 32,8,1")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
-  command->add_option("--batch", options->batches, "sequences at a time, such as 1,8");
-  command->add_option("--context", options->contexts,
-                      "tokens in the cache when decoding begins, such as 512,2k");
-  command->add_option("--tokens", options->load.tokens, "tokens to decode in each round")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--rounds", options->load.rounds, "rounds, of which the median counts")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--prefill-chunk", options->load.prefill_chunk,
-                   "read the context, so many tokens at a time, and time that as well (default: "
-                   "the cache is filled with noise)")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--window", options->load.window,
-                   "forget all but so many tokens (default: what the model itself forgets)")
-      ->check(CLI::Range(std::int64_t{1}, kMostTokens));
-  command
-      ->add_option("--sinks", options->load.sinks,
-                   "of --window: and all but so many at the beginning, as in StreamingLLM")
-      ->check(CLI::Range(std::int64_t{1}, kMostTokens))
-      ->needs("--window")
-      ->default_str("0");
+  add_counts(*command, "--kv-heads", options->kv_heads,
+             "each model with these numbers of kv heads instead of its own, such as 32,8,1",
+             {1, kMostHeads});
+  add_counts(*command, "--batch", options->batches, "sequences at a time, such as 1,8",
+             {1, kMostBatch});
+  add_counts(*command, "--context", options->contexts,
+             "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
+  add_count(*command, "--tokens", options->load.tokens, "tokens to decode in each round",
+            {1, kMostContext});
+  add_count(*command, "--rounds", options->load.rounds, "rounds, of which the median counts",
+            {1, 1U << 20});
+  add_count(*command, "--prefill-chunk", options->load.prefill_chunk,
+            "read the context, so many tokens at a time, and time that as well (default: the cache "
+            "is filled with noise)",
+            {1, kMostContext});
+  add_count(*command, "--window", options->load.window,
+            "forget all but so many tokens (default: what the model itself forgets)",
+            {1, kMostContext});
+  add_count(*command, "--sinks", options->load.sinks,
+            "of --window: and all but so many at the beginning, as in StreamingLLM",
+            {1, kMostContext});
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option("--dtype", options->precision, "fp32 or bf16");
-  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  add_threads_option(*command, options->threads);
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"

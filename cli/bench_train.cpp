@@ -9,9 +9,11 @@
 #include "cli/freed_memory.h"
 #include "cli/interrupt.h"
 #include "cli/memory_check.h"
+#include "cli/number_options.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
+#include "cli/uptrain_options.h"
 #include "formats/printable.h"
 #include "uptrain/training_flops.h"
 #include "uptrain/training_speed.h"
@@ -133,31 +135,26 @@ void add_bench_train_command(CLI::App& group, Console& console) {
   command->add_option("--data", options->data, "token files, as for regroup uptrain")
       ->required()
       ->default_str("");
-  command->add_option("--steps", options->steps, "steps to measure")->check(CLI::PositiveNumber);
-  command->add_option("--warmup", options->warmup, "steps before them that do not count")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--sequence", settings.sequence_length,
-                      "tokens in a sequence (default: 1024, or the model's positions if fewer)");
-  command->add_option("--batch", settings.batch, "sequences computed at a time")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--accumulate", settings.accumulation, "such batches in one step")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--train", options->trained,
-                      "weights to train: all, attention, or kv (keys and values)");
-  command->add_option("--optimizer", options->optimizer, "adamw or adafactor");
-  command->add_option("--moments", options->moments, "AdamW: fp32 or bf16");
+  add_count(*command, "--steps", options->steps, "steps to measure", {1, 1U << 20});
+  add_count(*command, "--warmup", options->warmup, "steps before them that do not count",
+            {0, 1U << 20});
+  add_sequence_options(*command, settings);
+  add_count(*command, "--accumulate", settings.accumulation, "such batches in one step",
+            {1, kMostBatch});
+  add_optimizer_options(*command, options->trained, options->optimizer, options->moments);
   command->add_flag("--activation-checkpointing", settings.recomputing,
                     "keep only what each block reads and compute the rest again");
-  command->add_option("--dtype", options->precision, "fp32, or bf16 with fp32 master weights");
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
   command
-      ->add_option("--peak-flops", options->peak_flops,
-                   "what the device's maker promises, per second, to tell the share of it (MFU)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
-      ->check(CLI::PositiveNumber)
+      ->add_option("--dtype", options->precision,
+                   "to compute in: fp32, or bf16 with fp32 master weights")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_number(*command, "--peak-flops", options->peak_flops,
+             "what the device's maker promises, per second, to tell the share of it (MFU)",
+             {0.0, 1e18, /*least_allowed=*/false})
       ->default_str("");
   options->memory_check.add_to(*command);
+  add_threads_option(*command, options->threads);
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"

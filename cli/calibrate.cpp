@@ -10,6 +10,8 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/number_options.h"
+#include "cli/output_name.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
@@ -27,6 +29,7 @@ struct CalibrateOptions {
   std::string output;
   std::int64_t context = 0;
   WindowSettings settings;
+  std::string device = "cpu";
   int threads = 0;
   bool json = false;
 };
@@ -34,6 +37,8 @@ struct CalibrateOptions {
 void run_calibrate(const CalibrateOptions& options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
+  check_output_name(options.output, "a safetensors file", {".safetensors"});
+  const c10::Device device = parse_device(options.device);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
   const TokenFile data = TokenFile::open(options.data);
@@ -46,7 +51,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
   calibrate(
-      source, data, settings, options.output,
+      source, data, settings, device, options.output,
       [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
       interrupt_requested());
   progress.finish();
@@ -68,23 +73,18 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
 
 void add_calibrate_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command = program.add_subcommand(
-      "calibrate", "Measure what a model's attention reads, for convert --calibration");
+  CLI::App* command = add_whole_command(program, "calibrate");
   command->add_option("model", options->model, "model directory")->required();
   command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
   command->add_option("-o,--output", options->output, "statistics file to make")->required();
-  command
-      ->add_option("--context", options->context,
-                   "tokens in a window (default: 512, or the model's positions if fewer)")
-      ->check(CLI::PositiveNumber)
+  add_count(*command, "--context", options->context,
+            "tokens in a window (default: 512, or the model's positions if fewer)",
+            {2, kMostContext})
       ->default_str("");
-  command->add_option("--max-tokens", options->settings.max_tokens, "read about so many tokens")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--batch", options->settings.batch, "windows at a time")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  add_count(*command, "--max-tokens", options->settings.max_tokens, "read about so many tokens");
+  add_count(*command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_threads_option(*command, options->threads);
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"

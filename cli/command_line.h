@@ -15,6 +15,7 @@ struct OptionFacts {
   std::string value;                 ///< "TEXT"; empty for flags
   std::vector<std::string> choices;  ///< where only some values are allowed
   std::string usual;                 ///< the value where none is given; empty: none
+  std::string needs;                 ///< what it has no effect without; empty: nothing
   bool positional = false;
   bool required = false;
 };
@@ -27,7 +28,7 @@ struct CommandFacts {
   std::vector<CommandFacts> commands;
 };
 
-CommandFacts facts_of(const CLI::App& app);
+CommandFacts facts_of(const CLI::App& program);
 
 /// The commands that do something, in order, under all the words that name them: "bench decode" for
 /// one within a group.

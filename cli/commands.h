@@ -1,11 +1,32 @@
 // The commands: each adds its options to the program and runs when it is the one that was named.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include <CLI/App.hpp>
 
 #include "cli/console.h"
 
 namespace regroup {
+
+/// A command that computes, and so needs LibTorch, or that tells of all commands, as the program
+/// without LibTorch lists it.
+struct WholeProgramCommand {
+  std::string_view name, description;
+};
+std::span<const WholeProgramCommand> whole_program_commands();
+bool needs_whole_program(std::string_view name);
+
+/// Adds the command of that name in whole_program_commands(), with its description and nothing
+/// else.
+CLI::App* add_whole_command(CLI::App& program, std::string_view name);
+
+/// Adds those that only read, move and average numbers: inspect to expand, in the help's order.
+void add_file_commands(CLI::App& program, Console& console);
+
+/// Adds all that this build has.
+void add_all_commands(CLI::App& program, Console& console);
 
 void add_convert_command(CLI::App& program, Console& console);
 void add_completions_command(CLI::App& program, Console& console);

@@ -1,5 +1,6 @@
 #include "cli/console.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,12 +9,16 @@
 
 #include <fmt/format.h>
 
+#include "formats/error.h"
+
 namespace regroup {
 namespace {
 
-void put_line(std::FILE* stream, std::string_view text) {
-  fmt::print(stream, "{}\n", text);
-  std::fflush(stream);
+// Whether all of it got there.
+bool put_line(std::FILE* stream, std::string_view text) {
+  const std::string line = std::string(text) + '\n';
+  return std::fwrite(line.data(), 1, line.size(), stream) == line.size() &&
+         std::fflush(stream) == 0;
 }
 
 // Messages are help, not results: where nobody reads them any more the work goes on.
@@ -63,7 +68,11 @@ std::string Console::tinted(Tint tint, std::string_view text) const {
                                          : std::string(text);
 }
 
-void Console::print(std::string_view text) const { put_line(stdout, text); }
+void Console::print(std::string_view text) const {
+  if (!put_line(stdout, text)) {
+    throw_environment("standard output: cannot write: {}", std::strerror(errno));
+  }
+}
 
 void Console::note(std::string_view text) const {
   if (verbosity_ != Verbosity::kQuiet) {

@@ -1,4 +1,5 @@
-// Where the program speaks: results to stdout, notes and progress to stderr.
+// Where the program speaks: results to stdout, notes and progress to stderr. What stderr does not
+// take is lost: nobody could be told.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,7 @@ class Console {
   /// environment does not refuse (https://no-color.org); the text itself elsewhere.
   std::string tinted(Tint tint, std::string_view text) const;
 
-  /// A result, to stdout. A newline follows.
+  /// A result, to stdout. A newline follows. Throws kEnvironment where it cannot be written.
   void print(std::string_view text) const;
   /// Something worth knowing, to stderr, unless --quiet.
   void note(std::string_view text) const;

@@ -10,6 +10,8 @@
 #include "cli/commands.h"
 #include "cli/demo_corpus.h"
 #include "cli/interrupt.h"
+#include "cli/number_options.h"
+#include "cli/output_name.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/table.h"
@@ -249,21 +251,20 @@ class Demo {
 
 void add_demo_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<DemoOptions>();
-  CLI::App* command = program.add_subcommand(
-      "demo", "Train a small model, convert it to fewer kv heads, uptrain it, show what changed");
-  command->add_option("--output", options->output, "directory to make for data and checkpoints");
+  CLI::App* command = add_whole_command(program, "demo");
+  command->add_option("-o,--output", options->output, "directory to make for data and checkpoints");
   command->add_option("--text", options->text,
                       "text file or directory to learn from (default: the C++ headers)");
-  command->add_option("--pretrain-steps", options->pretrain_steps, "steps to train the source for")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--alpha", options->alpha, "fraction of those steps to uptrain for")
-      ->check(CLI::PositiveNumber);
+  add_count(*command, "--pretrain-steps", options->pretrain_steps, "steps to train the source for");
+  add_number(*command, "--alpha", options->alpha, "fraction of those steps to uptrain for",
+             {0.0, 100.0, /*least_allowed=*/false});
   command
       ->add_option("--pool", options->pool,
                    "how heads are pooled, as for convert (docs/pooling.md)")
       ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, &console] {
+    check_directory_name(options->output);
     let_threads_sleep();
     Demo(*options, console).run();
   });

@@ -2,17 +2,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/number_options.h"
 #include "formats/error.h"
 
 namespace regroup {
 
 DocumentSettings DocumentOptions::settings() const {
-  const bool separate = documents == "separate";
+  const bool separate = documents == "separate";  // else neither is there: cli/option_needs.h
   if (end && start) {
     throw_usage("--document-end or --document-start: a file's documents are told by one of them");
-  }
-  if (!separate && (end || start)) {
-    throw_usage("--document-end and --document-start are for --documents separate");
   }
   DocumentSettings settings{.separate = separate};
   if (end || start) {
@@ -27,16 +25,12 @@ void add_document_options(CLI::App& command, DocumentOptions& options) {
                   "pack: windows follow one another, whatever documents they hold; separate: each "
                   "begins with a document, or goes on with it, and ends with it at the latest")
       ->check(CLI::IsMember({"pack", "separate"}));
-  command
-      .add_option("--document-end", options.end,
-                  "separate: the token that ends a document, in files without Megatron's index")
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
-  command
-      .add_option("--document-start", options.start,
-                  "separate: the token that begins a document, in files without Megatron's index")
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
+  add_count(command, "--document-end", options.end,
+            "separate: the token that ends a document, in files without Megatron's index",
+            kAnyToken);
+  add_count(command, "--document-start", options.start,
+            "separate: the token that begins a document, in files without Megatron's index",
+            kAnyToken);
 }
 
 }  // namespace regroup

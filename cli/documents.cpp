@@ -11,8 +11,7 @@ namespace regroup {
 
 void add_completions_command(CLI::App& program, Console& console) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = program.add_subcommand(
-      "completions", "Print what a shell needs to complete regroup's commands and options");
+  CLI::App* command = add_whole_command(program, "completions");
   command->add_option("shell", *shell, "which shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -28,7 +27,7 @@ void add_completions_command(CLI::App& program, Console& console) {
 }
 
 void add_manual_command(CLI::App& program, Console& console) {
-  CLI::App* command = program.add_subcommand("manual", "Print the manual page, for man");
+  CLI::App* command = add_whole_command(program, "manual");
   command->footer("Example: regroup manual | man -l -");
   command->callback([&program, &console] { console.print(manual_page(facts_of(program))); });
 }

@@ -12,9 +12,13 @@
 #include "cli/commands.h"
 #include "cli/document_options.h"
 #include "cli/interrupt.h"
+#include "cli/number_options.h"
+#include "cli/option_needs.h"
+#include "cli/output_name.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/table.h"
+#include "cli/task_options.h"
 #include "cli/text.h"
 #include "formats/error.h"
 #include "formats/json.h"
@@ -32,14 +36,13 @@ struct EvalOptions {
   DocumentOptions documents;
   std::vector<std::int64_t> contexts;
   std::int64_t batch = 8;
-  std::int64_t max_tokens = 0;
+  std::optional<std::int64_t> max_tokens;
   std::string device = "cpu";
   std::string precision = "fp32";
   int threads = 0;
-  std::optional<std::int64_t> mask_token;
+  TaskOptions task;
   std::uint64_t seed = 0;
-  std::string objective;
-  std::int64_t first_sentinel = -1;
+  bool seed_given = false;
   std::string logits;
   bool json = false;
 };
@@ -80,26 +83,24 @@ std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
 }
 
 TaskSettings task_of(const EvalOptions& options, const Model& source) {
-  TaskSettings task{.mask_token = options.mask_token, .seed = options.seed};
-  if (!options.objective.empty()) {
-    task.objective = parse_objective(options.objective);
-  }
-  if (options.first_sentinel >= 0) {
-    task.sentinels = Sentinels{.first = options.first_sentinel};
-  }
-  if (options.mask_token && objective_of(source.spec) != Objective::kMaskedTokens) {
-    throw_usage("--mask-token is for models that predict masked tokens, {} is none",
-                printable(options.model, 0));
+  TaskSettings task = options.task.settings();
+  task.seed = options.seed;
+  const Objective objective = task.objective.value_or(objective_of(source.spec));
+  check_task_options(options.task, objective);
+  const bool hides =
+      objective == Objective::kMaskedTokens || objective == Objective::kSpanCorruption;
+  if (options.seed_given && (!hides || !options.logits.empty())) {
+    refuse_without_effect("--seed", "no token is hidden");
   }
   return with_special_tokens(std::move(task), source);
 }
 
 void check_contexts(const EvalRequest& request, bool writes) {
   if (writes && request.settings.documents.separate) {
-    throw_usage("--logits are those of consecutive windows, not of documents kept apart");
+    throw_usage("--write-logits are those of consecutive windows, not of documents kept apart");
   }
   if (writes && request.contexts.size() > 1) {
-    throw_usage("--logits are those of one context, {} are named", request.contexts.size());
+    throw_usage("--write-logits are those of one context, {} are named", request.contexts.size());
   }
   const auto possible = [&](std::int64_t context) {
     return obstacle_to(request.source.spec, context).empty();
@@ -124,9 +125,7 @@ EvalRequest make_request(const EvalOptions& options) {
   }
   request.settings.context = request.contexts.front();
   request.settings.batch = options.batch;
-  if (options.max_tokens > 0) {
-    request.settings.max_tokens = options.max_tokens;
-  }
+  request.settings.max_tokens = options.max_tokens;
   request.settings.task = task_of(options, request.source);
   request.settings.documents = options.documents.settings();
   check_contexts(request, !options.logits.empty());
@@ -268,6 +267,9 @@ void run_logits(const EvalOptions& options, const EvalRequest& request, const Co
 void run_eval(const EvalOptions& options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
+  if (!options.logits.empty()) {
+    check_output_name(options.logits, "a safetensors file", {".safetensors"});
+  }
   const EvalRequest request = make_request(options);
   if (!options.logits.empty()) {
     run_logits(options, request, console);
@@ -285,45 +287,28 @@ void run_eval(const EvalOptions& options, const Console& console) {
 
 void add_eval_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<EvalOptions>();
-  CLI::App* command =
-      program.add_subcommand("eval", "Loss and perplexity of a model on a file of tokens");
+  CLI::App* command = add_whole_command(program, "eval");
   command->add_option("model", options->model, "model directory")->required();
   command
       ->add_option("--data", options->data,
                    "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
       ->required();
-  command
-      ->add_option(
-          "--context", options->contexts,
-          "tokens in a window (default: 1024, or the model's positions if fewer); several, "
-          "as in 128,256,512, give a table")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  add_counts(
+      *command, "--context", options->contexts,
+      "tokens in a window (default: 1024, or the model's positions if fewer); several, as in "
+      "128,256,512, give a table",
+      {1, kMostContext});
   add_document_options(*command, options->documents);
-  command->add_option("--batch", options->batch, "windows at a time")->check(CLI::PositiveNumber);
-  command->add_option("--max-tokens", options->max_tokens, "stop after about so many tokens")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  add_count(*command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
+  add_count(*command, "--max-tokens", options->max_tokens, "stop after about so many tokens");
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option("--dtype", options->precision, "fp32 or bf16");
-  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
-  command
-      ->add_option("--mask-token", options->mask_token,
-                   "BERT-like models: the id of [MASK] or <mask> (default: the config's)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--objective", options->objective,
-                      "encoder-decoders: continuation (default) or span-corruption, which is what "
-                      "T5 was pretrained on");
-  command
-      ->add_option("--first-sentinel", options->first_sentinel,
-                   "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
-  command->add_option("--seed", options->seed, "of the choice of masked tokens and hidden spans");
-  command->add_option("--logits", options->logits,
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  add_threads_option(*command, options->threads);
+  add_task_options(*command, options->task, "continuation");
+  add_count(*command, "--seed", options->seed, "of the choice of masked tokens and hidden spans",
+            kAnySeed);
+  command->add_option("--write-logits", options->logits,
                       "instead write the logits of consecutive windows, [windows, context, "
                       "vocabulary], to this safetensors file");
   command->add_flag("--json", options->json, "report as JSON");
@@ -334,10 +319,12 @@ void add_eval_command(CLI::App& program, Console& console) {
       "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as "
       "they\n"
       "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
-      "while the encoder reads the first; the decoder begins with its start token. --logits hides\n"
-      "no token; of encoder-decoders it writes those of the second half.");
-  command->callback(
-      [options, &console] { with_torch_errors([&] { run_eval(*options, console); }); });
+      "while the encoder reads the first; the decoder begins with its start token. --write-logits\n"
+      "hides no token; of encoder-decoders it writes those of the second half.");
+  command->callback([options, &console, command] {
+    options->seed_given = command->count("--seed") > 0;
+    with_torch_errors([&] { run_eval(*options, console); });
+  });
 }
 
 }  // namespace regroup

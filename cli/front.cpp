@@ -2,7 +2,6 @@
 // for all else the program with LibTorch, which takes a fifth of a second to load, takes this one's
 // place.
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -12,10 +11,14 @@
 #include <unistd.h>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "cli/commands.h"
 #include "cli/freed_memory.h"
 #include "cli/hand_over.h"
+#include "cli/missing_library.h"
 #include "cli/program.h"
+#include "cli/standard_streams.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 
@@ -24,26 +27,31 @@ namespace {
 using namespace regroup;
 namespace fs = std::filesystem;
 
-// Whether the command named first is one of those here. A --config may hold options of any command,
-// and --similarity has heads to multiply.
+// Whether the words are answered here: those of commands without LibTorch, those that name no
+// command there is, and calls for help with the program as a whole. A --config may hold options of
+// any command, and --similarity has heads to multiply.
 bool is_done_here(int argc, char** argv) {
-  constexpr std::array<std::string_view, 4> kCommon{"-q", "--quiet", "-v", "--verbose"};
-  constexpr std::array<std::string_view, 8> kHere{"inspect",  "plan",    "diff",   "plot",
-                                                  "tokenize", "convert", "expand", "verify"};
   const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
-  const auto command = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
-    return std::find(kCommon.begin(), kCommon.end(), word) == kCommon.end();
+  const auto is_name = [](std::string_view word) { return !word.starts_with('-'); };
+  auto command = std::find_if(words.begin(), words.end(), is_name);
+  if (command != words.end() && *command == "help") {
+    command = std::find_if(command + 1, words.end(), is_name);
+  }
+  const bool elsewhere = command != words.end() && needs_whole_program(*command);
+  return !elsewhere && std::none_of(words.begin(), words.end(), [](std::string_view word) {
+    return word.starts_with("--config") || word == "--similarity";
   });
-  return command != words.end() && std::find(kHere.begin(), kHere.end(), *command) != kHere.end() &&
-         std::none_of(words.begin(), words.end(), [](std::string_view word) {
-           return word.starts_with("--config") || word == "--similarity";
-         });
+}
+
+fs::path folder_of_program() {
+  std::error_code fault;
+  return fs::read_symlink("/proc/self/exe", fault).parent_path();
 }
 
 // Beside this program, as it is built, or where it is installed.
 fs::path program_with_libtorch() {
   std::error_code fault;
-  const fs::path here = fs::read_symlink("/proc/self/exe", fault).parent_path();
+  const fs::path here = folder_of_program();
   const fs::path beside = here / "regroup-compute";
   return fs::exists(beside, fault) ? beside : here / REGROUP_LIBEXEC / "regroup-compute";
 }
@@ -62,10 +70,23 @@ void prefer_named_libtorch() {
 
 char** words_given = nullptr;  // of the command line
 
+// What to do about a library that the other program would not start without.
+std::string how_to_get(const std::string& library) {
+  return fmt::format(
+      "this command needs LibTorch {}, and {} was not found: set LibTorch_ROOT to the torch folder "
+      "of a "
+      "wheel (python3 -m pip install torch=={}), or make a link to it, {}",
+      REGROUP_LIBTORCH_VERSION, printable(library), REGROUP_LIBTORCH_VERSION,
+      printable((folder_of_program().parent_path() / "lib/regroup/torch").string(), 0));
+}
+
 // Returns only where that is impossible, with the reason.
 std::string become_program_with_libtorch() {
   const fs::path program = program_with_libtorch();
   prefer_named_libtorch();
+  if (const std::string missing = missing_library(program); !missing.empty()) {
+    return how_to_get(missing);
+  }
   ::execv(program.c_str(), words_given);
   const std::string fault = std::strerror(errno);
   return printable(program.string(), 0) + ": " + fault;
@@ -76,18 +97,15 @@ std::string become_program_with_libtorch() {
 void regroup::hand_over_to_libtorch() { throw_environment("{}", become_program_with_libtorch()); }
 
 int main(int argc, char** argv) {
+  secure_standard_streams();
   words_given = argv;
   if (is_done_here(argc, argv)) {
     keep_freed_memory();
     return run_program(argc, argv, [](CLI::App& program, Console& console) {
-      add_inspect_command(program, console);
-      add_plan_command(program, console);
-      add_diff_command(program, console);
-      add_plot_command(program, console);
-      add_tokenize_command(program, console);
-      add_verify_command(program, console);
-      add_convert_command(program, console);
-      add_expand_command(program, console);
+      add_file_commands(program, console);
+      for (const WholeProgramCommand& command : whole_program_commands()) {
+        add_whole_command(program, command.name);
+      }
     });
   }
   Console().error("regroup: " + become_program_with_libtorch());

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/number_options.h"
+#include "cli/output_name.h"
 #include "cli/text.h"
 #include "formats/file.h"
 #include "formats/json.h"
@@ -33,6 +35,7 @@ const std::map<std::string, DType> kDtypes{
     {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}};
 
 void run_init(const InitOptions& options, const Console& console) {
+  check_directory_name(options.output);
   constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
   write_new_model(
       {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
@@ -55,13 +58,14 @@ void run_init(const InitOptions& options, const Console& console) {
 
 void add_init_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<InitOptions>();
-  CLI::App* command = program.add_subcommand(
-      "init", "Make a model with random weights for a config.json, to train from nothing");
+  CLI::App* command = add_whole_command(program, "init");
   command->add_option("config", options->config, "config.json of a family regroup knows")
       ->required();
-  command->add_option("output", options->output, "directory to make; must not exist yet")
+  command
+      ->add_option("output,-o,--output", options->output, "directory to make; must not exist yet")
       ->required();
-  command->add_option("--seed", options->seed, "of the weights; the same seed, the same bytes");
+  add_count(*command, "--seed", options->seed, "of the weights; the same seed, the same bytes",
+            kAnySeed);
   command->add_option("--dtype", options->dtype, "store the weights as this type")
       ->check(CLI::IsMember(kDtypes));
   command->add_flag("--json", options->json, "report as JSON");

@@ -7,9 +7,9 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_report.h"
+#include "cli/number_options.h"
 #include "cli/page/model_page.h"
 #include "cli/progress.h"
-#include "cli/quantity.h"
 #include "cli/report_file.h"
 #include "cli/similarity.h"
 #include "cli/tensor_report.h"
@@ -26,8 +26,8 @@ namespace {
 struct InspectOptions {
   std::string path;
   std::string layout;
-  std::string context = "4096";
-  std::string batch = "1";
+  std::uint64_t context = 4096;
+  std::uint64_t batch = 1;
   TensorChoice choice;
   bool tensors = false;
   bool layers = false;
@@ -88,7 +88,7 @@ struct Inspection {
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
                    const Console& console) {
   Inspection found;
-  found.cache = {parse_count("--context", options.context), parse_count("--batch", options.batch)};
+  found.cache = {options.context, options.batch};
   found.summary = summarize_model(options.path, checkpoint, options.layout);
   if (options.tensors || options.stats) {
     found.tensors = chosen_tensors(checkpoint, options.choice);
@@ -186,9 +186,6 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
 void check_page_options(const InspectOptions& options) {
   if (!options.html.empty()) {
     check_page_path(options.html);
-  } else if (!options.conversion.empty() || !options.run.empty()) {
-    throw_usage("{} is for a page: --html FILE is needed with it",
-                options.conversion.empty() ? "--run" : "--conversion");
   }
 }
 
@@ -210,14 +207,10 @@ void add_similarity_options(CLI::App& command, SimilarityQuestion& question) {
   command.add_flag("--similarity", question.asked,
                    "compare the kv heads of every layer, as they are and aligned, and say what "
                    "they would keep if neighbours shared one");
-  command
-      .add_option("--kv-heads", question.kv_heads,
-                  "of --similarity: kv heads that are left (default: half)")
-      ->needs("--similarity");
-  command
-      .add_option("--calibration", question.calibration,
-                  "of --similarity: statistics of the model made by regroup calibrate")
-      ->needs("--similarity");
+  add_counts(command, "--kv-heads", question.kv_heads,
+             "of --similarity: kv heads that are left (default: half)", {1, kMostHeads});
+  command.add_option("--calibration", question.calibration,
+                     "of --similarity: statistics of the model made by regroup calibrate");
 }
 
 void add_page_options(CLI::App& command, InspectOptions& options) {
@@ -248,8 +241,10 @@ void add_inspect_command(CLI::App& program, Console& console) {
                       "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
   command->add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       ->check(CLI::IsMember({"shard", "name", "bytes"}));
-  command->add_option("--context", options->context, "tokens to count the KV cache for");
-  command->add_option("--batch", options->batch, "sequences to count the KV cache for");
+  add_count(*command, "--context", options->context, "tokens to count the KV cache for",
+            {1, kMostContext});
+  add_count(*command, "--batch", options->batch, "sequences to count the KV cache for",
+            {1, kMostBatch});
   command->add_flag("--json", options->json, "report as JSON");
   add_page_options(*command, *options);
   command->footer(

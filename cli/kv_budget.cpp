@@ -1,7 +1,6 @@
 #include "cli/kv_budget.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -17,20 +16,6 @@
 
 namespace regroup {
 namespace {
-
-std::uint64_t bytes_of_budget(const std::string& text, std::uint64_t source_bytes) {
-  if (!text.ends_with('%')) {
-    return parse_bytes("--kv-budget", text);
-  }
-  double percent = 0.0;
-  const char* end = text.data() + text.size() - 1;
-  const auto [stop, fault] = std::from_chars(text.data(), end, percent);
-  if (fault != std::errc() || stop != end || !(percent > 0.0 && percent <= 100.0)) {
-    throw_usage("--kv-budget: \"{}\" is no share from 0% to 100%", printable(text));
-  }
-  return static_cast<std::uint64_t>(
-      std::llround(percent / 100.0 * static_cast<double>(source_bytes)));
-}
 
 SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,
                                 const RefitOptions& computing) {
@@ -97,7 +82,7 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
   }
   KvBudget result;
   result.source_bytes = cost->per_token();
-  result.budget = bytes_of_budget(options.budget, result.source_bytes);
+  result.budget = parse_bytes_or_share("--kv-budget", options.budget, result.source_bytes);
   let_threads_sleep();
   set_compute_threads(computing.threads);
   Progress progress(console, "measure", source.spec.layers.size(), "layers");

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/number_options.h"
 #include "cli/text.h"
 #include "cli/verify_logits.h"
 #include "formats/printable.h"
@@ -8,29 +9,16 @@
 namespace regroup {
 
 void add_logits_options(CLI::App& command, LogitsQuestion& question) {
-  CLI::Option* logits =
-      command
-          .add_option("--logits", question.data,
-                      "run both models on these tokens, or without a file on random ones, and tell "
-                      "how far their predictions lie apart")
-          ->expected(0, 1)
-          ->type_name("[FILE]");
-  command
-      .add_option("--context", question.context,
-                  "of --logits: tokens in a window (default: 512, or the model's positions if "
-                  "fewer)")
-      ->check(CLI::Range(2, 1 << 24))
-      ->default_str("")
-      ->needs(logits);
-  command.add_option("--max-tokens", question.max_tokens, "of --logits: tokens to read")
-      ->check(CLI::PositiveNumber)
-      ->needs(logits);
-  command.add_option("--device", question.device, "of --logits: cpu, cuda or cuda:N")
-      ->needs(logits);
-  command.add_option("--threads", question.threads, "of --logits: CPU threads")
-      ->check(CLI::PositiveNumber)
-      ->default_str("")
-      ->needs(logits);
+  command.add_flag("--logits", question.asked,
+                   "run both models on tokens, and tell how far their predictions lie apart");
+  command.add_option("--data", question.data, "of --logits: a token file (default: random tokens)");
+  add_count(command, "--context", question.context,
+            "of --logits: tokens in a window (default: 512, or the model's positions if fewer)",
+            {2, kMostContext})
+      ->default_str("");
+  add_count(command, "--max-tokens", question.max_tokens, "of --logits: tokens to read");
+  command.add_option("--device", question.device, "of --logits: cpu, cuda or cuda:N");
+  add_threads_option(command, question.threads, "of --logits: CPU threads");
 }
 
 namespace {

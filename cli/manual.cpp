@@ -30,6 +30,9 @@ std::string option_text(const OptionFacts& option) {
   if (!option.choices.empty()) {
     text += roff(fmt::format("One of {}.", fmt::join(option.choices, ", "))) + "\n";
   }
+  if (!option.needs.empty()) {
+    text += roff(fmt::format("Has no effect without {}.", option.needs)) + "\n";
+  }
   if (!option.usual.empty()) {
     text += roff(fmt::format("Unless given: {}.", option.usual)) + "\n";
   }

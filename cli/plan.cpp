@@ -3,14 +3,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/number_options.h"
 #include "cli/page/plan_page.h"
 #include "cli/plan_report.h"
-#include "cli/quantity.h"
 #include "cli/report_file.h"
 #include "formats/error.h"
 #include "formats/serving_cost.h"
@@ -21,10 +22,9 @@ namespace {
 struct PlanOptions {
   std::string path;
   std::string layout;
-  std::string vram;
-  std::string bandwidth;
-  std::string contexts = "4k,8k,16k,32k,128k";
-  std::string batch = "1";
+  std::optional<std::uint64_t> vram, bandwidth;
+  std::vector<std::uint64_t> contexts{4096, 8192, 16384, 32768, 131072};
+  std::uint64_t batch = 1;
   std::string cache_dtype;
   bool json = false;
   std::string html;
@@ -58,14 +58,10 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
     question.cache_dtype = kCacheDtypes.at(options.cache_dtype);
   }
   ServingPlan plan;
-  plan.contexts = parse_counts("--context", options.contexts);
-  plan.batch = parse_count("--batch", options.batch);
-  if (!options.vram.empty()) {
-    plan.vram = parse_bytes("--vram", options.vram);
-  }
-  if (!options.bandwidth.empty()) {
-    plan.bandwidth = parse_bytes("--bandwidth", options.bandwidth);
-  }
+  plan.contexts = options.contexts;
+  plan.batch = options.batch;
+  plan.vram = options.vram;
+  plan.bandwidth = options.bandwidth;
   const Model model = open_model_outline(options.path, {.layout = options.layout});
   plan.path = options.path;
   plan.costs = serving_costs(model, question);
@@ -89,14 +85,17 @@ void add_plan_command(CLI::App& program, Console& console) {
       ->add_option("path", options->path,
                    "model directory, one weight file, or a config.json without weights")
       ->required();
-  command->add_option("--vram", options->vram,
-                      "memory to fit into, such as 24GiB: shows the largest batches; with one "
-                      "--context and a --batch, chooses the most kv heads that fit");
-  CLI::Option* context = command->add_option("--context", options->contexts,
-                                             "tokens per sequence, such as 8192 or 4k,32k");
-  CLI::Option* batch = command->add_option("--batch", options->batch, "sequences at a time");
-  command->add_option("--bandwidth", options->bandwidth,
-                      "memory bandwidth, such as 3.3TB/s: shows how long a step takes at least");
+  add_size(*command, "--vram", options->vram,
+           "memory to fit into, such as 24GiB: shows the largest batches; with one --context and a "
+           "--batch, chooses the most kv heads that fit");
+  CLI::Option* context =
+      add_counts(*command, "--context", options->contexts,
+                 "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
+          ->default_str("4k,8k,16k,32k,128k");
+  CLI::Option* batch =
+      add_count(*command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
+  add_size(*command, "--bandwidth", options->bandwidth,
+           "memory bandwidth, such as 3.3TB/s: shows how long a step takes at least");
   command
       ->add_option("--cache-dtype", options->cache_dtype,
                    "type of keys and values; the weights' own unless given")

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/option_needs.h"
 #include "cli/page/page.h"
 #include "cli/page/training_charts.h"
 #include "cli/report_file.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 struct PlotOptions {
   std::vector<std::string> runs;
   std::string output;
-  std::string chart = "loss";
+  std::string chart;
 };
 
 // A run is named by its directory, or by the output that it made.
@@ -40,6 +41,9 @@ std::string name_of_run(const fs::path& path) {
 
 void run_plot(const PlotOptions& options, const Console& console) {
   const std::string extension = fs::path(options.output).extension().string();
+  if (extension == ".html" && !options.chart.empty()) {
+    refuse_without_effect("--chart", "a page has all charts");
+  }
   if (extension != ".svg" && extension != ".html") {
     throw_usage("--output: {}: allowed are names ending in .svg (a chart) and .html (all of them)",
                 printable(options.output, 0));
@@ -56,10 +60,11 @@ void run_plot(const PlotOptions& options, const Console& console) {
     write_page(options.output, page.text(), console);
     return;
   }
+  const std::string wanted = options.chart.empty() ? "loss" : options.chart;
   const auto chart = std::find_if(charts.begin(), charts.end(),
-                                  [&](const Chart& each) { return each.id == options.chart; });
+                                  [&](const Chart& each) { return each.id == wanted; });
   if (chart == charts.end()) {
-    throw_bad_input("--chart {}: no run has recorded it", options.chart);
+    throw_bad_input("--chart {}: no run has recorded it", wanted);
   }
   write_drawing(options.output, svg_document(*chart), console);
 }
@@ -78,7 +83,7 @@ void add_plot_command(CLI::App& program, Console& console) {
       ->add_option("-o,--output", options->output,
                    "file to write: .svg for one chart, .html for a page of all")
       ->required();
-  command->add_option("--chart", options->chart, "of an .svg: which one")
+  command->add_option("--chart", options->chart, "of an .svg: which one (default: loss)")
       ->check(CLI::IsMember({"loss", "learning-rate", "gradient-norm", "speed"}));
   command->footer("Example: regroup plot Llama-2-7b-gqa8-up Llama-2-7b-gqa4-up -o curves.svg");
   command->callback([options, &console] { run_plot(*options, console); });

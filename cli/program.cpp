@@ -1,15 +1,24 @@
 #include "cli/program.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/command_words.h"
+#include "cli/config_file.h"
 #include "cli/interrupt.h"
+#include "cli/option_needs.h"
+#include "cli/standard_streams.h"
 #include "formats/error.h"
 #include "formats/out_of_memory.h"
 #include "formats/printable.h"
@@ -42,35 +51,38 @@ int exit_code_of(const Error& error) {
   return kBug;
 }
 
-void describe_program(CLI::App& program, Console& console) {
-  program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
-  program.require_subcommand(1);
-  program.fallthrough();  // --quiet may stand before or after the command
-  program.option_defaults()->always_capture_default();
-  program.add_flag_callback(
-      "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
-      "print results and errors only");
-  program.add_flag_callback(
-      "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "say more");
-  program.set_config("--config", "",
-                     "read options from a TOML file, a section for each command: [uptrain]");
-  program.allow_config_extras(CLI::config_extras_mode::error);  // a misspelt key is no default
-}
-
 // Help and version go to stdout; a wrong option is one line that says where help is.
 int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Console& console) {
   if (fault.get_exit_code() == 0) {
-    return program.exit(fault);
+    std::ostringstream text, nothing;
+    program.exit(fault, text, nothing);
+    std::string lines = text.str();
+    lines.erase(lines.find_last_not_of('\n') + 1);
+    console.print(lines);
+    return kDone;
   }
-  std::string name = "regroup";
-  for (auto chosen = program.get_subcommands(); !chosen.empty();
-       chosen = chosen.front()->get_subcommands()) {
-    name += " " + chosen.front()->get_name();
-  }
-  std::string message = fault.what();
-  message = message.substr(0, message.find('\n'));
-  console.error(fmt::format("{}: {} (see {} --help)", name, message, name));
+  const std::string name = chosen_command(program);
+  console.error(fmt::format("{}: {} (see {} --help)", name, explain(program, fault), name));
   return kWrongUsage;
+}
+
+int parse_and_run(CLI::App& program, std::vector<std::string> words, const Console& console) {
+  try {
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    program.parse(std::move(words));
+    return kDone;
+  } catch (const CLI::ParseError& fault) {
+    return report_parse(program, fault, console);
+  }
+}
+
+// What was printed and lies in a buffer still. A result that cannot be written is none.
+int with_output_written(int exit_code, const Console& console) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kDone) {
+    console.error("regroup: standard output: cannot write");
+    return kEnvironmentFailed;
+  }
+  return exit_code;
 }
 
 int report_no_memory(const std::exception& fault, const Console& console) {
@@ -78,7 +90,7 @@ int report_no_memory(const std::exception& fault, const Console& console) {
   const std::string shortage =
       known != nullptr && *known->what() != '\0' ? fmt::format(": {}", known->what()) : "";
   console.error(fmt::format(
-      "regroup: out of memory{}; a smaller --batch, --sequence or --context and fewer --threads "
+      "regroup: out of memory{}; a smaller --batch or --context and fewer --threads "
       "take less, and so does --dtype bf16; ulimit -v and containers limit it, too",
       shortage));
   return kEnvironmentFailed;
@@ -86,18 +98,41 @@ int report_no_memory(const std::exception& fault, const Console& console) {
 
 }  // namespace
 
+void prepare_program(CLI::App& program, Console& console) {
+  program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
+  program.require_subcommand(1);
+  program.fallthrough();  // --quiet may stand before or after the command
+  program.option_defaults()->always_capture_default();
+  const CLI::callback_t read_config = [&program](const CLI::results_t& paths) {
+    apply_config_file(program, paths.at(0));
+    return true;
+  };
+  // First of all options: the file may set those that follow.
+  program.add_option("--config", read_config,
+                     "read options from a TOML file, a section for each command: [uptrain]");
+  program.add_flag_callback(
+      "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
+      "print results and errors only");
+  program.add_flag_callback(
+      "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "say more");
+  // Listed; the words themselves are read by without_help_command().
+  program.add_subcommand("help", "Explain a command: regroup help convert")
+      ->add_option("command", "the command to explain");
+  program.parse_complete_callback([&program] { check_options(program); });
+}
+
 int run_program(int argc, char** argv,
                 const std::function<void(CLI::App&, Console&)>& add_commands) {
+  secure_standard_streams();
   Console console;
   CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");
   try {
     install_interrupt_handlers();
-    describe_program(program, console);
+    prepare_program(program, console);
     add_commands(program, console);
-    program.parse(argc, argv);
-    return kDone;
-  } catch (const CLI::ParseError& fault) {
-    return report_parse(program, fault, console);
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    return with_output_written(
+        parse_and_run(program, without_help_command(program, words), console), console);
   } catch (const Error& error) {
     console.error(fmt::format("regroup: {}", error.what()));
     return exit_code_of(error);

@@ -10,6 +10,10 @@
 
 namespace regroup {
 
+/// Gives a program the options that all commands share, help, and the rules that hold for all
+/// options (cli/option_needs.h).
+void prepare_program(CLI::App& program, Console& console);
+
 /// Parses the command line, runs what it names and returns the exit code; `add_commands` says which
 /// commands there are.
 int run_program(int argc, char** argv,

@@ -6,7 +6,6 @@
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "converter/execute_plan.h"
-#include "converter/kv_head_request.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 
@@ -16,7 +15,7 @@ namespace {
 ConversionPlan plan_of(const Model& source, const SimilarityQuestion& question, PoolMethod method) {
   ConversionRequest request;
   if (!question.kv_heads.empty()) {
-    request.kv_heads = parse_kv_heads(question.kv_heads);
+    request.kv_heads = question.kv_heads;
   } else if (source.spec.has_encoder()) {  // stacks of other lengths
     request.kv_heads = {std::max<std::int64_t>(1, source.spec.kv_heads.front() / 2)};
   } else {

@@ -15,8 +15,8 @@ namespace regroup {
 
 struct SimilarityQuestion {
   bool asked = false;
-  std::string kv_heads;     ///< to which the heads are to be grouped; empty: half of them
-  std::string calibration;  ///< statistics of the model; empty: its norms stand in
+  std::vector<std::int64_t> kv_heads;  ///< to which heads are to be grouped; empty: half of them
+  std::string calibration;             ///< statistics of the model; empty: its norms stand in
 };
 
 /// Raw and aligned likeness of heads, -1 to 1 (converter/pooling/head_similarity.h).

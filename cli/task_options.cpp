@@ -1,6 +1,10 @@
 #include "cli/task_options.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/number_options.h"
+#include "cli/option_needs.h"
 
 namespace regroup {
 
@@ -10,25 +14,37 @@ TaskSettings TaskOptions::settings() const {
   if (!objective.empty()) {
     settings.objective = parse_objective(objective);
   }
-  if (first_sentinel >= 0) {
-    settings.sentinels = Sentinels{.first = first_sentinel};
+  if (first_sentinel) {
+    settings.sentinels = Sentinels{.first = *first_sentinel};
   }
   return settings;
 }
 
-void add_task_options(CLI::App& command, TaskOptions& options) {
-  command.add_option("--objective", options.objective,
-                     "encoder-decoders: span-corruption (default) or continuation, the second half "
-                     "of a sequence after the first");
+void add_task_options(CLI::App& command, TaskOptions& options, const std::string& usual) {
   command
-      .add_option("--first-sentinel", options.first_sentinel,
-                  "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
-  command.add_option("--end-token", options.end_token,
-                     "span corruption: what ends a text (default: the config's)");
-  command.add_option("--mask-token", options.mask_token,
-                     "BERT-like models: the id of [MASK] or <mask> (default: the config's)");
+      .add_option("--objective", options.objective,
+                  "encoder-decoders: span-corruption, which is what T5 was pretrained on, or "
+                  "continuation, the second half of a sequence after the first (default: " +
+                      usual + ")")
+      ->check(CLI::IsMember({"next-token", "masked-tokens", "continuation", "span-corruption"}));
+  add_count(command, "--first-sentinel", options.first_sentinel,
+            "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
+  add_count(command, "--end-token", options.end_token,
+            "span corruption: what ends a text (default: the config's)", kAnyToken);
+  add_count(command, "--mask-token", options.mask_token,
+            "BERT-like models: the id of [MASK] or <mask> (default: the config's)", kAnyToken);
+}
+
+void check_task_options(const TaskOptions& options, Objective objective) {
+  const auto check = [&](const char* option, bool given, Objective needed) {
+    if (given && objective != needed) {
+      refuse_without_effect(option, fmt::format("the model is asked for {}, not for {}",
+                                                name_of(objective), name_of(needed)));
+    }
+  };
+  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens);
+  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption);
+  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption);
 }
 
 }  // namespace regroup

@@ -11,10 +11,13 @@
 #include "cli/commands.h"
 #include "cli/document_options.h"
 #include "cli/interrupt.h"
+#include "cli/number_options.h"
+#include "cli/output_name.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/task_options.h"
 #include "cli/text.h"
+#include "cli/uptrain_options.h"
 #include "formats/printable.h"
 #include "uptrain/device.h"
 #include "uptrain/language_model.h"
@@ -64,6 +67,7 @@ void run_teach(TeachOptions options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
   UptrainSettings& run = options.settings.run;
+  check_directory_name(options.output);
   set_data(run, options.data);
   run.documents = options.documents.settings();
   run.task = options.task.settings();
@@ -72,6 +76,7 @@ void run_teach(TeachOptions options, const Console& console) {
   const Model teacher = open_computable_model(run.model);
   const TokenBatches data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
+  check_task_options(options.task, plan.task.objective);
   if (options.dry_run) {
     console.print(options.json ? text_of_json(json_of(plan, options.output)) : text_of(plan));
     console.note("dry run: nothing was written");
@@ -99,46 +104,41 @@ void add_question_options(CLI::App& command, TeachOptions& options) {
       ->required()
       ->default_str("");
   add_document_options(command, options.documents);
-  command.add_option("--sequence", run.sequence_length,
-                     "tokens in a sequence (default: 1024, or the model's positions if fewer)");
-  command.add_option("--seed", run.seed, "of the order of the data");
-  command
-      .add_option("--windows", options.settings.windows,
-                  "sequences to answer, from the run's first on: its steps times --batch times "
-                  "--accumulate (default: each once)")
-      ->check(CLI::PositiveNumber)
+  add_sequence_options(command, run);
+  add_count(command, "--seed", run.seed, "of the order of the data", kAnySeed);
+  add_count(command, "--windows", options.settings.windows,
+            "sequences to answer, from the run's first on: its steps times --batch times "
+            "--accumulate (default: each once)")
       ->default_str("");
-  add_task_options(command, options.task);
+  add_task_options(command, options.task, "span-corruption");
 }
 
 }  // namespace
 
 void add_teach_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<TeachOptions>();
-  CLI::App* command = program.add_subcommand(
-      "teach", "Ask a teacher once what it predicts, for uptrain --teacher-logits");
+  CLI::App* command = add_whole_command(program, "teach");
   UptrainSettings& run = options->settings.run;
   command->add_option("model", run.model, "the teacher: a model directory")->required();
   command->add_option("-o,--output", options->output, "directory to make; must not exist yet")
       ->required();
   add_question_options(*command, *options);
-  command->add_option("--top", options->settings.top,
-                      "likeliest tokens to keep of each prediction, beside the rest as a whole");
-  command->add_option("--temperature", run.teacher.distillation.temperature,
-                      "of the teacher's distributions, as uptrain's");
-  command->add_option("--batch", run.batch, "sequences computed at a time");
-  command->add_option("--dtype", options->precision, "fp32 or bf16");
+  add_count(*command, "--top", options->settings.top,
+            "likeliest tokens to keep of each prediction, beside the rest as a whole",
+            {1, kMostTokenId});
+  add_number(*command, "--temperature", run.teacher.distillation.temperature,
+             "of the teacher's distributions, as uptrain's", {0.01, 100.0});
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option("--threads", options->threads, "CPU threads (default: one per core)")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  add_threads_option(*command, options->threads);
   command->add_flag("--dry-run", options->dry_run, "show what it comes to and do nothing");
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup teach Llama-2-7b-hf --data tokens.bin --windows 100000 -o answers\n"
       "         regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --teacher-logits answers ...\n"
       "What a teacher predicts depends on where a window begins, so it is asked about the windows\n"
-      "that the run draws: data, --seed, --sequence, --documents and the task must be the same,\n"
+      "that the run draws: data, --seed, --context, --documents and the task must be the same,\n"
       "--batch and --accumulate need not. Stopped by Ctrl-C, the same command goes on.");
   command->callback(
       [options, &console] { with_torch_errors([&] { run_teach(*options, console); }); });

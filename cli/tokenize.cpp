@@ -14,6 +14,8 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/number_options.h"
+#include "cli/option_needs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "formats/error.h"
@@ -28,8 +30,8 @@ namespace fs = std::filesystem;
 struct TokenizeOptions {
   TokenizeSettings settings;
   std::string tokenizer;
-  std::string layout;
-  std::string separator;
+  std::string layout;  // of the file
+  std::string field, separator;
   std::optional<bool> bos, eos;
   std::optional<std::int64_t> bos_token, eos_token;
   int threads = 0;
@@ -44,7 +46,7 @@ TokenLayout layout_of(const TokenizeOptions& options) {
   if (extension == ".bin" || extension == ".npy") {
     return extension == ".bin" ? TokenLayout::kMegatron : TokenLayout::kNumpy;
   }
-  throw_usage("{}: --layout is needed for names that end neither in .bin nor in .npy",
+  throw_usage("{}: --format is needed for names that end neither in .bin nor in .npy",
               printable(options.settings.output.string(), 0));
 }
 
@@ -116,15 +118,34 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                   8 * result.token_bytes));
 }
 
+// --field is of JSON lines, --document-separator of all other text.
+void choose_document_options(TokenizeOptions& options) {
+  TokenizeSettings& settings = options.settings;
+  const auto has_json_lines = [&](const fs::path& input) {
+    return settings.text.json_lines || is_named_json_lines(input.string());
+  };
+  const auto& inputs = settings.inputs;
+  if (!options.field.empty()) {
+    if (std::none_of(inputs.begin(), inputs.end(), has_json_lines)) {
+      refuse_without_effect("--field", "no input has JSON lines; --jsonl says that they have");
+    }
+    settings.text.field = options.field;
+  }
+  if (!options.separator.empty()) {
+    if (std::all_of(inputs.begin(), inputs.end(), has_json_lines)) {
+      refuse_without_effect("--document-separator", "each of the JSON lines is a document");
+    }
+    settings.text.separator = options.separator;
+  }
+}
+
 void run_tokenize(TokenizeOptions options, const Console& console) {
   TokenizeSettings& settings = options.settings;
   settings.layout = layout_of(options);
   settings.threads = options.threads > 0
                          ? options.threads
                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  if (!options.separator.empty()) {
-    settings.text.separator = options.separator;
-  }
+  choose_document_options(options);
   check_is_new(settings.output);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
   tokenizer->set_ends(ends_of(options, *tokenizer));
@@ -150,18 +171,18 @@ void add_end_options(CLI::App& command, const std::string& name, std::string_vie
       fmt::format("--{0},!--no-{0}", name), [&wanted](std::int64_t count) { wanted = count > 0; },
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
-  command
-      .add_option(fmt::format("--{}-token", name), token,
-                  fmt::format("its id (default: the tokenizer's); implies --{}", name))
-      ->check(CLI::NonNegativeNumber)
-      ->default_str("");
+  add_count(command, fmt::format("--{}-token", name), token,
+            fmt::format("its id (default: the tokenizer's); implies --{}", name), kAnyToken);
 }
 
 void add_document_options(CLI::App& command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
   command.add_flag("--jsonl", text.json_lines,
                    "inputs are JSON lines, a document each (default: those named .jsonl)");
-  command.add_option("--field", text.field, "JSON lines: the field that holds the document");
+  command
+      .add_option("--field", options.field,
+                  "JSON lines: the field that holds the document (default: text)")
+      ->default_str("");
   command
       .add_option("--document-separator", options.separator,
                   "a line that stands between two documents, such as <|endoftext|> (default: a "
@@ -193,14 +214,13 @@ void add_tokenize_command(CLI::App& program, Console& console) {
                    "file to write: .bin (with its .idx beside it) or .npy; must not exist yet")
       ->required();
   command
-      ->add_option("--layout", options->layout,
+      ->add_option("--format", options->layout,
                    "megatron (.bin and .idx, which keeps documents apart), npy or raw (default: by "
                    "the output's name)")
+      ->check(CLI::IsMember({"megatron", "npy", "raw"}))
       ->default_str("");
   add_document_options(*command, *options);
-  command->add_option("--threads", options->threads, "that encode (default: one per core)")
-      ->check(CLI::PositiveNumber)
-      ->default_str("");
+  add_threads_option(*command, options->threads, "that encode (default: one per core)");
   command->add_flag("--json", options->json, "report as JSON");
   command->footer(
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"

@@ -8,6 +8,7 @@
 #include "cli/difference_report.h"
 #include "cli/hand_over.h"
 #include "cli/interrupt.h"
+#include "cli/option_needs.h"
 #include "cli/page/verify_page.h"
 #include "cli/progress.h"
 #include "cli/report_file.h"
@@ -168,6 +169,9 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   }
   const ConversionRequest request =
       recorded_request(source, result, open_calibration(options.calibration, source));
+  if (!options.calibration.empty() && !request.calibration) {
+    refuse_without_effect("--calibration", "the conversion was made without one");
+  }
   if (looks_at_weights(request.pooling.method)) {
     hand_over_to_libtorch();
   }
@@ -208,17 +212,15 @@ void add_verify_command(CLI::App& program, Console& console) {
   command->add_option("--html", options->html, "write the report as a page to this file");
   command->footer(
       "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
-      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits held_out.bin --html v.html\n"
+      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
+      "v.html\n"
       "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
       "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
       "anything differs. What was refitted cannot be computed again and is compared with the\n"
       "checksums taken when it was written. What --logits finds is told, not judged: fewer kv "
       "heads\n"
       "do change what a model predicts.");
-  command->callback([options, &console, command] {
-    options->logits.asked = command->count("--logits") > 0;
-    run_verify(*options, console);
-  });
+  command->callback([options, &console] { run_verify(*options, console); });
 }
 
 }  // namespace regroup

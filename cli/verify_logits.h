@@ -32,7 +32,7 @@ struct LogitsAnswer {
   double agreement = 0.0;
 };
 
-/// Adds --logits and what goes with it. `asked` is for the caller to set: the file may be left out.
+/// Adds --logits and what goes with it.
 void add_logits_options(CLI::App& command, LogitsQuestion& question);
 
 /// Looks at the question before any work: both models can be computed and have one vocabulary, the

@@ -18,11 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kPart = 1 << 20;
 constexpr std::size_t kLongestLine = 256U << 20;
 
-bool is_named_json_lines(const std::string& name) {
-  const fs::path extension = fs::path(name).extension();
-  return extension == ".jsonl" || extension == ".ndjson";
-}
-
 std::string_view without_line_end(std::string_view line) {
   if (line.ends_with('\n')) {
     line.remove_suffix(1);
@@ -46,6 +41,11 @@ std::uint64_t size_of_all(const std::vector<std::string>& inputs) {
 }
 
 }  // namespace
+
+bool is_named_json_lines(const std::string& name) {
+  const fs::path extension = fs::path(name).extension();
+  return extension == ".jsonl" || extension == ".ndjson";
+}
 
 DocumentReader::DocumentReader(std::vector<std::string> inputs, TextSettings settings,
                                const std::atomic<bool>& stop)

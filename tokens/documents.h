@@ -21,6 +21,9 @@ struct TextPart {
   bool ends = true;
 };
 
+/// Whether a file of that name holds a JSON document in each line.
+bool is_named_json_lines(const std::string& name);
+
 struct TextSettings {
   bool json_lines = false;     ///< of every input; else of those named .jsonl or .ndjson
   std::string field = "text";  ///< where a line of JSON has its document

@@ -56,7 +56,7 @@ METHODS = {method.key: method for method in (
             "--kv-budget-data", "{training}", "--kv-budget-tokens", "4096",
             "--refit-context", "{context}"),
            needs=("--kv-budget",)),
-    Method("mean-refit", "mean, refit", ("--pool", "mean", *CALIBRATED, *REFIT),
+    Method("mean-refit", "mean, refit", ("--pool", "mean", *REFIT),
            needs=("--refit",)),
     Method("lowrank-refit", "lowrank, calibrated, similar heads, refit",
            ("--pool", "lowrank", *CALIBRATED, *SIMILAR, *REFIT), uptrained=True,

@@ -81,7 +81,7 @@ class Program:
         return found
 
     def run_(self, arguments, resume, may_refuse):
-        command = [self.executable, *arguments, *resume, *self.machine_options_(arguments[0])]
+        command = [self.executable, *arguments, *resume, *self.machine_options_(arguments)]
         process = self.start_([*command, "--json", "--quiet"])
         out, err = process.communicate()
         with self.lock_:
@@ -94,12 +94,14 @@ class Program:
             return {"refused": err.strip()}
         raise CommandFailed(f"exit code {process.returncode}: {' '.join(command)}\n{err.strip()}")
 
-    def machine_options_(self, command):
+    def machine_options_(self, arguments):
         """What says where to compute, and not what: no part of the record."""
-        options = []
+        command, options = arguments[0], []
+        # What moves heads only computes on no device.
+        computes = command != "convert" or {"--refit", "--kv-budget"} & set(arguments)
         if self.has_option(command, "--threads"):
             options += ["--threads", str(self.threads)]
-        if self.device != "cpu" and self.has_option(command, "--device"):
+        if self.device != "cpu" and computes and self.has_option(command, "--device"):
             options += ["--device", self.device]
         return options
 

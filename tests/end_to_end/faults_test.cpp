@@ -53,7 +53,7 @@ class Scene {
             "--kv-heads",
             "4",
             "--max-shard-size",
-            "3000",
+            "3000B",
             "--threads",
             "1",
             "--quiet"};

@@ -48,7 +48,7 @@ class Regroup:
         with tempfile.TemporaryDirectory() as scratch:
             data, out = pathlib.Path(scratch, "tokens.bin"), pathlib.Path(scratch, "logits.safetensors")
             tokens.astype("<u2").tofile(data)
-            options = ["--context", tokens.shape[1], "--device", "cpu", "--dtype", "fp32", "--logits", out, "--json"]
+            options = ["--context", tokens.shape[1], "--device", "cpu", "--dtype", "fp32", "--write-logits", out, "--json"]
             report = self.run("eval", directory, "--data", data, *options)
             json.loads(report)
             tensors, _ = checkpoints.read_file(out)

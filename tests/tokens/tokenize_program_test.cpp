@@ -96,7 +96,11 @@ TEST_CASE("tokenize refuses what it cannot do in one line and leaves nothing", "
   refused(3, "bad.jsonl:2", {in + "/bad.jsonl", "--tokenizer", "bytes", "-o", out});
   refused(3, "none", {in + "/none", "--tokenizer", "bytes", "-o", out});
   refused(3, "directory", {in, "--tokenizer", "bytes", "-o", out});
-  refused(2, "--layout", {in + "/text", "--tokenizer", "bytes", "-o", directory / "out/x"});
+  refused(2, "--format", {in + "/text", "--tokenizer", "bytes", "-o", directory / "out/x"});
+  refused(2, "--field has no effect",
+          {in + "/text", "--tokenizer", "bytes", "-o", out, "--field", "body"});
+  refused(2, "--document-separator has no effect",
+          {in + "/bad.jsonl", "--tokenizer", "bytes", "-o", out, "--document-separator", "---"});
   refused(2, "no such token", {in + "/text", "--tokenizer", "bytes", "-o", out, "--bos"});
   refused(2, "--no-eos",
           {in + "/text", "--tokenizer", "bytes", "-o", out, "--no-eos", "--eos-token", "3"});

@@ -175,8 +175,8 @@ TEST_CASE("verify --logits reports on a file of tokens, and on random ones witho
     more.insert(more.begin(), {"verify", source, result.string(), "--quiet", "--threads", "1"});
     return run_program(more);
   };
-  const ProgramResult of_text =
-      verify({"--json", "--context", "20", "--max-tokens", "40", "--logits", directory / "tokens"});
+  const ProgramResult of_text = verify({"--json", "--context", "20", "--max-tokens", "40",
+                                        "--logits", "--data", directory / "tokens"});
   CAPTURE(of_text.err);
   REQUIRE(of_text.exit_code == 0);
   const Json logits = of_text.json()["logits"];

@@ -134,7 +134,7 @@ TEST_CASE("convert --kv-budget shares a cache among layers and says how", "[uptr
   CHECK(table.out.find("KL by itself") != std::string::npos);
 
   CHECK(convert("a", {"--kv-budget", "50%"}).err.find("--kv-budget-data") != std::string::npos);
-  CHECK(convert("b", {"--kv-budget", "1", "--kv-budget-data", data}).err.find("fewest kv heads") !=
+  CHECK(convert("b", {"--kv-budget", "1B", "--kv-budget-data", data}).err.find("fewest kv heads") !=
         std::string::npos);
   CHECK(convert("c", {"--kv-budget", "x", "--kv-budget-data", data}).exit_code == 2);
   CHECK(

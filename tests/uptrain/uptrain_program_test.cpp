@@ -108,17 +108,16 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
     arguments[at] = value;
     return arguments;
   };
-  check(changed(5, "0"), 2, "alpha is 0");
+  check(changed(5, "0"), 2, "--alpha: \"0\"");
   check(changed(1, (directory / "none").string()), 3, "none");
   check(changed(3, (directory / "none.bin").string()), 3, "none.bin");
   check(changed(9, "4000"), 3, "3000 tokens");
   check(changed(1, (golden("gguf") / "llama.gguf").string()), 2,
         "llama.gguf DIRECTORY --to safetensors --dtype fp32");
-  check({"bench", "train", good[1], "--data", good[3], "--sequence", "0"}, 2,
-        "sequence length is 0");
+  check({"bench", "train", good[1], "--data", good[3], "--sequence", "0"}, 2, "--context: \"0\"");
   check({"bench", "train", good[1], "--data", good[3], "--moments", "bf16", "--optimizer",
          "adafactor"},
-        2, "bf16 moments");
+        2, "--moments has no effect without --optimizer adamw");
   check(with(good, "--resume"), 2, "no run to resume");
   check(with(good, "--resume=perhaps"), 2, "perhaps");
   check(with(good, "--no-such-option"), 2, "no-such-option");
@@ -193,7 +192,7 @@ TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[u
                                            "--data",    (directory / "tokens").string(),
                                            "--context", std::to_string(subject.tokens.size(1))};
   auto writing = arguments;
-  writing.insert(writing.end(), {"--logits", (directory / "logits.safetensors").string()});
+  writing.insert(writing.end(), {"--write-logits", (directory / "logits.safetensors").string()});
   REQUIRE(run_program(writing).exit_code == 0);
   CHECK(largest_difference(read_tensor(directory / "logits.safetensors", "logits"),
                            subject.logits) <= 1e-4);
@@ -259,7 +258,7 @@ TEST_CASE("eval at several contexts gives a row for each, those not possible too
   CHECK(eval("gpt2", "17,18").exit_code == kWrongUsage);
   CHECK(eval("gpt2", "17").exit_code == kWrongUsage);
   CHECK(eval("llama", "8,200").exit_code == kBadInput);
-  CHECK(eval("llama", "8,16", {"--logits", (directory / "logits").string()}).exit_code ==
+  CHECK(eval("llama", "8,16", {"--write-logits", (directory / "logits").string()}).exit_code ==
         kWrongUsage);
 }
 

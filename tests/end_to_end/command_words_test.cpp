@@ -1,0 +1,109 @@
+// What people type: help, names that are misspelt, options that would do nothing.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+using Words = std::vector<std::string>;
+
+constexpr int kWrongUsage = 2;
+
+void check_refused(const Words& words, const std::string& why) {
+  CAPTURE(words);
+  const ProgramResult result = run_program(words);
+  CHECK(result.exit_code == kWrongUsage);
+  CHECK(result.one_line_of_error());
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, ContainsSubstring(why));
+}
+
+TEST_CASE("a misspelt name is answered with the nearest one", "[end_to_end]") {
+  const std::string model = golden("llama").string();
+  check_refused({"inpsect", model}, "\"inpsect\" is no command; is inspect meant?");
+  check_refused({"uptrian", model}, "is uptrain meant?");
+  check_refused({"help", "covnert"}, "is convert meant?");
+  check_refused({"convert", model, "out", "--kvheads", "4"}, "is --kv-heads meant?");
+  check_refused({"inspect", model, "--laeyrs"}, "is --layers meant?");
+  check_refused({"--quite", "inspect", model}, "is --quiet meant?");
+  check_refused({"inspect", model, "--contxt=5"}, "--contxt is no option; is --context meant?");
+  check_refused({"tokenize", "x", "--no-boss"}, "is --no-bos meant?");
+  check_refused({"inspect", model, "--\x1b[31m"}, "\\x1b");
+}
+
+TEST_CASE("help can be asked for by its name", "[end_to_end]") {
+  CHECK(run_program({"help"}).out == run_program({"--help"}).out);
+  CHECK(run_program({"help", "convert"}).out == run_program({"convert", "--help"}).out);
+  CHECK_THAT(run_program({"help", "convert"}).out, ContainsSubstring("--kv-heads"));
+  if (run_program({"--help"}).out.find("bench") != std::string::npos) {
+    CHECK(run_program({"help", "bench", "decode"}).out ==
+          run_program({"bench", "decode", "--help"}).out);
+  }
+}
+
+TEST_CASE("the program without LibTorch lists the commands of the one that has it",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "run.toml", "quiet = true\n");
+  // A config file makes the first hand over to the second.
+  const ProgramResult whole =
+      run_program({"--config", (directory / "run.toml").string(), "--help"});
+  CHECK(whole.out == run_program({"--help"}).out);
+}
+
+TEST_CASE("convert takes no option that would do nothing to this model", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const std::string out = (directory / "out").string();
+  check_refused({"convert", model, out, "--kv-heads", "2", "--attention", "encoder"},
+                "--attention encoder has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--attention", ""}, "--attention");
+  check_refused({"convert", model, out, "--kv-heads", "6", "--pool", "first"},
+                "--pool has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--calibration", "stats"},
+                "--calibration has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--refit-steps", "9"},
+                "--refit-steps has no effect without --refit");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--skip-comparison"},
+                "--skip-comparison has no effect");
+  check_refused({"convert", model, out + ".gguf", "--to", "gguf", "--max-shard-size", "1MB"},
+                "--max-shard-size has no effect");
+  check_refused({"convert", model, out, "--dtype", "bf16", "--pool", "first"},
+                "--pool has no effect without");
+  CHECK(tree_of(directory.path()).empty());
+}
+
+TEST_CASE("the ending of an output's name says what is made, or is refused", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const fs::path file = directory / "x.gguf";
+  REQUIRE(run_program({"convert", model, file.string(), "--kv-heads", "2", "--skip-comparison"})
+              .exit_code == 0);
+  CHECK(fs::is_regular_file(file));
+  CHECK(bytes_of_file(file).starts_with("GGUF"));
+  const auto path = [&](const char* name) { return (directory / name).string(); };
+  check_refused({"convert", model, path("y.gguf"), "--kv-heads", "2", "--to", "torch"}, "y.gguf");
+  check_refused({"convert", model, path("y.safetensors"), "--kv-heads", "2"}, ".safetensors");
+  check_refused({"convert", model, path("y.pt"), "--to", "gguf"}, "allowed is .gguf");
+  check_refused({"expand", model, path("y.bin"), "--kv-heads", "6"}, ".bin");
+  CHECK(tree_of(directory.path()).size() == 1);
+}
+
+TEST_CASE("what is made can be named by -o in every command", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const std::string one = (directory / "one").string(), other = (directory / "other").string();
+  REQUIRE(run_program({"convert", "-o", one, model, "--kv-heads", "2"}).exit_code == 0);
+  REQUIRE(run_program({"convert", model, other, "--kv-heads", "2"}).exit_code == 0);
+  CHECK(tree_of(one) == tree_of(other));
+}
+
+}  // namespace
+}  // namespace regroup
