@@ -137,7 +137,8 @@ int run_program(int argc, char** argv,
     console.error(fmt::format("regroup: {}", error.what()));
     return exit_code_of(error);
   } catch (const std::filesystem::filesystem_error& fault) {
-    console.error(fmt::format("regroup: {}", printable(fault.what(), 0)));
+    console.error(fmt::format("regroup: {}: {}", printable(fault.path1().string(), 0),
+                              fault.code().message()));
     return kEnvironmentFailed;
   } catch (const std::bad_alloc& fault) {
     return report_no_memory(fault, console);

@@ -14,6 +14,7 @@
 #include "formats/families/family.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 namespace {
@@ -97,7 +98,7 @@ void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
       const TensorInfo& k = checkpoint.at(attention.k.weight);
       const TensorInfo& v = checkpoint.at(attention.v.weight);
       if (k.dtype != v.dtype) {
-        throw_bad_input("tensor {} is {} but {} is {}", printable(k.name), name_of(k.dtype),
+        throw_bad_input("{} is {} but {} is {}", place_of(checkpoint, k), name_of(k.dtype),
                         printable(v.name), name_of(v.dtype));
       }
     }

@@ -1,5 +1,7 @@
 #include "converter/execute_plan.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,13 +10,12 @@
 #include "converter/layer_record.h"
 #include "converter/norm_fold.h"
 #include "converter/tensor_checksums.h"
+#include "converter/refuse_numbers.h"
 #include "converter/tensor_parts.h"
 #include "converter/write_tensors.h"
-#include "formats/error.h"
 #include "formats/gguf_writer.h"
 #include "formats/llama2c.h"
 #include "formats/numbers.h"
-#include "formats/printable.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
 #include "formats/torch_writer.h"
@@ -59,29 +60,6 @@ class Sources {
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
-void refuse_non_finite(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  throw_bad_input("{}: tensor {}: NaN or infinity in the heads to be pooled or converted",
-                  printable(checkpoint.file_of(tensor).path().string(), 0), printable(tensor.name));
-}
-
-void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
-                 Sources& sources, bool allow_nonfinite) {
-  for (const HeadMove& move : moves) {
-    if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
-        !allow_nonfinite) {
-      refuse_non_finite(sources.checkpoint(), sources.info(move.source));
-    }
-  }
-}
-
-std::vector<double> moved_values(const std::vector<HeadMove>& moves, std::size_t elements,
-                                 Sources& sources, bool allow_nonfinite) {
-  std::vector<double> values(elements, 0.0);
-  apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources,
-              allow_nonfinite);
-  return values;
-}
-
 std::size_t elements_of(const Shape& shape) {
   std::size_t elements = 1;
   for (const std::int64_t size : shape) {
@@ -90,13 +68,39 @@ std::size_t elements_of(const Shape& shape) {
   return elements;
 }
 
+// Into elements of type `dtype` for `result`.
+void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
+                 Sources& sources, const OutputTensor& result, bool allow_nonfinite) {
+  for (const HeadMove& move : moves) {
+    if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
+        !may_hold_nonfinite(result, allow_nonfinite)) {
+      refuse_numbers(sources.checkpoint(), sources.info(move.source), result);
+    }
+  }
+}
+
+std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
+                                 Sources& sources, const OutputTensor& result,
+                                 bool allow_nonfinite) {
+  std::vector<double> values(elements_of(shape), 0.0);
+  apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
+              allow_nonfinite);
+  return values;
+}
+
+bool fit(std::span<const double> values, DType dtype) {
+  const double largest = largest_number(dtype);
+  return std::all_of(values.begin(), values.end(),
+                     [&](double value) { return std::abs(value) <= largest; });
+}
+
 // Moves and what follows them, in double, rounded once at the end.
 void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                     const Checkpoint& checkpoint, AttentionPooler& pooler,
                     std::span<std::byte> result) {
   Sources sources(checkpoint, pooler);
   std::vector<double> values =
-      moved_values(step.moves, elements_of(step.output.shape), sources, plan.allow_nonfinite);
+      moved_values(step.moves, step.output.shape, sources, step.output, plan.allow_nonfinite);
   for (double& value : values) {
     value += step.add;
   }
@@ -105,10 +109,12 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
     if (step.output.shape.size() == 2) {
       folded.apply_to_weight(values);
     } else {
-      folded.apply_to_bias(
-          values, moved_values(step.fold->weight_moves, elements_of(step.fold->weight_shape),
-                               sources, plan.allow_nonfinite));
+      folded.apply_to_bias(values, moved_values(step.fold->weight_moves, step.fold->weight_shape,
+                                                sources, step.output, plan.allow_nonfinite));
     }
+  }
+  if (!may_hold_nonfinite(step.output, plan.allow_nonfinite) && !fit(values, step.output.dtype)) {
+    refuse_numbers(checkpoint, sources.info(step.moves.front().source), step.output);
   }
   encode_numbers(step.output.dtype, values, result);
 }
@@ -126,7 +132,7 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
     compute_tensor(step, plan, checkpoint, pooler, result);
   } else {
     Sources sources(checkpoint, pooler);
-    apply_moves(step.moves, step.output.dtype, result, sources, plan.allow_nonfinite);
+    apply_moves(step.moves, step.output.dtype, result, sources, step.output, plan.allow_nonfinite);
   }
   return result;
 }
@@ -140,8 +146,8 @@ void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
     return;
   }
   make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
-    if (!plan.allow_nonfinite) {
-      refuse_non_finite(checkpoint, tensor);
+    if (!may_hold_nonfinite(step.output, plan.allow_nonfinite)) {
+      refuse_numbers(checkpoint, tensor, step.output);
     }
   });
 }

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "formats/numbers.h"
@@ -103,20 +102,11 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin, const
   decode_numbers(source.type(), std::span(gathered.data(), end), values);
 }
 
-double largest_of(DType type) {
-  switch (type) {
-    case DType::kF16: return 65519.996;  // what lies above rounds to infinity
-    case DType::kBF16: return 0x1.feffffp127;
-    case DType::kF32: return 0x1.fffffefffffffp127;
-    default: return std::numeric_limits<double>::max();
-  }
-}
-
 bool average_line(const Line& line, std::span<const std::int64_t> heads, const HeadBlocks& from,
                   std::int64_t first_to, const Source& source, const Target& target) {
   std::array<double, kChunk> sums;
   std::array<double, kChunk> values;
-  const double largest = largest_of(target.type());
+  const double largest = largest_number(target.type());
   bool finite = true;
   for (std::int64_t begin = 0; begin < line.length; begin += kChunk) {
     const auto count = static_cast<std::size_t>(std::min(kChunk, line.length - begin));
@@ -137,6 +127,9 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
     for (std::size_t i = 0; i < count; ++i) {
       sums[i] /= static_cast<double>(heads.size());
       finite = finite && std::abs(sums[i]) <= largest;
+    }
+    if (!finite && is_block_type(target.type())) {
+      return false;  // no block can hold them
     }
     encode_numbers(target.type(), std::span(sums).first(count),
                    target.at(first_to + line.to + begin, static_cast<std::int64_t>(count)));

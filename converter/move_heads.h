@@ -37,7 +37,8 @@ HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to);
 /// can be decoded and encoded (formats/numbers.h), else any; of block types whole rows. A single
 /// head of the same type keeps its bits; means are summed and divided in double and rounded once.
 /// Returns whether every mean is finite, and every number that only changes its type still what it
-/// was or rounded, not made infinite.
+/// was or rounded, not made infinite. Types of blocks hold no other numbers: there the rest of the
+/// target is left as it was.
 bool move_heads(const HeadMove& move, DType from_type, std::span<const std::byte> source,
                 DType to_type, std::span<std::byte> target);
 

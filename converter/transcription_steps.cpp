@@ -2,7 +2,7 @@
 
 #include "formats/error.h"
 #include "formats/numbers.h"
-#include "formats/printable.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 
@@ -39,8 +39,8 @@ void TranscriptionSteps::place(const std::string& from, bool from_columns, const
   }
   move.row_order = features.row_order;
   if ((move.pools() || move.pooled) && !can_decode(tensor.dtype)) {
-    throw_bad_input("tensor {}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
-                    printable(tensor.name), name_of(tensor.dtype));
+    throw_bad_input("{}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
+                    place_of(checkpoint_, tensor), name_of(tensor.dtype));
   }
   step(to, tensor.dtype, std::move(shape)).moves.push_back(std::move(move));
 }

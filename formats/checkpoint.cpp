@@ -7,6 +7,7 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 
@@ -122,8 +123,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 const TensorInfo& Checkpoint::at(std::string_view name) const {
   const TensorInfo* tensor = find(name);
   if (tensor == nullptr) {
-    throw_bad_input("{}: tensor {} is missing",
-                    printable(files_.front().path().parent_path().string(), 0), printable(name));
+    throw_bad_input("{}: tensor {} is missing", place_of(*this), printable(name));
   }
   return *tensor;
 }

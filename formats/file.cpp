@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "formats/error.h"
+#include "formats/open_failure.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -49,7 +50,7 @@ File::File(std::filesystem::path path, int descriptor)
 File File::open(const std::filesystem::path& path) {
   const int descriptor = open_without_waiting(path);
   if (descriptor < 0) {
-    throw_bad_input("{}: cannot open: {}", shown(path), std::strerror(errno));
+    throw_cannot_open(path, errno);
   }
   File file(path, descriptor);
   check_regular(descriptor, path);

@@ -8,6 +8,7 @@
 
 #include "formats/error.h"
 #include "formats/file.h"
+#include "formats/open_failure.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -67,8 +68,7 @@ bool is_safe_revision(const std::string& revision) {
 // The commit that refs/<revision> names, if there is such a file.
 std::optional<std::string> commit_of_ref(const fs::path& model, const std::string& revision) {
   const fs::path ref = model / "refs" / revision;
-  std::error_code fault;
-  if (!fs::is_regular_file(ref, fault)) {
+  if (!is_file_there(ref)) {
     return std::nullopt;
   }
   std::string commit = read_text(ref, kMaxRefBytes);
@@ -110,8 +110,7 @@ fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
                     printable(wanted.revision));
   }
   const fs::path snapshot = model / "snapshots" / commit;
-  std::error_code fault;
-  if (!fs::is_directory(snapshot, fault)) {
+  if (!is_directory_there(snapshot)) {
     throw_bad_input("{}: no such snapshot of revision {}; nothing is downloaded", shown(snapshot),
                     printable(wanted.revision));
   }
@@ -149,8 +148,7 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
   }
   const fs::path cache = hub_cache_directory(environment);
   const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
-  std::error_code fault;
-  if (cache.empty() || !fs::is_directory(model, fault)) {
+  if (cache.empty() || !is_directory_there(model)) {
     throw_bad_input(
         "{}: no such file or directory, and no model of that name in the local hub "
         "cache ({}); nothing is downloaded",

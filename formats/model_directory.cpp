@@ -9,6 +9,7 @@
 #include "formats/hub_cache.h"
 #include "formats/meta_checkpoint.h"
 #include "formats/places.h"
+#include "formats/open_failure.h"
 #include "formats/printable.h"
 #include "formats/weight_index.h"
 
@@ -53,8 +54,11 @@ std::vector<fs::path> companions_of(const fs::path& directory, bool outside = fa
 
 void check_exists(const fs::path& path) {
   std::error_code fault;
-  if (!fs::exists(path, fault)) {
+  if (fs::status(path, fault).type() == fs::file_type::not_found) {
     throw_bad_input("{}: no such file or directory", printable(path.string(), 0));
+  }
+  if (fault) {
+    throw_cannot_open(path, fault.value());
   }
 }
 

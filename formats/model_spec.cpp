@@ -6,6 +6,7 @@
 #include "formats/alibi.h"
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
   const TensorInfo& weight = tensors.at(linear.weight);
   if (weight.shape.size() != 2) {
-    throw_bad_input("tensor {}: shape {}, two dimensions are needed", printable(weight.name),
+    throw_bad_input("{}: shape {}, two dimensions are needed", place_of(tensors, weight),
                     text_of(weight.shape));
   }
   return weight.shape[linear.input_major ? 1 : 0];
@@ -145,9 +146,10 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
     const std::int64_t heads = kv_features / per_head;
     if (kv_features % per_head != 0 || heads <= 0 || spec.query_heads % heads != 0) {
       throw_bad_input(
-          "tensor {}: {} output features leave no whole number of kv heads for {} query heads of "
+          "{}: {} output features leave no whole number of kv heads for {} query heads of "
           "dimension {}",
-          printable(attention.k.weight), features, spec.query_heads, spec.head_dim);
+          place_of(tensors, tensors.at(attention.k.weight)), features, spec.query_heads,
+          spec.head_dim);
     }
     kv_heads[i] = heads;
   }

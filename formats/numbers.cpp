@@ -1,5 +1,7 @@
 #include "formats/numbers.h"
 
+#include <limits>
+
 #include "formats/block_quantisation.h"
 
 namespace regroup {
@@ -7,6 +9,16 @@ namespace regroup {
 bool can_decode(DType dtype) { return is_pooling_dtype(dtype) || can_dequantise(dtype); }
 
 bool can_encode(DType dtype) { return is_pooling_dtype(dtype) || dtype == DType::kQ8_0; }
+
+double largest_number(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return 65519.996;  // what lies above rounds to infinity
+    case DType::kBF16: return 0x1.feffffp127;
+    case DType::kF32: return 0x1.fffffefffffffp127;
+    case DType::kQ8_0: return 8321039.5;  // 127 times the largest scale in half precision
+    default: return std::numeric_limits<double>::max();
+  }
+}
 
 std::size_t bytes_of_elements(DType dtype, std::size_t elements) {
   return elements / block_elements(dtype) * block_bytes(dtype);

@@ -15,6 +15,9 @@ bool can_decode(DType dtype);
 /// Whether numbers can be written as that type: F16, BF16, F32, F64, Q8_0.
 bool can_encode(DType dtype);
 
+/// The largest magnitude that a number written as that type may have and stay finite.
+double largest_number(DType dtype);
+
 /// Bytes of `elements` elements, whole blocks of block types.
 std::size_t bytes_of_elements(DType dtype, std::size_t elements);
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "formats/error.h"
+#include "formats/open_failure.h"
 #include "formats/printable.h"
 
 namespace regroup {
@@ -38,6 +39,9 @@ TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
     : name_(name == "-" ? "standard input" : printable(name, 0)), stop_(stop) {
   if (name == "-") {
     pipe_ = ::dup(STDIN_FILENO);
+    if (pipe_ < 0) {
+      throw_cannot_open(name_, errno);
+    }
   } else {
     // A FIFO that nobody writes to yet is waited for below, where one can stop.
     const int descriptor = open_without_waiting(name);
@@ -81,7 +85,7 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
       return static_cast<std::size_t>(got);
     }
     if (errno != EINTR && errno != EAGAIN) {
-      throw_bad_input("{}: cannot read: {}", name_, std::strerror(errno));
+      throw_environment("{}: cannot read: {}", name_, std::strerror(errno));
     }
   }
 }

@@ -53,10 +53,13 @@ DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names
   return linear;
 }
 
+bool all_finite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](double value) { return std::isfinite(value); });
+}
+
 bool all_finite(const DenseLinear& linear) {
-  const auto finite = [](double value) { return std::isfinite(value); };
-  return std::all_of(linear.weight.begin(), linear.weight.end(), finite) &&
-         std::all_of(linear.bias.begin(), linear.bias.end(), finite);
+  return all_finite(linear.weight) && all_finite(linear.bias);
 }
 
 }  // namespace
@@ -121,6 +124,17 @@ AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int6
 
 bool all_finite(const AttentionHeads& heads) {
   return all_finite(heads.q) && all_finite(heads.k) && all_finite(heads.v) && all_finite(heads.o);
+}
+
+std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names) {
+  for (const auto& [linear, tensors] :
+       {std::pair(&heads.q, &names.q), std::pair(&heads.k, &names.k), std::pair(&heads.v, &names.v),
+        std::pair(&heads.o, &names.o)}) {
+    if (!all_finite(*linear)) {
+      return all_finite(linear->weight) ? tensors->bias : tensors->weight;
+    }
+  }
+  return "";
 }
 
 }  // namespace regroup

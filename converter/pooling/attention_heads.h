@@ -57,4 +57,7 @@ AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int6
 /// Whether every number is finite.
 bool all_finite(const AttentionHeads& heads);
 
+/// The first tensor, as `names` has them, that holds NaN or infinity; empty where none does.
+std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names);
+
 }  // namespace regroup

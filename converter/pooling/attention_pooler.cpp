@@ -2,6 +2,7 @@
 
 #include "formats/error.h"
 #include "formats/printable.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 
@@ -41,11 +42,12 @@ KeyDistances AttentionPooler::distances(AttentionRole role, std::size_t layer) c
 
 AttentionHeads AttentionPooler::read(AttentionRole role, std::size_t layer) const {
   AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
-  if (!all_finite(heads)) {
+  const std::string faulty = nonfinite_tensor(heads, source_.attention(role, layer));
+  if (!faulty.empty()) {
     throw_bad_input(
-        "tensor {}: NaN or infinity in the heads of this layer, which method {} solves "
-        "for",
-        printable(source_.attention(role, layer).k.weight), name_of(pooling_.method));
+        "{}: NaN or infinity, which method {} cannot solve for; `regroup inspect --stats` counts "
+        "them",
+        place_of(checkpoint_, checkpoint_.at(faulty)), name_of(pooling_.method));
   }
   return heads;
 }

@@ -6,6 +6,7 @@
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/printable.h"
+#include "formats/tensor_place.h"
 
 namespace regroup {
 namespace {
@@ -99,8 +100,7 @@ void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& ch
     }
   }
   if (count > 0) {
-    throw_bad_input("{}: tensors do not fit the config: {}{}",
-                    printable(checkpoint.files().front().path().parent_path().string(), 0),
+    throw_bad_input("{}: tensors do not fit the config: {}{}", place_of(checkpoint),
                     fmt::join(faults, "; "),
                     count > kShown ? fmt::format("; and {} more", count - kShown) : "");
   }

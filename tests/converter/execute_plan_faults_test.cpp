@@ -94,6 +94,35 @@ TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[co
   }
 }
 
+TEST_CASE("numbers that a smaller type cannot hold are refused as what they are", "[converter]") {
+  TinyModel tiny = tiny_llama();
+  const std::string up = "model.layers.0.mlp.up_proj.weight";
+  std::vector<double> values = values_of(tiny.tensor(up));
+  values.back() = -70000.0;
+  tiny.tensor(up) = tensor_of(up, DType::kF32, tiny.tensor(up).shape, values);
+  const Scene scene(tiny);
+  const Error refusal =
+      scene.refusal(scene.path("result"), {.kv_heads = {4}, .dtype = DType::kF16});
+  CHECK_THAT(refusal, is_bad_input("model.safetensors: tensor " + up, "70000", "F16", "65520"));
+  CHECK(std::string(refusal.what()).find("heads") == std::string::npos);
+  CHECK(scene.untouched());
+  convert(scene.source(), scene.path("result"), {.kv_heads = {4}, .dtype = DType::kBF16});
+}
+
+TEST_CASE("a tensor that is missing is named with the file it is missing in", "[converter]") {
+  TinyModel tiny = tiny_llama();
+  tiny.remove("model.layers.1.self_attn.v_proj.weight");
+  const Scene scene(tiny);
+  CHECK_THAT(scene.refusal(scene.path("result")),
+             is_bad_input("model.safetensors: ", "layers.1.self_attn.v_proj.weight"));
+  const fs::path before = fs::current_path();
+  fs::current_path(scene.source());
+  const Checkpoint here = open_checkpoint("model.safetensors");
+  CHECK_THAT(refusal_of([&] { here.at("none"); }),
+             is_bad_input("model.safetensors: tensor none is missing"));
+  fs::current_path(before);
+}
+
 TEST_CASE("NaN in the last part of a large tensor is refused as in a small one", "[converter]") {
   TinyModel large = tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024});
   std::string& keys = large.tensor("model.layers.0.self_attn.k_proj.weight").bytes;

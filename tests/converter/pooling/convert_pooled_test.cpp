@@ -127,19 +127,23 @@ TEST_CASE("with norms of keys a note says that keys are averaged", "[converter]"
   CHECK(found);
 }
 
-TEST_CASE("NaN among the heads of a layer is refused", "[converter]") {
-  const TemporaryDirectory directory;
-  TinyModel tiny = tiny_llama();
-  BuiltTensor& q = tiny.tensor("model.layers.0.self_attn.q_proj.weight");
-  std::vector<double> values = values_of(q);
-  values[5] = std::numeric_limits<double>::quiet_NaN();
-  q = tensor_of(q.name, q.dtype, q.shape, values);
-  put_model(directory / "source", tiny);
-  CHECK_THAT(refusal_of([&] {
-               convert(directory / "source", directory / "result",
-                       request_of(PoolMethod::kLowrank, 4));
-             }),
-             is_bad_input("layers.0.self_attn", "NaN"));
+TEST_CASE("NaN among the heads of a layer is refused by the tensor that holds it", "[converter]") {
+  for (const char* part : {"q_proj.weight", "k_proj.bias", "v_proj.weight", "o_proj.weight"}) {
+    CAPTURE(part);
+    const TemporaryDirectory directory;
+    TinyModel tiny = tiny_llama({.attention_bias = true});
+    const std::string name = std::string("model.layers.1.self_attn.") + part;
+    BuiltTensor& tensor = tiny.tensor(name);
+    std::vector<double> values = values_of(tensor);
+    values[5] = std::numeric_limits<double>::quiet_NaN();
+    tensor = tensor_of(tensor.name, tensor.dtype, tensor.shape, values);
+    put_model(directory / "source", tiny);
+    CHECK_THAT(refusal_of([&] {
+                 convert(directory / "source", directory / "result",
+                         request_of(PoolMethod::kLowrank, 4));
+               }),
+               is_bad_input("model.safetensors: tensor " + name, "NaN"));
+  }
 }
 
 TEST_CASE("statistics of another model, another width or another kind are refused", "[converter]") {

@@ -1,0 +1,60 @@
+// Files that are there and cannot be opened: a fault of the environment, not of the model.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/program.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/traced_program.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+constexpr int kBadInput = 3, kEnvironmentFailed = 4;
+
+TEST_CASE("too many open files are told with the shard that could not be opened", "[end_to_end]") {
+  const ProgramResult result = run_program({"inspect", golden("llama_sharded").string()},
+                                           {"sh", "-c", "ulimit -n 8; exec \"$0\" \"$@\""});
+  CHECK(result.exit_code == kEnvironmentFailed);
+  CHECK(result.one_line_of_error());
+  CHECK_THAT(result.err,
+             ContainsSubstring("of-00008.safetensors: cannot open: Too many open files") &&
+                 ContainsSubstring("ulimit -n"));
+}
+
+TEST_CASE("a file that may not be read is no fault of the model", "[end_to_end]") {
+  if (!can_trace()) {
+    SKIP("strace is not installed, or may not trace");
+  }
+  const TemporaryDirectory directory;
+  const auto model = put_model(directory / "model", tiny_llama());
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    CAPTURE(name);
+    const std::string file = (model / name).string();
+    const ProgramResult result = run_program(
+        {"inspect", model.string()}, {"strace", "-f", "-qq", "-o", "/dev/null", "-P", file, "-e",
+                                      "trace=openat", "-e", "inject=openat:error=EACCES"});
+    CHECK(result.exit_code == kEnvironmentFailed);
+    CHECK(result.one_line_of_error());
+    CHECK_THAT(result.err, ContainsSubstring(file + ": cannot open: Permission denied"));
+  }
+}
+
+TEST_CASE("a path that is wrong is bad input", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "file", "text");
+  std::filesystem::create_symlink("loop", directory / "loop");
+  for (const char* path : {"nothing", "file/below", "loop"}) {
+    CAPTURE(path);
+    const ProgramResult result = run_program({"inspect", (directory / path).string()});
+    CHECK(result.exit_code == kBadInput);
+    CHECK(result.one_line_of_error());
+  }
+}
+
+}  // namespace
+}  // namespace regroup
