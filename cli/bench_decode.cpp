@@ -102,11 +102,11 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
   return rows;
 }
 
-std::string table_of(const std::vector<BenchRow>& rows, bool prefilled) {
-  Table table;
+Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
+  Table table(/*keys=*/4);
   table.add_column("model", Table::Align::kLeft);
   for (const char* column : {"kv heads", "batch", "context", "cache", "weights", "ms/token",
-                             "tokens/s", "times faster", "read/s"}) {
+                             "tokens/s", "speed-up", "read/s"}) {
     table.add_column(column, Table::Align::kRight);
   }
   if (prefilled) {
@@ -119,8 +119,8 @@ std::string table_of(const std::vector<BenchRow>& rows, bool prefilled) {
         text_of_heads(row.variant->model.spec().kv_heads),
         std::to_string(row.load.batch),
         with_thousands(static_cast<std::uint64_t>(row.load.context)),
-        text_of_memory(static_cast<double>(row.speed.cache_bytes)),
-        text_of_memory(static_cast<double>(row.variant->weight_bytes)),
+        text_of_bytes(static_cast<double>(row.speed.cache_bytes)),
+        text_of_bytes(static_cast<double>(row.variant->weight_bytes)),
         fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
         fmt::format("{:.1f}", row.tokens_per_second()),
         fmt::format("{:.2f}", row.first_seconds / row.speed.seconds_per_token),
@@ -130,7 +130,7 @@ std::string table_of(const std::vector<BenchRow>& rows, bool prefilled) {
     }
     table.add_row(std::move(cells));
   }
-  return table.text();
+  return table;
 }
 
 Json json_of(const BenchRow& row) {
@@ -155,7 +155,7 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
   if (!options.json) {
-    console.print(table_of(rows, options.load.prefill_chunk.has_value()));
+    console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
     return;
   }
   Json report = {{"device", options.device},         {"dtype", options.precision},

@@ -93,8 +93,8 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
         fmt::format("MFU       {:.1f} % of {:.4g} TFLOP/s\n",
                     100 * speed.flops_per_second() / options.peak_flops, options.peak_flops / 1e12);
   }
-  return text + fmt::format("memory    {} at most, estimated {}", text_of_memory(speed.peak_memory),
-                            text_of_memory(estimate));
+  return text + fmt::format("memory    {} at most, estimated {}", text_of_bytes(speed.peak_memory),
+                            text_of_bytes(estimate));
 }
 
 void run_bench_train(BenchTrainOptions options, const Console& console) {

@@ -29,23 +29,22 @@ std::vector<std::int64_t> KvBudget::kv_heads() const {
   return heads;
 }
 
-std::string budget_table(const KvBudget& budget) {
+std::string budget_table(const KvBudget& budget, const Console& console) {
   Table table;
   for (const char* title : {"layer", "kv heads", "cache per token", "KL by itself"}) {
     table.add_column(title, Table::Align::kRight);
   }
   for (const BudgetedLayer& layer : budget.layers) {
     table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
-                   text_of_memory(static_cast<double>(layer.bytes)),
+                   text_of_bytes(static_cast<double>(layer.bytes)),
                    fmt::format("{:.2g} nats", layer.divergence)});
   }
   std::string text =
-      table.text() + fmt::format(
-                         "\nbudget    {} of {} per token, {} used; KL {:.3g} "
-                         "nats, layer by layer",
-                         text_of_memory(static_cast<double>(budget.budget)),
-                         text_of_memory(static_cast<double>(budget.source_bytes)),
-                         text_of_memory(static_cast<double>(budget.bytes())), budget.divergence());
+      table.text(console) +
+      fmt::format("\nbudget    {} of {} per token, {} used; KL {:.3g} nats, layer by layer",
+                  text_of_bytes(static_cast<double>(budget.budget)),
+                  text_of_bytes(static_cast<double>(budget.source_bytes)),
+                  text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());
   if (budget.uniform_kv_heads > 0) {
     text += fmt::format(" ({} kv heads everywhere: {:.3g})", budget.uniform_kv_heads,
                         budget.uniform_divergence);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/console.h"
 #include "formats/json.h"
 
 namespace regroup {
@@ -31,7 +32,7 @@ struct KvBudget {
   std::vector<std::int64_t> kv_heads() const;
 };
 
-std::string budget_table(const KvBudget& budget);
+std::string budget_table(const KvBudget& budget, const Console& console);
 Json budget_json(const KvBudget& budget);
 
 }  // namespace regroup

@@ -9,12 +9,14 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/context_warning.h"
 #include "cli/interrupt.h"
 #include "cli/number_options.h"
 #include "cli/output_name.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
 #include "cli/text.h"
+#include "formats/context_length.h"
 #include "formats/json.h"
 #include "formats/printable.h"
 #include "uptrain/device.h"
@@ -44,9 +46,8 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const TokenFile data = TokenFile::open(options.data);
   WindowSettings settings = options.settings;
   settings.context =
-      options.context > 0
-          ? options.context
-          : std::min(settings.context, source.spec.max_positions.value_or(settings.context));
+      options.context > 0 ? options.context : usual_context(source, settings.context);
+  warn_of_context(source, settings.context, console);
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");

@@ -1,14 +1,18 @@
 #include "cli/console.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "cli/text.h"
 #include "formats/error.h"
 
 namespace regroup {
@@ -59,8 +63,20 @@ Console::Console() {
 
 int Console::columns() const { return columns_of(STDERR_FILENO); }
 
-std::optional<int> Console::result_columns() const {
-  return ::isatty(STDOUT_FILENO) == 1 ? std::optional(columns_of(STDOUT_FILENO)) : std::nullopt;
+bool Console::shows_results() const { return ::isatty(STDOUT_FILENO) == 1; }
+
+std::size_t Console::result_columns() const {
+  constexpr std::size_t kUsual = 80, kFewest = 20;
+  std::size_t columns = kUsual;
+  if (shows_results()) {
+    columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
+  } else if (const char* wanted = std::getenv("COLUMNS")) {
+    const std::string_view text(wanted);
+    std::size_t number = 0;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+    columns = fault == std::errc() && end == text.data() + text.size() ? number : kUsual;
+  }
+  return std::max(columns, kFewest);
 }
 
 std::string Console::tinted(Tint tint, std::string_view text) const {
@@ -78,6 +94,15 @@ void Console::note(std::string_view text) const {
   if (verbosity_ != Verbosity::kQuiet) {
     put_message(text);
   }
+}
+
+void Console::print_facts(std::string_view text, std::size_t indent) const {
+  print(shows_results() ? wrapped(text, result_columns(), indent) : std::string(text));
+}
+
+void Console::note_facts(std::string_view text, std::size_t indent) const {
+  const auto width = static_cast<std::size_t>(std::max(columns(), 20));
+  note(::isatty(STDERR_FILENO) == 1 ? wrapped(text, width, indent) : std::string(text));
 }
 
 void Console::detail(std::string_view text) const {

@@ -46,7 +46,7 @@ ConversionRecord read_conversion_record(const std::filesystem::path& path) {
   const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
   ConversionRecord record{
       text_at(report, "source"), text_at(report, "pool"), text_at(report, "grouping"), {}};
-  if (record.pool.empty()) {
+  if (!report.contains("pool")) {
     throw_bad_input("{}: no \"pool\": not what regroup convert --json printed", where);
   }
   if (report.contains("layers")) {

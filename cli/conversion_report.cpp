@@ -20,6 +20,13 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
+bool pools_heads(const ConversionPlan& plan) {
+  const auto roles = plan.spec.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
+  });
+}
+
 double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
   double sum = 0.0;
   for (const GroupReport& group : layer.groups) {
@@ -47,8 +54,8 @@ Json layers_json(const std::vector<LayerReport>& layers) {
 }
 
 // What every layer keeps of its heads, over all of its groups.
-std::string layers_table(const std::vector<LayerReport>& layers) {
-  Table table;
+Table layers_table(const std::vector<LayerReport>& layers) {
+  Table table(/*keys=*/2);
   table.add_column("attention", Table::Align::kLeft);
   for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
     table.add_column(title, Table::Align::kRight);
@@ -62,7 +69,7 @@ std::string layers_table(const std::vector<LayerReport>& layers) {
                    fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
                    fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
   }
-  return table.text();
+  return table;
 }
 
 // The layer that keeps least, keys and values counted alike, and how much of the energy all layers
@@ -135,7 +142,7 @@ Json report_json(const ConversionReport& done) {
                  {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
                  {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
                  {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", name_of(plan.pooling.method)},
+                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
                  {"grouping", plan.grouping},
                  {"tensors", plan.steps.size()},
                  {"changed_tensors", changed_tensors(plan)},
@@ -177,8 +184,8 @@ Json report_json(const ConversionReport& done) {
 // Nothing for models that keep no keys and values from token to token.
 std::string cache_text(const ConversionPlan& plan) {
   const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_memory(static_cast<double>(change.before)),
-                       text_of_memory(static_cast<double>(change.after)));
+    return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),
+                       text_of_bytes(static_cast<double>(change.after)));
   };
   std::string line;
   if (plan.kv_bytes_per_token) {
@@ -190,22 +197,52 @@ std::string cache_text(const ConversionPlan& plan) {
   return line;
 }
 
+// "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "4".
+std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
+  const auto& source = plan.spec.kv_heads_of(role);
+  const auto& grouped = plan.grouped.kv_heads_of(role);
+  const auto& stored = plan.target.kv_heads_of(role);
+  if (stored == source) {
+    return text_of_heads(source);
+  }
+  const std::string times =
+      stored == grouped ? ""
+      : stored.size() == grouped.size() &&
+              stored.front() * grouped.back() == stored.back() * grouped.front()
+          ? fmt::format("each stored {} times", stored.front() / grouped.front())
+          : "some stored several times";
+  if (grouped == source) {
+    return fmt::format("{} -> {} ({})", text_of_heads(source), text_of_heads(stored), times);
+  }
+  return fmt::format("{} -> {} ({}{}{})", text_of_heads(source), text_of_heads(grouped),
+                     name_of(plan.pooling.method), times.empty() ? "" : ", ", times);
+}
+
+std::string heads_text(const ConversionPlan& plan) {
+  std::string text;
+  for (const AttentionRole role : plan.spec.roles()) {
+    text += fmt::format("{}{}{}", text.empty() ? "kv heads " : ", ",
+                        plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "",
+                        change_of_heads(plan, role));
+  }
+  return text;
+}
+
 std::string summary_text(const ConversionPlan& plan) {
   const std::string architecture = plan.target.architecture != plan.spec.architecture
                                        ? plan.spec.architecture + " -> " + plan.target.architecture
                                        : plan.spec.architecture;
   return fmt::format(
-      "{}: {} layers, {} query heads, kv heads {} -> {} ({})\n"
+      "{}: {} layers, {} query heads, {}\n"
       "weights   {} -> {} ({} of {} tensors change){}",
-      architecture, plan.spec.layer_count(), plan.spec.query_heads, kv_heads_json(plan.spec),
-      kv_heads_json(plan.grouped), name_of(plan.pooling.method),
+      architecture, plan.spec.layer_count(), plan.spec.query_heads, heads_text(plan),
       text_of_bytes(static_cast<double>(plan.source_bytes)),
       text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
       plan.steps.size(), cache_text(plan));
 }
 
 // Every tensor that changes, with its shape before and after.
-std::string steps_table(const ConversionPlan& plan, const Checkpoint& source) {
+Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   Table table;
   table.add_column("tensor", Table::Align::kLeft);
   table.add_column("dtype", Table::Align::kLeft);
@@ -220,7 +257,7 @@ std::string steps_table(const ConversionPlan& plan, const Checkpoint& source) {
                      text_of(step.output.shape)});
     }
   }
-  return table.text();
+  return table;
 }
 
 }  // namespace
@@ -231,13 +268,13 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     console.print(text_of_json(report_json(done)));
   } else {
     if (done.dry_run && changed_tensors(plan) > 0) {
-      console.print(steps_table(plan, done.source.checkpoint) + "\n");
+      console.print(steps_table(plan, done.source.checkpoint).text(console) + "\n");
     }
     if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
-      console.print(layers_table(done.layers) + "\n");
+      console.print(layers_table(done.layers).text(console) + "\n");
     }
     if (done.budget) {
-      console.print(budget_table(*done.budget) + "\n");
+      console.print(budget_table(*done.budget, console) + "\n");
     }
     console.print(summary_text(plan) + grouping_text(done.groupings) + kept_text(done.layers));
     if (done.comparison) {

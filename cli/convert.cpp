@@ -8,6 +8,8 @@
 
 #include "cli/commands.h"
 #include "cli/compare_result.h"
+#include "cli/context_warning.h"
+#include "cli/conversion_progress.h"
 #include "cli/conversion_report.h"
 #include "cli/convert_options.h"
 #include "cli/hand_over.h"
@@ -76,6 +78,9 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
     request.kv_heads = budget->kv_heads();
   }
   request.refiner = make_refiner(source, options.refit, interrupt_requested());
+  if (request.refiner) {
+    warn_of_context(source, Json::parse(request.refiner->recipe()).at("context"), console);
+  }
   std::vector<LayerGrouping> groupings;
   const ConversionPlan plan = make_plan(source, request, options, console, groupings);
   ConversionReport done{
@@ -87,7 +92,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
     hand_over_to_libtorch();
   }
   if (!options.dry_run) {
-    Progress progress(console, "convert", plan.output_bytes, "bytes");
+    ConversionProgressBar progress(console, plan);
     const auto check = [&](const std::filesystem::path& result) {
       if (compared) {
         progress.finish();
@@ -96,9 +101,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
     };
     done.layers = execute_conversion(
         plan, source, options.destination,
-        [&](std::uint64_t bytes, std::string_view tensor) {
-          progress.update(bytes, printable(tensor, 60));
-        },
+        [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
         interrupt_requested(), check, options.refit.threads);
     if (!compared) {
       progress.finish();

@@ -63,7 +63,7 @@ std::string model_config() {
                        {"num_key_value_heads", kQueryHeads},
                        {"head_dim", 16},
                        {"vocab_size", 256},
-                       {"max_position_embeddings", 1024},
+                       {"max_position_embeddings", kSequence},
                        {"rms_norm_eps", 1e-5},
                        {"rope_theta", 10000.0},
                        {"hidden_act", "silu"},
@@ -209,7 +209,7 @@ class Demo {
                                    {"variants", std::move(list)}}));
       return;
     }
-    console_.print(table_of(rows));
+    console_.print(table_of(rows).text(console_));
     console_.print(fmt::format(
         "\nHeld-out loss in nats per byte. Heads pooled by {}; uptraining for alpha = {} of {} "
         "steps.\nThe mha row is not converted: it shows what the same extra steps do to the "
@@ -221,7 +221,7 @@ class Demo {
                     text_of_duration(seconds), printable(root_.string(), 0)));
   }
 
-  static std::string table_of(const std::vector<DemoRow>& rows) {
+  static Table table_of(const std::vector<DemoRow>& rows) {
     Table table;
     table.add_column("variant", Table::Align::kLeft);
     table.add_column("kv heads", Table::Align::kRight);
@@ -239,7 +239,7 @@ class Demo {
            fmt::format("{:.3f}", row.converted_loss), fmt::format("{:.3f}", row.uptrained_loss),
            &row == &source ? "-" : fmt::format("{:.0f} %", 100 * (1 - left / lost))});
     }
-    return table.text();
+    return table;
   }
 
   const DemoOptions& options_;

@@ -20,6 +20,7 @@
 #include "cli/table.h"
 #include "cli/task_options.h"
 #include "cli/text.h"
+#include "formats/context_length.h"
 #include "formats/error.h"
 #include "formats/json.h"
 #include "formats/printable.h"
@@ -119,9 +120,8 @@ EvalRequest make_request(const EvalOptions& options) {
                       options.contexts,
                       parse_device(options.device),
                       scalar_type_of(parse_precision(options.precision))};
-  const std::int64_t limit = request.source.spec.max_positions.value_or(kDefaultContext);
   if (request.contexts.empty()) {
-    request.contexts.push_back(std::min(kDefaultContext, limit));
+    request.contexts.push_back(usual_context(request.source, kDefaultContext));
   }
   request.settings.context = request.contexts.front();
   request.settings.batch = options.batch;
@@ -153,12 +153,25 @@ Json json_of(const ContextResult& result) {
           {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
 }
 
+// One line for each context that is longer than those the model was made for.
+std::vector<std::string> warnings_of(const EvalRequest& request) {
+  std::vector<std::string> warnings;
+  for (const std::int64_t context : request.contexts) {
+    if (obstacle_to(request.source.spec, context).empty()) {
+      warnings.push_back(warning_of_context(request.source, context));
+    }
+  }
+  std::erase(warnings, "");
+  return warnings;
+}
+
 // One context: its members beside the model's. Several: a list of them.
 Json report_json(const EvalOptions& options, const EvalRequest& request,
                  const std::vector<ContextResult>& results) {
   Json report = {{"model", options.model},
                  {"data", options.data},
-                 {"objective", name_of(request.objective())}};
+                 {"objective", name_of(request.objective())},
+                 {"warnings", warnings_of(request)}};
   if (results.size() == 1) {
     report.update(json_of(results.front()));
     return report;
@@ -170,7 +183,7 @@ Json report_json(const EvalOptions& options, const EvalRequest& request,
   return report;
 }
 
-std::string table_of(const std::vector<ContextResult>& results) {
+std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
   Table table;
   for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
     table.add_column(column, Table::Align::kRight);
@@ -187,7 +200,7 @@ std::string table_of(const std::vector<ContextResult>& results) {
                    fmt::format("{:.4f}", result.evaluation->perplexity),
                    with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
   }
-  return table.text() + obstacles;
+  return table.text(console) + obstacles;
 }
 
 void report(const EvalOptions& options, const EvalRequest& request,
@@ -195,7 +208,7 @@ void report(const EvalOptions& options, const EvalRequest& request,
   if (options.json) {
     console.print(text_of_json(report_json(options, request, results)));
   } else if (results.size() > 1) {
-    console.print(table_of(results));
+    console.print(table_of(results, console));
   } else {
     const Evaluation& evaluation = *results.front().evaluation;
     console.print(
@@ -259,7 +272,8 @@ void run_logits(const EvalOptions& options, const EvalRequest& request, const Co
                                 {"data", options.data},
                                 {"logits", options.logits},
                                 {"windows", windows},
-                                {"context", request.settings.context}}));
+                                {"context", request.settings.context},
+                                {"warnings", warnings_of(request)}}));
   }
   console.note(fmt::format("wrote {}", printable(options.logits, 0)));
 }
@@ -271,6 +285,9 @@ void run_eval(const EvalOptions& options, const Console& console) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});
   }
   const EvalRequest request = make_request(options);
+  for (const std::string& warning : warnings_of(request)) {
+    console.note("warning: " + warning);
+  }
   if (!options.logits.empty()) {
     run_logits(options, request, console);
     return;
@@ -295,8 +312,8 @@ void add_eval_command(CLI::App& program, Console& console) {
       ->required();
   add_counts(
       *command, "--context", options->contexts,
-      "tokens in a window (default: 1024, or the model's positions if fewer); several, as in "
-      "128,256,512, give a table",
+      "tokens in a window (default: 1024, or fewer where the model declares fewer positions "
+      "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",
       {1, kMostContext});
   add_document_options(*command, options->documents);
   add_count(*command, "--batch", options->batch, "windows at a time", {1, kMostBatch});

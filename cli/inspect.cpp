@@ -138,7 +138,7 @@ void print_json(const InspectOptions& options, const Inspection& found,
 
 void print_text(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  console.print(summary_text(found.summary, found.cache));
+  console.print_facts(summary_text(found.summary, found.cache), kFactsIndent);
   if (options.layers) {
     console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/conversion_facts.h"
 #include "cli/text.h"
 #include "formats/kv_heads_config.h"
 #include "formats/printable.h"
@@ -49,6 +50,15 @@ Json roles_json(const ModelSummary& summary) {
   return roles;
 }
 
+// The same record in words.
+Json conversion_json(const ModelSummary& summary) {
+  Json facts;
+  for (const auto& [name, value] : conversion_facts(summary.provenance)) {
+    facts[name] = value;
+  }
+  return facts;
+}
+
 // What a context and a batch take in the model's own cache; null where nothing is kept.
 Json cache_json(const ModelSummary& summary, const CacheQuestion& cache) {
   if (!summary.kv_cache) {
@@ -86,9 +96,7 @@ std::string cache_text(const ModelSummary& summary, const CacheQuestion& questio
     return "";
   }
   const KvCacheCost& cache = *summary.kv_cache;
-  const auto memory = [](std::uint64_t bytes) {
-    return text_of_memory(static_cast<double>(bytes));
-  };
+  const auto memory = [](std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); };
   std::string text = fmt::format("{} per token", memory(cache.per_token()));
   if (cache.cross_per_token() > 0) {
     text += fmt::format(" (cross {} per token of the source)", memory(cache.cross_per_token()));
@@ -137,17 +145,6 @@ std::string slopes_text(const std::vector<double>& slopes) {
       slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
 }
 
-std::string provenance_text(const ModelSummary& summary) {
-  const auto fact = [&](const std::string& key) {
-    const auto found = summary.provenance.find(key);
-    return found == summary.provenance.end() ? std::string("?") : printable(found->second);
-  };
-  return summary.provenance.contains("pool")
-             ? fmt::format("from {} kv heads to {} ({}, {}) by regroup {}", fact("source_kv_heads"),
-                           fact("kv_heads"), fact("pool"), fact("grouping"), fact("version"))
-             : "";
-}
-
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
 // What attention there is: one line, or one for each role.
@@ -160,6 +157,16 @@ Lines attention_lines(const ModelSummary& summary) {
     lines.emplace_back(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
   }
   return lines;
+}
+
+// How it came about, a line for each part.
+void add_conversion(Lines& lines, const ModelSummary& summary) {
+  const std::string text = conversion_text(summary.provenance);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  lines.emplace_back("converted", text.substr(0, end));
+  if (end < text.size()) {
+    lines.emplace_back("", text.substr(end + 1));
+  }
 }
 
 std::string weights_text(const ModelSummary& summary) {
@@ -196,6 +203,7 @@ Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
           {"positions", or_null(summary.positions)},
           {"alibi_slopes", slopes_json(summary.alibi_slopes)},
           {"provenance", summary.provenance},
+          {"conversion", conversion_json(summary)},
           {"disagreements", summary.disagreements}};
 }
 
@@ -218,7 +226,7 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
                                  with_thousands(summary.parameters)));
   lines.emplace_back("", parts_text(summary));
   lines.emplace_back("weights", weights_text(summary));
-  lines.emplace_back("converted", provenance_text(summary));
+  add_conversion(lines, summary);
   return lines;
 }
 
@@ -226,7 +234,7 @@ std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache
   std::string text;
   for (const auto& [label, value] : summary_facts(summary, cache)) {
     if (!value.empty()) {
-      text += fmt::format("{}{:<12}{}", text.empty() ? "" : "\n", label, value);
+      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", label, kFactsIndent, value);
     }
   }
   return text;

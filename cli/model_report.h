@@ -25,6 +25,9 @@ Json summary_json(const ModelSummary& summary, const CacheQuestion& cache);
 std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
                                                                const CacheQuestion& cache);
 
+/// Columns that the names of facts take in summary_text().
+inline constexpr std::size_t kFactsIndent = 12;
+
 /// A line for each fact, no newline at the end.
 std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache);
 

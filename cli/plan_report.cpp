@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-std::string memory(std::uint64_t bytes) { return text_of_memory(static_cast<double>(bytes)); }
+std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
 
 // "4k", "1000".
 std::string tokens(std::uint64_t count) {
@@ -90,8 +90,9 @@ PlanTable cache_table(const ServingPlan& plan) {
 }
 
 PlanTable batch_table(const ServingPlan& plan) {
-  return {fmt::format("Sequences that fit in {} beside the weights, by tokens each; the longest {}",
-                      memory(*plan.vram), sequences(plan.batch)),
+  return {fmt::format(
+              "Sequences that fit in {} beside the weights, by tokens each; longest: tokens of {}",
+              memory(*plan.vram), sequences(plan.batch)),
           table_of(
               plan, {"longest"},
               [&](const ServingCost& cost) {
@@ -247,10 +248,15 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
   }
   if (plan.chosen) {
     const PlanChoice choice = choice_of(plan);
-    text += fmt::format("\n\n{}: {}", choice.text,
-                        choice.command.empty() ? "no conversion is needed" : choice.command);
+    console.print_facts(
+        text + "\n\n" + choice.text + (choice.command.empty() ? ": no conversion is needed" : ":"),
+        0);
+    if (!choice.command.empty()) {
+      console.print("  " + choice.command);  // whole, to be copied
+    }
+  } else {
+    console.print_facts(text, 0);
   }
-  console.print(text);
   const ModelSpec& spec = plan.costs.front().spec;
   if (!spec.not_computable.empty()) {
     console.note(fmt::format("note: {}: the cache may be smaller than this", spec.not_computable));

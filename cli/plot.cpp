@@ -54,7 +54,7 @@ void run_plot(const PlotOptions& options, const Console& console) {
   }
   const std::vector<Chart> charts = training_charts(runs);
   if (extension == ".html") {
-    Page page(runs.size() == 1 ? runs.front().name : "Uptraining runs", "regroup plot");
+    Page page(runs.size() == 1 ? runs.front().name : "Training runs", "regroup plot");
     page.begin_section("training", "Training");
     page.add_charts(charts);
     write_page(options.output, page.text(), console);
@@ -74,7 +74,7 @@ void run_plot(const PlotOptions& options, const Console& console) {
 void add_plot_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<PlotOptions>();
   CLI::App* command =
-      program.add_subcommand("plot", "Draw the curves of uptraining runs, beside each other");
+      program.add_subcommand("plot", "Draw the curves of training runs, beside each other");
   command
       ->add_option("runs", options->runs,
                    "outputs of uptrain, their OUTPUT.run directories, or metrics.jsonl files")

@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-constexpr int kBarColumns = 20;
+constexpr std::size_t kBarColumns = 20, kLeastBar = 5;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLine = std::chrono::seconds(15);
 
@@ -22,10 +22,55 @@ void draw(const std::string& text) {
   std::fflush(stderr);
 }
 
+std::string amount(double value, const std::string& unit) {
+  return unit == "bytes" ? text_of_bytes(value)
+         : value >= 1e5  ? fmt::format("{} {}", text_of_count(value), unit)
+                         : fmt::format("{:.{}f} {}", value,
+                                      value < 10 && value != std::floor(value) ? 1 : 0, unit);
+}
+
+double rate_of(const ProgressState& state) {
+  return static_cast<double>(state.done - std::min(state.done_before, state.done)) /
+         std::max(state.seconds, 1e-3);
+}
+
+// "[####......] ", as long as there is room; nothing where there is little.
+std::string bar_of(double share, std::size_t room) {
+  constexpr std::size_t kFrame = 3;
+  if (room < kLeastBar + kFrame) {
+    return "";
+  }
+  const std::size_t columns = std::min(kBarColumns, room - kFrame);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(columns));
+  return "[" + std::string(filled, '#') + std::string(columns - filled, '.') + "] ";
+}
+
 }  // namespace
 
+std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns) {
+  const double rate = rate_of(state);
+  if (state.total == 0) {
+    return code_points(
+        fmt::format("{} {}  {}/s", state.label, amount(static_cast<double>(state.done), state.unit),
+                    amount(rate, state.unit)),
+        0, columns);
+  }
+  const auto total = static_cast<double>(state.total);
+  const double done = std::min(static_cast<double>(state.done), total);
+  std::string rest = fmt::format("{:3.0f}%  {}/s", 100 * done / total, amount(rate, state.unit));
+  if (rate > 0) {
+    rest += "  ETA " + text_of_duration((total - done) / rate);
+  }
+  if (!detail.empty()) {
+    rest += fmt::format("  {}", detail);
+  }
+  const std::size_t used = width_of(state.label) + 1 + width_of(rest);
+  const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
+  return code_points(fmt::format("{} {}{}", state.label, bar, rest), 0, columns);
+}
+
 Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
-    : console_(console), label_(std::move(label)), total_(total), unit_(std::move(unit)) {
+    : console_(console), state_{std::move(label), std::move(unit), total} {
   if (!console_.redraws()) {
     next_ = begin_ + kPlainLine;
   }
@@ -33,43 +78,25 @@ Progress::Progress(const Console& console, std::string label, std::uint64_t tota
 
 Progress::~Progress() { clear(); }
 
-std::string Progress::amount(double value) const {
-  return unit_ == "bytes" ? text_of_bytes(value)
-         : value >= 1e5   ? fmt::format("{} {}", text_of_count(value), unit_)
-                          : fmt::format("{:.{}f} {}", value,
-                                      value < 10 && value != std::floor(value) ? 1 : 0, unit_);
-}
-
-std::string Progress::line(std::uint64_t done, std::string_view detail) const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  const double rate = static_cast<double>(done - start_done_) / std::max(seconds, 1e-3);
-  const double share =
-      static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(total_, 1));
-  const double left = rate > 0 ? static_cast<double>(total_ - std::min(done, total_)) / rate : 0;
-  const auto filled = static_cast<std::size_t>(share * kBarColumns);
-  const std::string bar = std::string(filled, '#') + std::string(kBarColumns - filled, '.');
-  if (total_ == 0) {  // not known
-    return fmt::format("{} {}  {}/s", label_, amount(static_cast<double>(done)), amount(rate));
-  }
-  std::string text = fmt::format("{} [{}] {:3.0f}%  {}/s  ETA {}", label_, bar, share * 100,
-                                 amount(rate), text_of_duration(left));
-  return detail.empty() ? text : fmt::format("{}  {}", text, detail);
+double Progress::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
 }
 
 void Progress::update(std::uint64_t done, std::string_view detail) {
-  done_ = done;
+  state_.done = done;
   const auto now = Clock::now();
   if (now < next_ || console_.verbosity() == Verbosity::kQuiet) {
     return;
   }
-  const std::string text = line(done, detail);
+  state_.seconds = seconds();
+  constexpr std::size_t kLogColumns = 120;  // no terminal breaks these lines
   if (console_.redraws()) {
     const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
-    draw("\r\x1b[2K" + text.substr(0, width));
+    draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail, width)));
     drawn_ = true;
     next_ = now + kRedraw;
   } else {
-    console_.note(text);
+    console_.note(line_of(state_, detail, kLogColumns));
     next_ = now + kPlainLine;
   }
 }
@@ -90,10 +117,11 @@ void Progress::interrupt_with(std::string_view text) {
 void Progress::finish() {
   clear();
   if (!std::exchange(finished_, true)) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    const auto moved = static_cast<double>(done_ - start_done_);
-    console_.note(fmt::format("{}: {} in {} ({}/s)", label_, amount(moved),
-                              text_of_duration(seconds), amount(moved / std::max(seconds, 1e-3))));
+    const auto moved = static_cast<double>(state_.done - state_.done_before);
+    const double taken = seconds();
+    console_.note(fmt::format("{}: {} in {} ({}/s)", state_.label, amount(moved, state_.unit),
+                              text_of_duration(taken),
+                              amount(moved / std::max(taken, 1e-3), state_.unit)));
   }
 }
 

@@ -10,9 +10,23 @@
 
 namespace regroup {
 
+/// How far something has come.
+struct ProgressState {
+  std::string label;
+  std::string unit;         ///< bytes are shown as "1.2 GiB", other units as "120 steps"
+  std::uint64_t total = 0;  ///< 0: not known
+  std::uint64_t done = 0;
+  std::uint64_t done_before = 0;  ///< work of an earlier run, which says nothing about the rate
+  double seconds = 0.0;           ///< since this run began
+};
+
+/// A line no wider than `columns`: what is left for the bar after all else. While nothing is done
+/// the time that is left is not known, and not said.
+std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns);
+
 class Progress {
  public:
-  /// How amounts are shown: bytes as "1.2 GB", other units as "120 steps".
+  /// See ProgressState.
   Progress(const Console& console, std::string label, std::uint64_t total, std::string unit);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -29,21 +43,16 @@ class Progress {
   void finish();
 
   /// Work done before this run, such as the steps of a resumed one: not counted in the rate.
-  void set_start(std::uint64_t done) { start_done_ = done; }
+  void set_start(std::uint64_t done) { state_.done_before = done; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::string line(std::uint64_t done, std::string_view detail) const;
-  std::string amount(double value) const;
+  double seconds() const;
   void clear();
 
   const Console& console_;
-  std::string label_;
-  std::uint64_t total_;
-  std::string unit_;
-  std::uint64_t start_done_ = 0;
-  std::uint64_t done_ = 0;
+  ProgressState state_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_ = begin_;
   bool drawn_ = false;

@@ -1,8 +1,7 @@
 #include "cli/refit.h"
 
-#include <algorithm>
-
 #include "cli/sleeping_threads.h"
+#include "formats/context_length.h"
 #include "formats/error.h"
 #include "formats/printable.h"
 #include "uptrain/device.h"
@@ -12,8 +11,7 @@ namespace regroup {
 
 std::int64_t context_of(const Model& source, const RefitOptions& options) {
   const std::int64_t usual = WindowSettings().context;
-  return options.context > 0 ? options.context
-                             : std::min(usual, source.spec.max_positions.value_or(usual));
+  return options.context > 0 ? options.context : usual_context(source, usual);
 }
 
 void check_computable(const char* option, const Model& source) {

@@ -40,7 +40,7 @@ Json kept_json(const EnergyKept& kept) {
 }  // namespace
 
 Table similarity_table(const std::vector<LayerSimilarity>& layers) {
-  Table table;
+  Table table(/*keys=*/2);
   table.add_column("attention", Table::Align::kLeft);
   for (const char* title : {"layer", "kv heads", "K raw", "K aligned", "V raw", "V aligned",
                             "mean keeps K", "V", "lowrank keeps K", "V"}) {

@@ -2,28 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "cli/text.h"
 
 namespace regroup {
 namespace {
-
-bool begins_code_point(char byte) { return (byte & 0xc0) != 0x80; }
-
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_code_point));
-}
-
-// `count` code points from number `first` on.
-std::string code_points(const std::string& text, std::size_t first, std::size_t count) {
-  std::string part;
-  std::size_t number = 0;
-  for (const char byte : text) {
-    number += begins_code_point(byte) ? 1 : 0;
-    if (number > first && number <= first + count) {
-      part += byte;
-    }
-  }
-  return part;
-}
 
 // A piece of a name and the dot or hyphen behind it, if any.
 struct NamePart {
@@ -102,42 +86,37 @@ std::vector<std::size_t> Table::widths() const {
   return widths;
 }
 
+// As it stands in its column; what is too long is cut short.
+std::string Table::cell(std::size_t column, const std::string& text, std::size_t width) const {
+  const std::string shown = shortened(text, width);
+  const std::string space(width - width_of(shown), ' ');
+  return columns_[column].align == Align::kLeft ? shown + space : space + shown;
+}
+
 std::string Table::line(const std::vector<std::string>& cells,
-                        const std::vector<std::size_t>& widths) const {
+                        const std::vector<std::size_t>& widths,
+                        const std::vector<std::size_t>& band, bool cut_names) const {
   std::string line;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const std::string cell = shortened(cells[c], widths[c]);
-    const std::string space(widths[c] - width_of(cell), ' ');
-    line += c == 0 ? "" : std::string(kGap, ' ');
-    line += columns_[c].align == Align::kLeft ? cell + space : space + cell;
+  for (const std::size_t c : band) {
+    const bool alone = c == 0 && !cut_names && width_of(cells[c]) > widths[c];
+    line += alone ? cells[c] + "\n" : "";
+    line += (c == band.front() ? "" : std::string(kGap, ' ')) +
+            cell(c, alone ? "" : cells[c], widths[c]);
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
 
-std::string Table::text(const std::vector<std::size_t>& widths,
-                        const std::function<std::string(Tint, const std::string&)>& show) const {
-  std::vector<std::string> headings, rules;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    headings.push_back(columns_[c].heading);
-    rules.emplace_back(widths[c], '-');
-  }
-  std::string text =
-      show(Tint::kHeading, line(headings, widths)) + "\n" + show(Tint::kNone, line(rules, widths));
-  for (const Row& row : rows_) {
-    text += "\n" + show(row.tint, line(row.cells, widths));
-  }
-  return text;
-}
-
-// The widest left-aligned column gives way, then the next.
-void Table::fit(std::vector<std::size_t>& widths, std::size_t available) const {
+// The widest left-aligned column gives way, then the next; where nothing may be cut, only the
+// first, whose names have another place to go.
+void Table::fit(std::vector<std::size_t>& widths, const Room& room) const {
   const auto total = [&] {
     return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
   };
-  while (total() > available) {
+  const std::size_t flexible = room.cut_names ? columns_.size() : 1;
+  while (total() > room.columns) {
     std::size_t* widest = nullptr;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
+    for (std::size_t c = 0; c < flexible; ++c) {
       const std::size_t least = std::max(kLeastWidth, width_of(columns_[c].heading));
       if (columns_[c].align == Align::kLeft && widths[c] > least &&
           (widest == nullptr || widths[c] > *widest)) {
@@ -145,22 +124,61 @@ void Table::fit(std::vector<std::size_t>& widths, std::size_t available) const {
       }
     }
     if (widest == nullptr) {
-      return;  // the terminal wraps what cannot be helped
+      return;
     }
     --*widest;
   }
 }
 
-std::string Table::text() const {
-  return text(widths(), [](Tint, const std::string& line) { return line; });
+// Which columns stand beside each other: all, or the keys and as many others as there is room for.
+std::vector<std::vector<std::size_t>> Table::bands(const std::vector<std::size_t>& widths,
+                                                   std::size_t available) const {
+  std::vector<std::size_t> keys;
+  std::size_t key_width = 0;
+  for (std::size_t c = 0; c < std::min(keys_, columns_.size()); ++c) {
+    keys.push_back(c);
+    key_width += widths[c] + (c == 0 ? 0 : kGap);
+  }
+  std::vector<std::vector<std::size_t>> bands{keys};
+  std::size_t width = key_width;
+  for (std::size_t c = keys.size(); c < columns_.size(); ++c) {
+    const bool first = bands.back().size() == keys.size();
+    if (!first && width + kGap + widths[c] > available) {
+      bands.push_back(keys);
+      width = key_width;
+    }
+    bands.back().push_back(c);
+    width += kGap + widths[c];
+  }
+  return bands;
+}
+
+std::string Table::text(const Room& room, const Show& show) const {
+  std::vector<std::size_t> fitted = widths();
+  fit(fitted, room);
+  std::vector<std::string> headings, rules;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    headings.push_back(columns_[c].heading);
+    rules.emplace_back(fitted[c], '-');
+  }
+  std::string text;
+  for (const auto& band : bands(fitted, room.columns)) {
+    text += text.empty() ? "" : "\n\n";
+    text += show(Tint::kHeading, line(headings, fitted, band, true)) + "\n" +
+            show(Tint::kNone, line(rules, fitted, band, true));
+    for (const Row& row : rows_) {
+      text += "\n" + show(row.tint, line(row.cells, fitted, band, room.cut_names));
+    }
+  }
+  return text;
+}
+
+std::string Table::text(const Room& room) const {
+  return text(room, [](Tint, const std::string& line) { return line; });
 }
 
 std::string Table::text(const Console& console) const {
-  std::vector<std::size_t> fitted = widths();
-  if (const auto columns = console.result_columns()) {
-    fit(fitted, static_cast<std::size_t>(std::max(*columns, 20)));
-  }
-  return text(fitted,
+  return text({console.result_columns(), console.shows_results()},
               [&](Tint tint, const std::string& line) { return console.tinted(tint, line); });
 }
 

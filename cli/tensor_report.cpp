@@ -75,8 +75,8 @@ Table tensors_table(const Checkpoint& checkpoint, const std::vector<const Tensor
 }
 
 Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_dim) {
-  Table table;
   const bool roles = !layers.empty() && layers.back().role != layers.front().role;
+  Table table(/*keys=*/roles ? 2 : 1);
   if (roles) {
     table.add_column("attention", Table::Align::kLeft);
   }
@@ -96,7 +96,7 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
         layer.window ? std::to_string(*layer.window) : "-",
         text_of_count(static_cast<double>(layer.parameters)),
         text_of_bytes(static_cast<double>(layer.bytes)),
-        layer.kv_bytes_per_token ? text_of_memory(static_cast<double>(*layer.kv_bytes_per_token))
+        layer.kv_bytes_per_token ? text_of_bytes(static_cast<double>(*layer.kv_bytes_per_token))
                                  : "-"};
     if (roles) {
       row.insert(row.begin(), std::string(name_of(layer.role)));

@@ -42,13 +42,68 @@ Runs runs_of(const std::vector<std::int64_t>& heads) {
   return runs;
 }
 
-}  // namespace
+bool begins_code_point(char byte) { return (byte & 0xc0) != 0x80; }
 
-std::string text_of_bytes(double bytes) {
-  return scaled(bytes, 1000, std::array<std::string_view, 5>{"B", "kB", "MB", "GB", "TB"});
+bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
+
+// Where to break a line so that what is before takes at most `columns`: at the last space that is
+// followed by less, and behind the indentation; at the first one behind where there is none. Its
+// end where it need not or cannot be broken.
+std::size_t break_of(std::string_view line, std::size_t columns, std::size_t indent) {
+  std::size_t best = line.size(), width = 0;
+  if (width_of(line) <= columns) {
+    return best;
+  }
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool before_unit = i > 0 && i + 1 < line.size() && is_digit(line[i - 1]) &&
+                             (is_letter(line[i + 1]) || line[i + 1] == '%');
+    if (line[i] == ' ' && width > indent && line[i - 1] != ' ' && !before_unit) {
+      if (width > columns) {
+        return best == line.size() ? i : best;
+      }
+      best = i;
+    }
+    width += begins_code_point(line[i]) ? 1 : 0;
+  }
+  return best;
 }
 
-std::string text_of_memory(double bytes) {
+}  // namespace
+
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_code_point));
+}
+
+std::string code_points(std::string_view text, std::size_t first, std::size_t count) {
+  std::string part;
+  std::size_t number = 0;
+  for (const char byte : text) {
+    number += begins_code_point(byte) ? 1 : 0;
+    if (number > first && number <= first + count) {
+      part += byte;
+    }
+  }
+  return part;
+}
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+  std::string result;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line(text.substr(begin, end - begin));
+    for (std::size_t at; (at = break_of(line, columns, indent)) < line.size();) {
+      result += line.substr(0, at) + "\n";
+      const std::size_t next = line.find_first_not_of(' ', at);
+      line = std::string(indent, ' ') + (next == line.npos ? "" : line.substr(next));
+    }
+    result += line + (end < text.size() ? "\n" : "");
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string text_of_bytes(double bytes) {
   return scaled(bytes, 1024, std::array<std::string_view, 5>{"B", "KiB", "MiB", "GiB", "TiB"});
 }
 

@@ -109,11 +109,15 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     console.note("note: " + note);
   }
   if (options.dry_run) {
-    console.print(options.json ? text_of_json(plan_json(plan)) : plan_text(plan));
+    if (options.json) {
+      console.print(text_of_json(plan_json(plan)));
+    } else {
+      console.print_facts(plan_text(plan), kPlanIndent);
+    }
     console.note("dry run: nothing was written");
     return;
   }
-  console.note(plan_text(plan));
+  console.note_facts(plan_text(plan), kPlanIndent);
   ConsoleObserver observer(plan, console);
   try {
     const UptrainResult result = run_uptraining(plan, source, data, options.resume, observer,

@@ -110,13 +110,13 @@ std::string memory_text(const UptrainPlan& plan) {
   std::string parts;
   for (const auto& [bytes, name] : parts_of(memory)) {
     if (bytes > 0) {
-      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_memory(bytes));
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
     }
   }
   const std::string available =
-      plan.memory_available ? fmt::format(", {} available", text_of_memory(*plan.memory_available))
+      plan.memory_available ? fmt::format(", {} available", text_of_bytes(*plan.memory_available))
                             : "";
-  return fmt::format("about {}{}\n          {}", text_of_memory(memory.total()), available, parts);
+  return fmt::format("about {}{}\n          {}", text_of_bytes(memory.total()), available, parts);
 }
 
 // When the state is saved, and what that takes.

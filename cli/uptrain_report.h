@@ -14,6 +14,8 @@ namespace regroup {
 
 /// The plan as lines of text.
 std::string plan_text(const UptrainPlan& plan);
+/// Columns that the names of its lines take.
+inline constexpr std::size_t kPlanIndent = 10;
 
 /// The same for programs.
 Json plan_json(const UptrainPlan& plan);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "cli/context_warning.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
+#include "formats/context_length.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/printable.h"
@@ -18,9 +20,9 @@ namespace {
 WindowSettings settings_of(const LogitsQuestion& question, const Model& source,
                            const Model& result) {
   WindowSettings settings;
-  const std::int64_t limit = std::min(source.spec.max_positions.value_or(settings.context),
-                                      result.spec.max_positions.value_or(settings.context));
-  settings.context = question.context > 0 ? question.context : std::min(settings.context, limit);
+  settings.context = question.context > 0
+                         ? question.context
+                         : usual_context(source, usual_context(result, settings.context));
   settings.max_tokens = question.max_tokens;
   return settings;
 }
@@ -57,6 +59,8 @@ LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
                             const Model& result, const Console& console) {
   set_compute_threads(question.threads);
   check_all_shapes(result.spec, result.checkpoint);
+  const std::int64_t context = settings_of(question, source, result).context;
+  warn_of_context(source, context, console);
   Progress progress(console, "logits", layers_to_compare(source, result), "layers");
   PredictionComparison found;
   with_torch_errors([&] {
@@ -66,7 +70,7 @@ LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
   });
   progress.finish();
   return {question.data,
-          settings_of(question, source, result).context,
+          context,
           found.tokens,
           found.kl,
           found.largest_kl,

@@ -46,6 +46,22 @@ void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
   }
 }
 
+// What the config records, where the weight files have no metadata (torch's): as these would have
+// it, strings of one word as they are, anything else as JSON.
+void read_provenance(ModelSummary& summary, const Json& config) {
+  const auto record = config.find("regroup");
+  if (record == config.end() || !record->is_object()) {
+    return;
+  }
+  for (const auto& [key, value] : record->items()) {
+    if (key != "layers" && key != "alibi" && key != "uptrain") {
+      summary.provenance.emplace(
+          key, value.is_string() ? value.get<std::string>()
+                                 : value.dump(-1, ' ', true, Json::error_handler_t::replace));
+    }
+  }
+}
+
 std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
   std::set<std::int64_t> attending(kv_heads.begin(), kv_heads.end());
   attending.erase(0);  // layers without attention
@@ -247,6 +263,9 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
                        checkpoint, json);
+    if (summary.provenance.empty()) {
+      read_provenance(summary, json);
+    }
   } else {
     describe_bare_file(summary, checkpoint);
     if (is_gguf_file(path)) {

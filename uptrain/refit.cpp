@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -166,9 +167,10 @@ class Lesson {
   const Batches& outputs_;
 };
 
-// Learns from the first `batches`.
+// Learns from the first `batches`; tells the error of each step.
 void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
-           const RefitSettings& settings, const std::atomic<bool>& stop) {
+           const RefitSettings& settings, const std::atomic<bool>& stop,
+           const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
   AdamW optimizer(parameters, {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
@@ -181,10 +183,12 @@ void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
     }
     const std::size_t batch = static_cast<std::size_t>(step) % batches;
     gradients.clear();
-    gradients.add(lesson.squared_error(fit.attention(), batch) /
-                  lesson.power(batch).clamp_min(1e-30));
+    const at::Tensor error =
+        lesson.squared_error(fit.attention(), batch) / lesson.power(batch).clamp_min(1e-30);
+    gradients.add(error);
     optimizer.step(gradients.sums(), schedule.at(step),
                    clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
+    progress(step + 1, error);
   }
 }
 
@@ -280,7 +284,12 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   const std::size_t learned = batches_ - measured_;
   RefinementReport report;
   report.error_before = lesson.error_of(attention.attention(), learned, batches_);
-  learn(attention, lesson, learned, settings_, stop_);
+  learn(attention, lesson, learned, settings_, stop_,
+        [&](std::int64_t step, const at::Tensor& error) {
+          if (progress_) {
+            progress_({role, layer, step, error.item<double>()});
+          }
+        });
   report.error_after = lesson.error_of(attention.attention(), learned, batches_);
   if (report.error_after < report.error_before) {
     attention.write_to(heads);

@@ -47,6 +47,8 @@ class Refit : public AttentionRefiner {
                           std::span<const std::int64_t> query_order,
                           AttentionHeads& heads) override;
 
+  std::int64_t steps() const override { return settings_.steps; }
+
   std::string recipe() const override;
 
   /// Walking over the source included.

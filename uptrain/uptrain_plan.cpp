@@ -9,6 +9,7 @@
 
 #include "converter/provenance.h"
 #include "converter/recorded_request.h"
+#include "formats/context_length.h"
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/families/published_pretraining.h"
@@ -268,6 +269,10 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
     add_answers(plan, source, data);
   }
   weigh_memory(plan, spec, teacher ? &teacher->spec : nullptr);
+  if (const std::string warning = warning_of_positions(source, plan.sequence_length);
+      !warning.empty()) {
+    plan.notes.push_back(warning);
+  }
   plan.background_saving = has_memory_for_copy(plan);
   return plan;
 }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/text.h"
+
 namespace regroup {
 namespace {
 
@@ -23,7 +25,76 @@ double step_for(double range, bool whole) {
   return 10.0 * magnitude;
 }
 
+std::string tokens_text(double tokens) {
+  return tokens >= 1024 ? fmt::format("{:.4g}k", tokens / 1024) : fmt::format("{:.0f}", tokens);
+}
+
+std::string whole_text(double value) {
+  const std::string digits = with_thousands(static_cast<std::uint64_t>(std::abs(value) + 0.5));
+  return value < -0.5 ? "-" + digits : digits;
+}
+
+// Powers of two: "1/8", "512".
+std::string power_text(double tick) {
+  return tick < 1.0 ? "1/" + whole_text(1.0 / tick) : whole_text(tick);
+}
+
+// Numbers that are `step` apart, with the digits that tell them apart; very small and very large
+// ones in units of one power of ten.
+std::vector<std::string> plain_labels(const std::vector<double>& ticks) {
+  double largest = 0.0;
+  for (const double tick : ticks) {
+    largest = std::max(largest, std::abs(tick));
+  }
+  const double exponent = largest > 0.0 ? std::floor(std::log10(largest) + 1e-9) : 0.0;
+  const bool scientific = largest > 0.0 && (exponent < -4.0 || exponent > 8.0);
+  const double unit = scientific ? std::pow(10.0, exponent) : 1.0;
+  const double step = ticks.size() > 1 ? (ticks[1] - ticks[0]) / unit : largest / unit;
+  const int digits =
+      step > 0.0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 12) : 0;
+  std::vector<std::string> labels;
+  for (const double tick : ticks) {
+    const bool whole = digits == 0 && !scientific;
+    std::string label = whole ? whole_text(tick) : fmt::format("{:.{}f}", tick / unit, digits);
+    labels.push_back(scientific && tick != 0.0 ? fmt::format("{}e{:.0f}", label, exponent)
+                                               : std::move(label));
+  }
+  return labels;
+}
+
+std::vector<std::string> labels_of(const Axis& axis, std::vector<double> ticks) {
+  const bool percent = axis.numbers == Axis::Numbers::kPercent;
+  std::vector<std::string> labels;
+  if (axis.scale == Axis::Scale::kLinear && (percent || axis.numbers == Axis::Numbers::kPlain)) {
+    for (double& tick : ticks) {
+      tick *= percent ? 100.0 : 1.0;
+    }
+    labels = plain_labels(ticks);
+    for (std::string& label : labels) {
+      label += percent ? " %" : "";
+    }
+    return labels;
+  }
+  for (const double tick : ticks) {
+    labels.push_back(axis.numbers != Axis::Numbers::kPlain ? text_of(axis, tick)
+                     : axis.scale == Axis::Scale::kLog2    ? power_text(tick)
+                                                           : fmt::format("{:.0e}", tick));
+  }
+  return labels;
+}
+
 }  // namespace
+
+std::string text_of(const Axis& axis, double value) {
+  switch (axis.numbers) {
+    case Axis::Numbers::kPercent: return fmt::format("{:.4g} %", 100 * value);
+    case Axis::Numbers::kBytes: return text_of_bytes(value);
+    case Axis::Numbers::kTokens: return tokens_text(value);
+    case Axis::Numbers::kPlain: break;
+  }
+  return std::abs(value) >= 1000 && std::abs(value) < 1e15 ? whole_text(value)
+                                                           : fmt::format("{:.4g}", value);
+}
 
 bool Ruler::shows(const Axis& axis, double value) {
   return std::isfinite(value) && (axis.scale == Axis::Scale::kLinear || value > 0.0);
@@ -72,12 +143,9 @@ Ruler::Ruler(const Axis& axis, const std::vector<double>& values, bool snug) : a
        ++number) {
     ticks_.push_back(unscaled(number * step + 0.0));  // + 0: no "-0"
   }
+  labels_ = labels_of(axis, ticks_);
 }
 
 double Ruler::position(double value) const { return (scaled(value) - low_) / (high_ - low_); }
-
-std::string Ruler::text(double tick) const {
-  return axis_.text ? axis_.text(tick) : fmt::format("{:.3g}", tick);
-}
 
 }  // namespace regroup

@@ -1,7 +1,6 @@
 // An axis of a chart: which numbers it shows, where, and how they are written.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,13 +9,17 @@ namespace regroup {
 
 struct Axis {
   enum class Scale { kLinear, kLog2, kLog10 };
+  enum class Numbers { kPlain, kPercent, kBytes, kTokens };  ///< kPercent: of shares of 1
 
   std::string title;
   Scale scale = Scale::kLinear;
   std::optional<double> low = std::nullopt, high = std::nullopt;  ///< shown at least
-  bool whole = false;                            ///< no ticks between whole numbers
-  std::function<std::string(double)> text = {};  ///< of a tick; three digits unless given
+  bool whole = false;  ///< no ticks between whole numbers
+  Numbers numbers = Numbers::kPlain;
 };
+
+/// One value as a reader of the chart is told it: "3.25", "26,400", "81.25 %", "4 MiB", "8k".
+std::string text_of(const Axis& axis, double value);
 
 /// An axis that is laid out: values from low to high, and the ticks among them.
 class Ruler {
@@ -28,7 +31,8 @@ class Ruler {
   /// Where a value lies: 0 at the low end, 1 at the high one.
   double position(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
-  std::string text(double tick) const;
+  /// How the ticks are written: all in one way, with as many digits and the same exponent.
+  const std::vector<std::string>& labels() const { return labels_; }
   /// Whether the axis can show the number at all.
   static bool shows(const Axis& axis, double value);
 
@@ -39,6 +43,7 @@ class Ruler {
   Axis axis_;
   double low_ = 0.0, high_ = 1.0;  // scaled
   std::vector<double> ticks_;
+  std::vector<std::string> labels_;
 };
 
 }  // namespace regroup

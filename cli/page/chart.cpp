@@ -1,24 +1,30 @@
 #include "cli/page/chart.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include <fmt/format.h>
 
 #include "cli/page/markup.h"
+#include "cli/text.h"
 
 namespace regroup {
 namespace {
 
-// In units of the drawing, which is as wide as a phone is in pixels.
-constexpr double kWidth = 360.0, kPlotHeight = 170.0, kLine = 15.0, kEdge = 4.0;
-constexpr double kLetter = 6.2;  // about, at 11 units
+// In units of the drawing: a pixel or so on a phone, more on a desktop.
+constexpr double kWidth = 420.0, kPlotHeight = 200.0, kLine = 16.0, kEdge = 4.0;
+constexpr double kLetter = 6.8;  // about, at 12 units
+constexpr double kWidestEndLabel = 120.0;
+constexpr double kWidestBar = 36.0;
 constexpr std::size_t kColours = 8;
 
-double width_of(std::string_view text) {
-  const auto letters =
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
-  return kLetter * static_cast<double>(letters);
+double width_on_paper(std::string_view text) {
+  return kLetter * static_cast<double>(width_of(text));
+}
+
+std::string_view line_class(const Series& series) {
+  return series.mark == Series::Mark::kFaintLine ? "line faint" : "line";
 }
 
 // What is drawn where.
@@ -35,11 +41,16 @@ class Drawing {
   std::string body() {
     draw_head();
     draw_axes();
-    draw_thresholds();
-    for (std::size_t i = 0; i < chart_.series.size(); ++i) {
-      draw_series(chart_.series[i], i);
+    for (const Threshold& threshold : chart_.thresholds) {
+      if (Ruler::shows(chart_.y, threshold.y)) {
+        put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", left_, y(threshold.y),
+            right_);
+      }
     }
-    if (chart_.key == Chart::Key::kEndLabels) {
+    for (std::size_t i = 0; i < chart_.series.size(); ++i) {
+      draw_series(chart_.series[i], colour(i));
+    }
+    if (end_labels_) {
       draw_end_labels();
     }
     return std::move(out_);
@@ -78,32 +89,38 @@ class Drawing {
     return Ruler::shows(chart_.x, point.x) && Ruler::shows(chart_.y, point.y);
   }
 
+  // Series, then thresholds.
+  std::size_t key_count() const { return chart_.series.size() + chart_.thresholds.size(); }
+  const std::string& key_name(std::size_t i) const {
+    const std::size_t series = chart_.series.size();
+    return i < series ? chart_.series[i].name : chart_.thresholds[i - series].name;
+  }
+
   void lay_out_margins() {
-    double widest = 0.0;
-    for (const double tick : y_.ticks()) {
-      widest = std::max(widest, width_of(y_.text(tick)));
+    double widest = 0.0, longest = 0.0;
+    for (const std::string& label : y_.labels()) {
+      widest = std::max(widest, width_on_paper(label));
     }
+    for (std::size_t i = 0; i < key_count(); ++i) {
+      longest = std::max(longest, width_on_paper(key_name(i)));
+    }
+    end_labels_ = chart_.key == Chart::Key::kEndLabels && longest <= kWidestEndLabel;
+    const double last = x_.labels().empty() ? 0.0 : width_on_paper(x_.labels().back()) / 2;
     left_ = kEdge + widest + 6.0;
-    double labels = 2 * kEdge;
-    if (chart_.key == Chart::Key::kEndLabels) {
-      for (const Series& series : chart_.series) {
-        labels = std::max(labels, width_of(series.name) + 12.0);
-      }
-    }
-    right_ = kWidth - labels;
+    right_ = kWidth - std::max(end_labels_ ? longest + 12.0 : 2 * kEdge, last + kEdge);
     top_ = (titled_ ? 1.5 * kLine : 0.0) + legend_height() + kLine + 8.0;
     bottom_ = top_ + kPlotHeight;
   }
 
   double legend_height() {
-    if (chart_.key != Chart::Key::kLegend || chart_.series.size() < 2) {
+    if (end_labels_ || key_count() < 2) {
       return 0.0;
     }
-    double at = left_, row = 0.0;
-    for (const Series& series : chart_.series) {
-      const double width = 24.0 + width_of(series.name) + 12.0;
-      if (at + width > kWidth && at > left_) {
-        at = left_;
+    double at = kEdge, row = 0.0;
+    for (std::size_t i = 0; i < key_count(); ++i) {
+      const double width = 24.0 + width_on_paper(key_name(i)) + 12.0;
+      if (at + width > kWidth && at > kEdge) {
+        at = kEdge;
         row += kLine;
       }
       legend_.push_back({at, row});
@@ -126,7 +143,12 @@ class Drawing {
         anchor, style, escaped(text));
   }
 
-  static std::string colour(std::size_t number) { return fmt::format("c{}", number % kColours); }
+  std::string colour(std::size_t number) const {
+    const std::size_t count = chart_.series.size();
+    return chart_.ordered && count > 1
+               ? fmt::format("r{}", (number * (kColours - 1) + (count - 1) / 2) / (count - 1))
+               : fmt::format("c{}", chart_.series[number].colour.value_or(number) % kColours);
+  }
 
   void draw_head() {
     const double first = titled_ ? 1.5 * kLine : 0.0;
@@ -135,54 +157,56 @@ class Drawing {
     }
     for (std::size_t i = 0; i < legend_.size(); ++i) {
       const double at = legend_[i].x, row = first + legend_[i].y + kLine - 4.0;
-      const Series& series = chart_.series[i];
-      if (series.mark == Series::Mark::kBars) {
-        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"18\" height=\"8\" class=\"bar {}\"/>\n", at,
-            row - 8.0, colour(i));
-      } else {
-        put("<path d=\"M{:.1f} {:.1f}h18\" class=\"{} {}\"/>\n", at, row - 4.0, line_class(series),
-            colour(i));
-      }
-      put_text(at + 23.0, row, "start", "label", series.name);
+      draw_sample(i, at, row - 4.0);
+      put_text(at + 23.0, row, "start", "label", key_name(i));
     }
     put_text(kEdge, top_ - 9.0, "start", "axis", chart_.y.title);
   }
 
+  // How it looks, in the legend.
+  void draw_sample(std::size_t i, double at, double middle) {
+    if (i >= chart_.series.size()) {
+      put("<path d=\"M{:.1f} {:.1f}h18\" class=\"threshold\"/>\n", at, middle);
+      return;
+    }
+    const Series& series = chart_.series[i];
+    if (series.mark == Series::Mark::kBars) {
+      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"18\" height=\"8\" class=\"bar {}\"/>\n", at,
+          middle - 4.0, colour(i));
+      return;
+    }
+    if (series.mark != Series::Mark::kDots) {
+      put("<path d=\"M{:.1f} {:.1f}h18\" class=\"{} {}\"/>\n", at, middle, line_class(series),
+          colour(i));
+    }
+    if (series.mark == Series::Mark::kDots || series.mark == Series::Mark::kLineAndDots) {
+      put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" class=\"dot {}\"/>\n", at + 9.0, middle,
+          colour(i));
+    }
+  }
+
   void draw_axes() {
-    for (const double tick : y_.ticks()) {
-      put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"grid\"/>\n", left_, y(tick), right_);
-      put_text(left_ - 5.0, y(tick) + 3.5, "end", "tick", y_.text(tick));
+    for (std::size_t i = 0; i < y_.ticks().size(); ++i) {
+      const double height = y(y_.ticks()[i]);
+      put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"grid\"/>\n", left_, height, right_);
+      put_text(left_ - 5.0, height + 4.0, "end", "tick", y_.labels()[i]);
     }
     put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"base\"/>\n", left_, bottom_, right_);
     double free = 0.0;  // labels that would touch the one before are left out
-    for (const double tick : x_.ticks()) {
-      const std::string text = x_.text(tick);
-      if (x(tick) - width_of(text) / 2 >= free) {
-        put("<path d=\"M{:.1f} {:.1f}v4\" class=\"base\"/>\n", x(tick), bottom_);
-        put_text(x(tick), bottom_ + kLine, "middle", "tick", text);
-        free = x(tick) + width_of(text) / 2 + 6.0;
+    for (std::size_t i = 0; i < x_.ticks().size(); ++i) {
+      const double at = x(x_.ticks()[i]), half = width_on_paper(x_.labels()[i]) / 2;
+      if (at - half >= free) {
+        put("<path d=\"M{:.1f} {:.1f}v4\" class=\"base\"/>\n", at, bottom_);
+        put_text(at, bottom_ + kLine, "middle", "tick", x_.labels()[i]);
+        free = at + half + 6.0;
       }
     }
     put_text((left_ + right_) / 2, bottom_ + 2 * kLine, "middle", "axis", chart_.x.title);
   }
 
-  void draw_thresholds() {
-    for (const Threshold& threshold : chart_.thresholds) {
-      if (Ruler::shows(chart_.y, threshold.y)) {
-        put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", left_, y(threshold.y),
-            right_);
-        put_text(left_ + 4.0, y(threshold.y) - 4.0, "start", "label", threshold.name);
-      }
-    }
-  }
-
-  static std::string_view line_class(const Series& series) {
-    return series.mark == Series::Mark::kFaintLine ? "line faint" : "line";
-  }
-
-  void draw_series(const Series& series, std::size_t number) {
+  void draw_series(const Series& series, const std::string& colour) {
     if (series.mark == Series::Mark::kBars) {
-      draw_bars(series, number);
+      draw_bars(series, colour);
       return;
     }
     std::string path;
@@ -192,72 +216,74 @@ class Drawing {
                        x(point.x), y(point.y));
       }
     }
-    if (!path.empty()) {
-      put("<path d=\"{}\" class=\"{} {}\"/>\n", path, line_class(series), colour(number));
+    if (!path.empty() && series.mark != Series::Mark::kDots) {
+      put("<path d=\"{}\" class=\"{} {}\"/>\n", path, line_class(series), colour);
     }
-    if (series.mark == Series::Mark::kLineAndDots) {
-      draw_dots(series, number);
+    if (series.mark == Series::Mark::kLineAndDots || series.mark == Series::Mark::kDots) {
+      draw_dots(series, colour);
     }
   }
 
-  void draw_dots(const Series& series, std::size_t number) {
+  void draw_dots(const Series& series, const std::string& colour) {
+    const double radius = series.mark == Series::Mark::kDots ? 4.0 : 2.8;
     for (const ChartPoint& point : series.points) {
       if (shown(point)) {
-        put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" class=\"dot "
+        put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" class=\"dot "
             "{}\"><title>{}</title></circle>\n",
-            x(point.x), y(point.y), colour(number), escaped(words_of(series, point)));
+            x(point.x), y(point.y), radius, colour, escaped(words_of(series, point)));
       }
     }
   }
 
-  void draw_bars(const Series& series, std::size_t number) {
-    const double width = 0.72 * (x(1.0) - x(0.0));
+  void draw_bars(const Series& series, const std::string& colour) {
+    const double width = std::min(0.72 * (x(1.0) - x(0.0)), kWidestBar);
     for (const ChartPoint& point : series.points) {
       if (shown(point)) {
         put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" class=\"bar {}\">"
             "<title>{}</title></rect>\n",
-            x(point.x) - width / 2, y(point.y), width, y(0.0) - y(point.y), colour(number),
+            x(point.x) - width / 2, y(point.y), width, y(0.0) - y(point.y), colour,
             escaped(words_of(series, point)));
       }
     }
   }
 
   std::string words_of(const Series& series, const ChartPoint& point) const {
-    return fmt::format("{}: {} at {} {}", series.name, y_.text(point.y), chart_.x.title,
-                       x_.text(point.x));
+    return fmt::format("{}: {} at {} {}", series.name, text_of(chart_.y, point.y), chart_.x.title,
+                       text_of(chart_.x, point.x));
   }
 
   // Names at the right ends of their lines, pushed apart where they would overlap.
   void draw_end_labels() {
-    constexpr double kApart = 11.5;
-    struct Label {
-      double y;
-      std::size_t number;
-    };
-    std::vector<Label> labels;
-    for (std::size_t i = 0; i < chart_.series.size(); ++i) {
-      const auto& points = chart_.series[i].points;
-      if (!points.empty() && shown(points.back())) {
-        labels.push_back({y(points.back().y) + 3.5, i});
+    constexpr double kApart = 12.5;
+    std::vector<std::pair<double, std::string>> labels;
+    for (const Series& series : chart_.series) {
+      if (!series.points.empty() && shown(series.points.back())) {
+        labels.emplace_back(y(series.points.back().y) + 4.0, series.name);
+      }
+    }
+    for (const Threshold& threshold : chart_.thresholds) {
+      if (Ruler::shows(chart_.y, threshold.y)) {
+        labels.emplace_back(y(threshold.y) + 4.0, threshold.name);
       }
     }
     std::stable_sort(labels.begin(), labels.end(),
-                     [](const Label& a, const Label& b) { return a.y < b.y; });
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     for (std::size_t i = 1; i < labels.size(); ++i) {
-      labels[i].y = std::max(labels[i].y, labels[i - 1].y + kApart);
+      labels[i].first = std::max(labels[i].first, labels[i - 1].first + kApart);
     }
     double lowest = bottom_;  // those that were pushed below the axis come up again
     for (auto label = labels.rbegin(); label != labels.rend(); ++label, lowest -= kApart) {
-      label->y = std::min(label->y, lowest);
+      label->first = std::min(label->first, lowest);
     }
-    for (const Label& label : labels) {
-      put_text(right_ + 6.0, label.y, "start", "label", chart_.series[label.number].name);
+    for (const auto& [height, name] : labels) {
+      put_text(right_ + 7.0, height, "start", "label", name);
     }
   }
 
   const Chart& chart_;
   bool titled_;
   Ruler x_, y_;
+  bool end_labels_ = false;
   double left_ = 0.0, right_ = 0.0, top_ = 0.0, bottom_ = 0.0;
   std::vector<ChartPoint> legend_;  // where each name stands
   std::string out_;

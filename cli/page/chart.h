@@ -2,6 +2,8 @@
 // and print; said in words for those who do not see them.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,11 +18,15 @@ struct ChartPoint {
 };
 
 struct Series {
-  enum class Mark { kLine, kLineAndDots, kBars, kFaintLine };
+  enum class Mark { kLine, kLineAndDots, kDots, kBars, kFaintLine };
 
   std::string name;
   std::vector<ChartPoint> points;  ///< by x; those an axis cannot show are left out
   Mark mark = Mark::kLine;
+  /// Series of one number have one colour, that of kReference is grey; none: each has its own.
+  std::optional<std::size_t> colour = std::nullopt;
+
+  static constexpr std::size_t kReference = 7;
 };
 
 /// A value of y worth a line across the chart, such as the memory there is.
@@ -30,7 +36,8 @@ struct Threshold {
 };
 
 struct Chart {
-  enum class Key { kLegend, kEndLabels };  ///< how series are told apart, besides by dashes
+  /// How series are told apart, besides by dashes. Long names stand in a legend either way.
+  enum class Key { kLegend, kEndLabels };
 
   std::string id;  ///< letters, digits and hyphens, its own within a document
   std::string title;
@@ -39,6 +46,7 @@ struct Chart {
   std::vector<Series> series;
   std::vector<Threshold> thresholds = {};
   Key key = Key::kLegend;
+  bool ordered = false;  ///< series are steps of one quantity: colours go from one end to another
 };
 
 /// The rules that the drawings of svg_of() need, once per document.

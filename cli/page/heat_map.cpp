@@ -58,18 +58,19 @@ std::optional<double> mean_of(const HeatMap& map, bool within) {
   return count > 0.0 ? std::optional(sum / count) : std::nullopt;
 }
 
-std::string description_of(const HeatMap& map) {
-  std::string text = fmt::format("Similarity of {} heads with one another", map.heads);
-  for (const bool within : {true, false}) {
-    if (const auto mean = mean_of(map, within)) {
-      text += fmt::format(", {} on average {:.2f}",
-                          within          ? "within groups"
-                          : map.group > 0 ? "between groups"
-                                          : "of two heads",
-                          *mean);
+// Values, where cells are large enough to be read; light on strong colours.
+std::string numbers_of(const HeatMap& map) {
+  constexpr std::size_t kMostHeads = 8;
+  std::string text;
+  for (std::size_t i = 0; map.heads <= kMostHeads && i < map.values.size(); ++i) {
+    if (const auto level = level_of(map.values[i])) {
+      const bool strong = *level < 2 || *level + 2 >= kLevels;
+      fmt::format_to(std::back_inserter(text),
+                     "<text x=\"{}.5\" y=\"{}.6\" class=\"{}\">{:.2f}</text>", i % map.heads,
+                     i / map.heads, strong ? "strong" : "weak", map.values[i] + 0.0);
     }
   }
-  return text + ".";
+  return text.empty() ? "" : fmt::format("<g class=\"values\">{}</g>\n", text);
 }
 
 std::string frames_of(const HeatMap& map) {
@@ -82,6 +83,20 @@ std::string frames_of(const HeatMap& map) {
 }
 
 }  // namespace
+
+std::string means_of(const HeatMap& map) {
+  std::string text;
+  for (const bool within : {true, false}) {
+    if (const auto mean = mean_of(map, within)) {
+      text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ",
+                          within          ? "within groups"
+                          : map.group > 0 ? "between groups"
+                                          : "two heads",
+                          *mean);
+    }
+  }
+  return text;
+}
 
 std::string svg_of(const HeatMap& map, const std::string& id) {
   if (map.values.size() != map.heads * map.heads) {
@@ -97,9 +112,10 @@ std::string svg_of(const HeatMap& map, const std::string& id) {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat\" viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-labelledby=\"{}-title {}-description\">\n<title id=\"{}-title\">{}</title>\n"
-      "<desc id=\"{}-description\">{}</desc>\n{}{}</svg>\n",
-      map.heads, map.heads, id, id, id, escaped(map.title), id, description_of(map), cells,
-      frames_of(map));
+      "<desc id=\"{}-description\">Similarity of {} heads with one another, on average: "
+      "{}.</desc>\n{}{}{}</svg>\n",
+      map.heads, map.heads, id, id, id, escaped(map.title), id, map.heads, means_of(map), cells,
+      numbers_of(map), frames_of(map));
 }
 
 std::string heat_map_key() {
@@ -108,11 +124,15 @@ std::string heat_map_key() {
     cells += fmt::format("<path class=\"h{}\" d=\"M{} 0h20v10h-20z\"/>", level, 20 * level);
   }
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat-key\" viewBox=\"0 0 180 24\" "
-      "role=\"img\" "
-      "aria-label=\"Colours: -1 opposite, 0 nothing in common, 1 the same\">{}"
-      "<text x=\"0\" y=\"21\">-1</text><text x=\"90\" y=\"21\" text-anchor=\"middle\">0</text>"
-      "<text x=\"180\" y=\"21\" text-anchor=\"end\">1</text></svg>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat-key\" viewBox=\"0 0 280 38\" "
+      "role=\"img\" aria-label=\"Colours: -1 opposite, 0 nothing in common, 1 the same\">"
+      "<g transform=\"translate(50 0)\">{}</g>"
+      "<text x=\"60\" y=\"23\" text-anchor=\"middle\">-1</text>"
+      "<text x=\"140\" y=\"23\" text-anchor=\"middle\">0</text>"
+      "<text x=\"220\" y=\"23\" text-anchor=\"middle\">1</text>"
+      "<text x=\"60\" y=\"35\" text-anchor=\"middle\">opposite</text>"
+      "<text x=\"140\" y=\"35\" text-anchor=\"middle\">nothing in common</text>"
+      "<text x=\"220\" y=\"35\" text-anchor=\"middle\">the same</text></svg>\n",
       cells);
 }
 
@@ -121,11 +141,12 @@ std::string heat_map_key() {
 std::string_view heat_map_style() {
   return R"(
 .heat,.heat-key{--h0:#8c4a03;--h1:#bd7322;--h2:#dba960;--h3:#f0d9ae;--h4:#eef0f2;--h5:#bddbe9;--h6:#75b1d3;--h7:#3182bd;
---h8:#08468b;--frame:#1b1f24;--soft:#57606a;font:10px system-ui,sans-serif}
+--h8:#08468b;--frame:#1b1f24;--soft:#57606a;--strong:#fff;--weak:#1b1f24;font:11px system-ui,sans-serif}
 @media screen and (prefers-color-scheme:dark){.heat,.heat-key{--h0:#f5c285;--h1:#d9954a;--h2:#a56a28;--h3:#5f4426;
---h4:#2b3036;--h5:#28495d;--h6:#2f7099;--h7:#4ba3d6;--h8:#a8dcff;--frame:#e6e9ec;--soft:#a3abb3}}
+--h4:#2b3036;--h5:#28495d;--h6:#2f7099;--h7:#4ba3d6;--h8:#a8dcff;--frame:#e6e9ec;--soft:#a3abb3;--strong:#14171a;--weak:#e6e9ec}}
 .heat path,.heat-key path{stroke:none}.heat .frame{fill:none;stroke:var(--frame);stroke-width:1.4px;
 vector-effect:non-scaling-stroke}.heat-key text{fill:var(--soft)}
+.heat .values{font-size:.3px;text-anchor:middle}.heat .strong{fill:var(--strong)}.heat .weak{fill:var(--weak)}
 .h0{fill:var(--h0)}.h1{fill:var(--h1)}.h2{fill:var(--h2)}.h3{fill:var(--h3)}.h4{fill:var(--h4)}
 .h5{fill:var(--h5)}.h6{fill:var(--h6)}.h7{fill:var(--h7)}.h8{fill:var(--h8)}
 )";

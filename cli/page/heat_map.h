@@ -18,10 +18,13 @@ struct HeatMap {
 /// The rules that the drawings need, once per document.
 std::string_view heat_map_style();
 
-/// An <svg> element of that id; a value that is no number is left blank. Its description gives the
-/// mean within groups and between them. Throws std::invalid_argument where `values` do not fill the
-/// square.
+/// An <svg> element of that id; a value that is no number is left blank. Cells of few heads have
+/// their values written in them. Its description gives the mean within groups and between them.
+/// Throws std::invalid_argument where `values` do not fill the square.
 std::string svg_of(const HeatMap& map, const std::string& id);
+
+/// "within groups 0.50, between groups 0.10", each where there are such pairs.
+std::string means_of(const HeatMap& map);
 
 /// What the colours stand for, as an <svg> element.
 std::string heat_map_key();

@@ -12,13 +12,7 @@
 namespace regroup {
 namespace {
 
-std::string whole_number(double value) { return fmt::format("{:.0f}", value); }
-
-Axis layer_axis() { return {.title = "layer", .whole = true, .text = whole_number}; }
-
-std::string tokens_text(double tokens) {
-  return tokens >= 1024 ? fmt::format("{:.4g}k", tokens / 1024) : whole_number(tokens);
-}
+Axis layer_axis() { return {.title = "layer", .whole = true}; }
 
 // The model's cache if all its attention kept a kv head per query head; none where it does.
 std::optional<KvCacheCost> cache_of_all_heads(const ModelSummary& summary) {
@@ -44,7 +38,7 @@ Series cache_series(const std::string& name, const KvCacheCost& cache) {
 }
 
 Chart head_chart(const std::string& role, const std::vector<LayerSummary>& layers, bool only_role) {
-  Series query{"query heads", {}, Series::Mark::kFaintLine},
+  Series query{"query heads", {}, Series::Mark::kFaintLine, Series::kReference},
       kv{"kv heads", {}, Series::Mark::kBars};
   for (const LayerSummary& layer : layers) {
     if (name_of(layer.role) == role && layer.query_heads > 0) {
@@ -57,18 +51,23 @@ Chart head_chart(const std::string& role, const std::vector<LayerSummary>& layer
           .title = only_role ? "Heads by layer" : fmt::format("Heads by layer, {}", role),
           .description = "Heads of keys and values that each layer stores, beside its query heads.",
           .x = layer_axis(),
-          .y = {.title = "heads", .low = 0.0, .whole = true, .text = whole_number},
+          .y = {.title = "heads", .low = 0.0, .whole = true},
           .series = {std::move(kv), std::move(query)}};
 }
 
 using Number = std::optional<double> RecordedLayer::*;
 
+struct LayerNumbers {
+  std::string name;
+  Number number;
+  std::size_t colour;
+};
+
 // Two numbers of every layer of one attention, where there are any.
 std::optional<Chart> layer_chart(const ConversionRecord& record, const std::string& attention,
-                                 Chart chart,
-                                 const std::vector<std::pair<std::string, Number>>& numbers) {
-  for (const auto& [name, number] : numbers) {
-    Series series{name, {}, Series::Mark::kLineAndDots};
+                                 Chart chart, const std::vector<LayerNumbers>& numbers) {
+  for (const auto& [name, number, colour] : numbers) {
+    Series series{name, {}, Series::Mark::kLineAndDots, colour};
     for (const RecordedLayer& layer : record.layers) {
       if (layer.attention == attention && layer.*number) {
         series.points.push_back({layer.layer, *(layer.*number)});
@@ -81,16 +80,14 @@ std::optional<Chart> layer_chart(const ConversionRecord& record, const std::stri
   return chart.series.empty() ? std::nullopt : std::optional(std::move(chart));
 }
 
-std::string percent(double share) { return fmt::format("{:.4g} %", 100 * share); }
-
 }  // namespace
 
 Axis memory_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .text = text_of_memory};
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
 }
 
 Axis tokens_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .text = tokens_text};
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
 }
 
 std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
@@ -121,6 +118,7 @@ std::vector<Chart> cache_charts(const ModelSummary& summary) {
               .series = {cache_series("as it is", *summary.kv_cache)}};
   if (const auto all = cache_of_all_heads(summary)) {
     chart.series.push_back(cache_series("with a kv head per query head", *all));
+    chart.series.back().colour = Series::kReference;
   }
   return {std::move(chart)};
 }
@@ -137,9 +135,11 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
               .description =
                   alike ? "How fast each head forgets what lies far back: the same in all layers."
                         : "How fast each head forgets what lies far back, layer by layer.",
-              .x = {.title = "query head", .whole = true, .text = whole_number},
+              .x = {.title = "query head", .whole = true},
               .y = {.title = "slope", .scale = Axis::Scale::kLog2},
-              .series = {}};
+              .series = {},
+              .key = Chart::Key::kEndLabels,
+              .ordered = !alike};
   for (std::size_t layer = 0; layer < (alike ? 1 : layers.size()); ++layer) {
     Series series{alike ? "slope" : fmt::format("layer {}", layer),
                   {},
@@ -167,9 +167,9 @@ std::vector<Chart> conversion_charts(const ConversionRecord& record) {
                "How much of its keys and values each layer keeps in fewer heads, before any "
                "training.",
            .x = layer_axis(),
-           .y = {.title = "energy kept", .high = 1.0, .text = percent},
+           .y = {.title = "energy kept", .high = 1.0, .numbers = Axis::Numbers::kPercent},
            .series = {}},
-          {{"keys", &RecordedLayer::key_energy}, {"values", &RecordedLayer::value_energy}});
+          {{"keys", &RecordedLayer::key_energy, 0}, {"values", &RecordedLayer::value_energy, 1}});
       const auto errors = layer_chart(
           record, role,
           {.id = "refit-" + number,
@@ -177,10 +177,10 @@ std::vector<Chart> conversion_charts(const ConversionRecord& record) {
            .description =
                "Against the source's attention, before and after refitting each layer by itself.",
            .x = layer_axis(),
-           .y = {.title = "relative error", .low = 0.0, .text = percent},
+           .y = {.title = "relative error", .low = 0.0, .numbers = Axis::Numbers::kPercent},
            .series = {}},
-          {{"before refitting", &RecordedLayer::error_before},
-           {"after refitting", &RecordedLayer::error_after_refit}});
+          {{"before refitting", &RecordedLayer::error_before, Series::kReference},
+           {"after refitting", &RecordedLayer::error_after_refit, 0}});
       for (const auto& chart : {energy, errors}) {
         if (chart) {
           charts.push_back(*chart);

@@ -15,6 +15,9 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.add_warnings(facts.summary.disagreements);
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.cache)) {
+    if (name == "converted") {
+      break;  // the rest has a section
+    }
     if (name != "slopes") {  // they have a chart
       lines.emplace_back(name.empty() ? "by part" : name, value);
     }
@@ -22,8 +25,9 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.add_facts(lines);
 }
 
-void add_training(Page& page, const TrainingCurve& curve) {
-  page.begin_section("training", "Uptraining");
+// Training after a conversion is uptraining, and nothing else is.
+void add_training(Page& page, const TrainingCurve& curve, bool converted) {
+  page.begin_section("training", converted ? "Uptraining" : "Training");
   const auto last = [](const std::vector<StepValue>& values) {
     return values.empty() ? "" : fmt::format("{:.4g}", values.back().value);
   };
@@ -61,10 +65,16 @@ std::string model_page(const ModelPage& facts) {
   }
   if (!facts.similarities.empty()) {
     page.begin_section("similarity", "How alike heads are");
+    page.add_paragraph(
+        "Each square has a row and a column for every kv head of a layer. A cell says how alike "
+        "two "
+        "heads are, as they are stored or aligned, that is turned so that they agree best. Frames "
+        "enclose neighbours that would share one head: the more alike they are, the less sharing "
+        "loses.");
     page.add_heat_maps(facts.similarities);
   }
   if (facts.training) {
-    add_training(page, *facts.training);
+    add_training(page, *facts.training, facts.summary.provenance.contains("pool"));
   }
   if (facts.tensors) {
     page.begin_section("tensors", "Tensors");

@@ -1,5 +1,6 @@
 #include "cli/page/model_sections.h"
 
+#include "cli/conversion_facts.h"
 #include "cli/page/model_charts.h"
 #include "cli/tensor_report.h"
 
@@ -22,18 +23,13 @@ void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerS
 
 void add_provenance(Page& page, const ModelSummary& summary,
                     const std::optional<ConversionRecord>& conversion) {
-  if (summary.provenance.empty()) {
+  Facts lines = conversion_facts(summary.provenance);
+  if (lines.empty()) {
     return;
   }
   page.begin_section("provenance", "Conversion");
-  Facts lines;
   if (conversion && !conversion->source.empty()) {
-    lines.emplace_back("source", conversion->source);
-  }
-  for (const auto& [key, value] : summary.provenance) {
-    if (key != "alibi_slopes" && key != "alibi_encoder_slopes") {  // they have a chart
-      lines.emplace_back(key, value);
-    }
+    lines.insert(lines.begin(), {"converted from", conversion->source});
   }
   page.add_facts(lines);
 }

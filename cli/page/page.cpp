@@ -49,11 +49,11 @@ Table numbers_of(const Chart& chart) {
     for (const ChartPoint& point : chart.series[s].points) {
       auto& row = rows[point.x];
       row.resize(chart.series.size(), "-");
-      row[s] = chart.y.text ? chart.y.text(point.y) : fmt::format("{:.4g}", point.y);
+      row[s] = text_of(chart.y, point.y);
     }
   }
   for (const auto& [x, cells] : rows) {
-    std::vector<std::string> row{chart.x.text ? chart.x.text(x) : fmt::format("{:.6g}", x)};
+    std::vector<std::string> row{text_of(chart.x, x)};
     row.insert(row.end(), cells.begin(), cells.end());
     table.add_row(std::move(row));
   }
@@ -131,8 +131,9 @@ void Page::add_charts(const std::vector<Chart>& charts) {
 void Page::add_heat_maps(const std::vector<HeatMap>& maps) {
   body() += heat_map_key() + "<div class=\"heat-maps\">\n";
   for (std::size_t i = 0; i < maps.size(); ++i) {
-    body() += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
-                          escaped(maps[i].title), svg_of(maps[i], fmt::format("heat-{}", i)));
+    body() += fmt::format("<figure><figcaption>{}</figcaption>\n{}<p>{}</p></figure>\n",
+                          escaped(maps[i].title), svg_of(maps[i], fmt::format("heat-{}", i)),
+                          escaped(means_of(maps[i])));
   }
   body() += "</div>\n";
 }

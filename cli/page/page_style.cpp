@@ -9,7 +9,7 @@ std::string_view page_style() {
 @media screen and (prefers-color-scheme:dark){:root{--ground:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#a3abb3;
 --rule:#343a40;--link:#7cc0f2;--warn:#ffc069;--warn-ground:#33270f;--good:#4fd0a8;--bad:#ff9189}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:70rem;padding:1.2rem 1rem 3rem;background:var(--ground);color:var(--ink);
+body{margin:0 auto;max-width:76rem;padding:1.2rem 1rem 3rem;background:var(--ground);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 header p{margin:0;color:var(--soft)}h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.25;overflow-wrap:anywhere}
 h2{margin:2.4rem 0 .8rem;font-size:1.2rem;border-bottom:1px solid var(--rule);padding-bottom:.3rem}
@@ -32,16 +32,16 @@ table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nu
 section>h3{margin:1.6rem 0 .4rem}
 th,td{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{font-weight:600;vertical-align:bottom}td{vertical-align:top}.number{text-align:right}.long{white-space:normal;overflow-wrap:anywhere;min-width:12rem}
-.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));gap:1rem;margin:0 0 1.2rem}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem;margin:0 0 1.2rem}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:.8rem}
-.figures>figure{max-width:34rem}
+.figures>figure{max-width:46rem}
 figcaption p{margin:.1rem 0 .6rem;color:var(--soft);font-size:.875rem;line-height:1.4}
 figure .chart{--ground:var(--card);display:block;width:100%;height:auto}
 summary{color:var(--link);cursor:pointer;font-size:.875rem;padding:.3rem 0;width:fit-content}
 figure .scroll{max-height:20rem;overflow:auto;margin:0}
-.heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,10rem),1fr));gap:.8rem}
-.heat-maps figure{padding:.5rem}.heat-maps figcaption{font-size:.8rem;color:var(--soft);margin:0 0 .3rem}
-.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:12rem;margin:0 0 .8rem;display:block}
+.heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,15rem),1fr));gap:.8rem}
+.heat-maps figure{padding:.5rem}.heat-maps figcaption,.heat-maps p{font-size:.875rem;color:var(--soft);margin:0 0 .3rem}.heat-maps p{margin:.3rem 0 0}
+.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:min(100%,20rem);margin:0 0 .8rem;display:block}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}

@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-std::string memory(std::uint64_t bytes) { return text_of_memory(static_cast<double>(bytes)); }
+std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
 
 // Powers of two around the contexts that were asked for, so that there is a curve to see.
 std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
@@ -60,7 +60,8 @@ Chart cache_chart(const ServingPlan& plan) {
                               [&](const ServingCost& cost, std::uint64_t context) {
                                 return static_cast<double>(plan.batch * cost.cache.at(context));
                               }),
-          .key = Chart::Key::kEndLabels};
+          .key = Chart::Key::kEndLabels,
+          .ordered = true};
 }
 
 Chart memory_chart(const ServingPlan& plan) {
@@ -75,7 +76,8 @@ Chart memory_chart(const ServingPlan& plan) {
                                 return static_cast<double>(cost.memory(context, plan.batch));
                               }),
           .thresholds = {{static_cast<double>(*plan.vram), memory(*plan.vram)}},
-          .key = Chart::Key::kEndLabels};
+          .key = Chart::Key::kEndLabels,
+          .ordered = true};
 }
 
 Chart speed_chart(const ServingPlan& plan) {
@@ -86,16 +88,15 @@ Chart speed_chart(const ServingPlan& plan) {
           fmt::format("Of {} together, where nothing but memory at {}/s limits them.",
                       sequences(plan.batch), text_of_bytes(static_cast<double>(*plan.bandwidth))),
       .x = tokens_axis("tokens of each sequence"),
-      .y = {.title = "tokens per second",
-            .scale = Axis::Scale::kLog2,
-            .text = [](double rate) { return fmt::format("{:.4g}", rate); }},
+      .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
       .series = curves_of(plan,
                           [&](const ServingCost& cost, std::uint64_t context) {
                             return static_cast<double>(plan.batch) *
                                    static_cast<double>(*plan.bandwidth) /
                                    static_cast<double>(cost.bytes_per_step(context, plan.batch));
                           }),
-      .key = Chart::Key::kEndLabels};
+      .key = Chart::Key::kEndLabels,
+      .ordered = true};
 }
 
 Facts facts_of(const ServingPlan& plan) {

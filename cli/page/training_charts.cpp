@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/text.h"
-
 namespace regroup {
 namespace {
 
@@ -19,12 +17,7 @@ std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
   return points;
 }
 
-Axis steps_axis() {
-  return {.title = "step", .whole = true, .text = [](double step) {
-            return step >= 0 && step < 1e15 ? with_thousands(static_cast<std::uint64_t>(step + 0.5))
-                                            : fmt::format("{:.3g}", step);
-          }};
-}
+Axis steps_axis() { return {.title = "step", .whole = true}; }
 
 // "training" of one run, "first, training" of several.
 std::string series_name(const NamedCurve& run, const char* what, bool several) {
@@ -33,12 +26,17 @@ std::string series_name(const NamedCurve& run, const char* what, bool several) {
 
 using Values = std::vector<StepValue> TrainingCurve::*;
 
+// One colour for each run. Values that are few, such as those of an evaluation before and after,
+// are dots: a line between them would tell of steps that nobody measured.
 void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values, const char* what,
                 Series::Mark mark = Series::Mark::kLine) {
-  for (const NamedCurve& run : runs) {
-    if (!(run.curve.*values).empty()) {
-      chart.series.push_back(
-          {series_name(run, what, runs.size() > 1), points_of(run.curve.*values), mark});
+  constexpr std::size_t kFewest = 3;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<StepValue>& measured = runs[i].curve.*values;
+    if (!measured.empty()) {
+      const bool few = measured.size() < kFewest;
+      chart.series.push_back({series_name(runs[i], what, runs.size() > 1), points_of(measured),
+                              few ? Series::Mark::kDots : mark, i});
     }
   }
 }
@@ -56,23 +54,16 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
               .title = "Loss",
               .description = "Loss of training and on held-out text, by step.",
               .x = steps_axis(),
-              .y = {.title = "nats per token",
-                    .text = [](double loss) { return fmt::format("{:.4g}", loss); }},
+              .y = {.title = "nats per token"},
               .series = {}};
   const std::size_t each = (longest(runs) + kMostPoints - 1) / kMostPoints;
   if (each > 1) {
     chart.description += fmt::format(" Each point of training is the mean of {} steps{}.", each,
                                      runs.size() > 1 ? " or fewer" : "");
   }
-  add_series(chart, runs, &TrainingCurve::loss, "training");
+  add_series(chart, runs, &TrainingCurve::loss, "training", Series::Mark::kFaintLine);
   add_series(chart, runs, &TrainingCurve::evaluation, "held-out", Series::Mark::kLineAndDots);
   return chart;
-}
-
-// "26,400", "0.0002".
-std::string number_text(double number) {
-  return number >= 1000 && number < 1e15 ? with_thousands(static_cast<std::uint64_t>(number + 0.5))
-                                         : fmt::format("{:.4g}", number);
 }
 
 // One number of each step.
@@ -82,7 +73,7 @@ Chart step_chart(const char* id, const char* title, const char* description, con
               .title = title,
               .description = description,
               .x = steps_axis(),
-              .y = {.title = unit, .low = 0.0, .text = number_text},
+              .y = {.title = unit, .low = 0.0},
               .series = {}};
   add_series(chart, runs, values, unit);
   return chart;

@@ -34,10 +34,19 @@ TEST_CASE("a heat map says how alike heads are within groups and between them", 
   }
   map.values[0] = std::nan("");  // a head beside itself does not count
   const std::string svg = svg_of(map, "m");
-  CHECK_THAT(svg,
-             ContainsSubstring("within groups on average 0.50, between groups on average 0.10."));
+  CHECK_THAT(svg, ContainsSubstring("on average: within groups 0.50, between groups 0.10."));
   CHECK_THAT(svg, ContainsSubstring("class=\"frame\" d=\"M0 0h2v2h-2zM2 2h2v2h-2z\""));
-  CHECK(read_markup(heat_map_key()).fault.empty());
+  CHECK(means_of(map) == "within groups 0.50, between groups 0.10");
+  const Markup key = read_markup(heat_map_key());
+  CHECK(key.fault.empty());
+  CHECK_THAT(key.text, ContainsSubstring("opposite") && ContainsSubstring("the same"));
+}
+
+TEST_CASE("cells of few heads hold their values, those of many do not", "[cli]") {
+  CHECK_THAT(svg_of(HeatMap{"m", 2, {1.0, -0.254, std::nan(""), 1.0}, 0}, "m"),
+             ContainsSubstring(">-0.25</text>") && !ContainsSubstring("nan"));
+  CHECK_THAT(svg_of(HeatMap{"m", 16, std::vector<double>(256, 0.5), 0}, "m"),
+             !ContainsSubstring("</text>"));
 }
 
 TEST_CASE("a heat map refuses values that do not fill its square", "[cli]") {

@@ -25,7 +25,7 @@ TEST_CASE("convert pools a golden model bit for bit and says what it did", "[end
   const ProgramResult result = run_program(
       {"convert", text(golden("llama_bf16")), text(directory / "gqa"), "--kv-heads", "4"});
   CHECK(result.exit_code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("12 query heads, kv heads 12 -> 4"));
+  CHECK_THAT(result.out, ContainsSubstring("12 query heads, kv heads 12 -> 4 (mean)"));
   CHECK_THAT(result.err, ContainsSubstring("wrote " + text(directory / "gqa")));
   CHECK(tree_of(directory.path()).size() == 3);  // the directory, its config and its weights
 
@@ -246,6 +246,39 @@ TEST_CASE("paths in any bytes are fine, JSON reports included", "[end_to_end]") 
   CHECK(result.json().at("kv_heads") == 4);
   CHECK(fs::exists(directory / "out \xff" / "config.json"));
   CHECK(result.err.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("heads that are stored several times are not called pooled", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string grouped = put_model(directory / "a", tiny_llama({.kv_heads = 4})).string();
+  const std::string stored = (directory / "b").string();
+  const ProgramResult result = run_program({"expand", grouped, stored, "--kv-heads", "12"});
+  CHECK_THAT(result.out, ContainsSubstring("kv heads 4 -> 12 (each stored 3 times)") &&
+                             !ContainsSubstring("mean"));
+  CHECK_THAT(run_program({"inspect", stored}).out,
+             ContainsSubstring("converted   4 kv heads, stored as 12, by regroup"));
+  const ProgramResult retyped =
+      run_program({"convert", grouped, (directory / "c").string(), "--dtype", "bf16"});
+  CHECK_THAT(retyped.out, ContainsSubstring("kv heads 4\n"));
+}
+
+TEST_CASE("inspect tells how a result was made, also of torch's files", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string source = put_model(directory / "a", tiny_llama()).string();
+  for (const char* container : {"safetensors", "torch"}) {
+    CAPTURE(container);
+    const std::string result = (directory / container).string();
+    REQUIRE(run_program({"convert", source, result, "--kv-heads", "4", "--pool", "random",
+                         "--pool-seed", "7", "--to", container})
+                .exit_code == 0);
+    const Json told = run_program({"inspect", result, "--json"}).json()["conversion"];
+    CHECK(told["kv heads"] == "12 -> 4");
+    CHECK(told["pooling"] == "random, seed 7");
+    CHECK(told["grouping"] == "contiguous");
+    CHECK(told["calibration"] == "none");
+    CHECK(told["refit"] == "none");
+  }
+  CHECK(run_program({"inspect", source, "--json"}).json()["conversion"].is_null());
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST_CASE("the page of a result shows what its conversion kept and how its train
   const Markup page = page_of({"inspect", result, "--conversion", (directory / "c.json").string()},
                               directory / "p.html");
   for (const char* words : {"the-source", "Energy kept, decoder", "81.25 %", "Uptraining",
-                            "3.25 -> 2.125", "source_kv_heads", "26,400"}) {
+                            "3.25 -> 2.125", "calibration", "26,400"}) {
     CHECK_THAT(page.text, ContainsSubstring(words));
   }
   CHECK(run_program({"inspect", result, "--run", (directory / "result.run").string()}).exit_code ==

@@ -49,7 +49,39 @@ TEST_CASE("tables are no wider than the terminal, and whole where there is room"
   }
   const ProgramResult wide = run_on_terminal(command, 200);
   CHECK_THAT(wide.out, ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight"));
-  CHECK(after_summary(run_program(command).out).find('~') == std::string::npos);
+  const std::string piped = after_summary(run_program(command).out);  // nothing cut, and as wide
+  CHECK(piped.find('~') == std::string::npos);
+  CHECK(widest_line(piped) <= 80);
+  CHECK_THAT(piped, ContainsSubstring("\ntransformer.h.0.self_attention.query_key_value.weight\n"));
+}
+
+TEST_CASE("no table is wider than 80 columns where results go to a file, or than COLUMNS says",
+          "[end_to_end]") {
+  const std::string model = golden("bloom_12").string();
+  const std::vector<std::vector<std::string>> commands{
+      {"inspect", model, "--tensors", "--stats", "--layers", "--quiet"},
+      {"plan", model, "--vram", "1MiB", "--bandwidth", "1GB/s", "--batch", "4"},
+      {"convert", model, "nowhere", "--kv-heads", "4", "--dry-run"},
+      {"inspect", golden("t5").string(), "--layers"}};
+  for (const auto& command : commands) {
+    CAPTURE(command.front());
+    const std::string text = run_program(command).out;
+    const std::string tables = text.substr(text.find("--\n"));
+    CHECK(widest_line(tables) <= 80);
+    const std::string wide = run_program(command, {"env", "COLUMNS=300"}).out;
+    CHECK(std::count(wide.begin(), wide.end(), '\n') <= std::count(text.begin(), text.end(), '\n'));
+  }
+  CHECK_THAT(run_program(commands.front(), {"env", "COLUMNS=300"}).out,
+             ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight  F32"));
+}
+
+TEST_CASE("facts are broken between words on a terminal, and whole elsewhere", "[end_to_end]") {
+  const std::vector<std::string> command{"inspect", golden("t5").string(), "--context", "123456"};
+  const std::string narrow = run_on_terminal(command, 60).out;
+  CHECK_THAT(narrow, ContainsSubstring("\n            "));
+  const std::string whole = run_program(command).out;
+  const std::string cache = whole.substr(whole.find("KV cache"));
+  CHECK(cache.substr(0, cache.find('\n')).size() > 60);
 }
 
 TEST_CASE("numbers of shards stay in names that are cut short", "[end_to_end]") {

@@ -116,6 +116,22 @@ TEST_CASE("refitted attentions are closer to the source's, and so are logits far
   }
 }
 
+TEST_CASE("refitting tells layer, step and error of every step, in order", "[uptrain]") {
+  const Halved half("llama_mha");
+  const std::shared_ptr<Refit> refit = half.refit();
+  std::vector<RefinementStep> seen;
+  refit->report_to([&](const RefinementStep& step) { seen.push_back(step); });
+  const auto layers = half.convert_to("refitted", half.request(PoolMethod::kMean), refit);
+  const auto each = static_cast<std::size_t>(refit->steps());
+  REQUIRE(seen.size() == layers.size() * each);
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].layer == i / each);
+    CHECK(seen[i].step == static_cast<std::int64_t>(i % each) + 1);
+    CHECK(seen[i].error > 0.0);
+  }
+  CHECK(seen[each - 1].error < seen.front().error);
+}
+
 TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "[uptrain]") {
   const Halved half("olmo");
   REQUIRE(half.golden.source.spec.clip_qkv.has_value());

@@ -9,6 +9,7 @@
 #include "tests/file_tree.h"
 #include "tests/program.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "tests/uptrain/uptrain_arguments.h"
@@ -201,6 +202,26 @@ TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[u
        {"loss", "perplexity", "tokens", "context", "seconds", "tokens_per_second"}) {
     CHECK(report.contains(key));
   }
+  CHECK(report["warnings"].empty());
+}
+
+TEST_CASE("eval warns of windows longer than the model was made for, and takes none by itself",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = golden_model("llama");
+  model.set("max_position_embeddings", "16");
+  const std::string path = put_model(directory / "model", model).string();
+  put_file(directory / "tokens", bytes_of_numbers(std::vector<std::uint16_t>(100, 3)));
+  const std::vector<std::string> usual{"eval", path, "--data", (directory / "tokens").string(),
+                                       "--json"};
+  CHECK(run_program(usual).json()["context"] == 16);
+  CHECK(run_program(usual).json()["warnings"].empty());
+  auto longer = usual;
+  longer.insert(longer.end(), {"--context", "16,32"});
+  const ProgramResult result = run_program(longer);
+  CHECK(result.json()["warnings"].size() == 1);
+  CHECK(result.err.find("warning: " + path + ": windows of 32 tokens, the config declares 16") !=
+        std::string::npos);
 }
 
 TEST_CASE("eval says what it asks of models with an encoder", "[uptrain]") {
