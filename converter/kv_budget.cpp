@@ -1,6 +1,7 @@
 #include "converter/kv_budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -8,6 +9,9 @@
 
 namespace regroup {
 namespace {
+
+// No measurement is larger, and as many layers as a model can have do not add up to infinity.
+constexpr double kLargestCost = 1e300;
 
 // Units of bytes that all options are multiples of.
 std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
@@ -31,10 +35,25 @@ std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool m
   return sum;
 }
 
+void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerOption& option : layers[layer]) {
+      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
+        throw_bad_input(
+            "--kv-budget: layer {} with {} kv heads: what that costs was measured as {}; regroup "
+            "eval tells whether the model gives finite predictions on that text, regroup inspect "
+            "--stats which tensors hold NaN, infinities or numbers near the largest",
+            layer, option.kv_heads, option.cost);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
                                        std::uint64_t budget) {
+  check_costs(layers);
   if (sum_of(layers, false) > budget) {
     throw_usage("--kv-budget: {} bytes per token, the fewest kv heads need {}", budget,
                 sum_of(layers, false));

@@ -16,7 +16,8 @@ struct LayerOption {
 
 /// The option of each layer, as an index, with the least sum of costs among those whose bytes
 /// together are at most `budget`: exactly, by dynamic programming over multiples of the bytes'
-/// greatest common divisor. Of equal costs the fewer bytes. Throws kUsage where nothing fits.
+/// greatest common divisor. Of equal costs the fewer bytes. Throws kUsage where nothing fits,
+/// kBadInput naming layer and kv heads where a cost is NaN or infinite.
 std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
                                        std::uint64_t budget);
 

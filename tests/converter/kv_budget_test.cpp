@@ -61,5 +61,24 @@ TEST_CASE("a budget above everything takes the cheapest, one below the least is 
   CHECK_THAT(refusal_of([&] { choose_within(layers, 19); }), is_wrong_usage("19", "20"));
 }
 
+TEST_CASE("a budget is not shared by costs that are no numbers", "[converter]") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double cost : {std::nan(""), kInfinity, -kInfinity, 1e301}) {
+    CAPTURE(cost);
+    const std::vector<std::vector<LayerOption>> layers = {
+        {{4, 40, 0.0}, {1, 10, 0.5}}, {{4, 40, 0.0}, {2, 20, cost}, {1, 10, 0.25}}};
+    for (const std::uint64_t budget : {20U, 50U, 80U}) {
+      CHECK_THAT(refusal_of([&] { choose_within(layers, budget); }),
+                 is_bad_input("layer 1 with 2 kv heads"));
+    }
+  }
+}
+
+TEST_CASE("a budget is kept where costs are as large as numbers get", "[converter]") {
+  const std::vector<std::vector<LayerOption>> layers(3, {{2, 20, 0.0}, {1, 10, 1e300}});
+  const std::vector<std::size_t> chosen = choose_within(layers, 40);
+  CHECK(std::count(chosen.begin(), chosen.end(), 1U) == 2);
+}
+
 }  // namespace
 }  // namespace regroup
