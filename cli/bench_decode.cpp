@@ -21,6 +21,7 @@
 #include "uptrain/decode_speed.h"
 #include "uptrain/device.h"
 #include "uptrain/initialise.h"
+#include "uptrain/language_model.h"
 
 namespace regroup {
 namespace {
@@ -72,6 +73,7 @@ std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {
   std::vector<DecodeVariant> variants;
   for (const std::string& path : options.models) {
     const Model model = open_model_outline(path);
+    check_predicts(model);
     const std::string name = std::filesystem::path(path).filename().string();
     const Parameters parameters = parameters_of(model, type, device);
     if (options.kv_heads.empty()) {

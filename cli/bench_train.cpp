@@ -110,7 +110,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   settings.trained = parse_trained_weights(options.trained);
   settings.validate_step();
 
-  const Model source = open_computable_model(settings.model);
+  const Model source = open_predicting_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const double estimate = estimated_memory(options, source, data.sequence_length(), console);
   Progress progress(console, "bench train",

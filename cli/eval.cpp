@@ -114,7 +114,7 @@ void check_contexts(const EvalRequest& request, bool writes) {
 
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
-  EvalRequest request{open_computable_model(options.model),
+  EvalRequest request{open_predicting_model(options.model),
                       TokenFile::open(options.data),
                       {},
                       options.contexts,

@@ -12,6 +12,7 @@
 #include "formats/kv_cache.h"
 #include "formats/printable.h"
 #include "uptrain/device.h"
+#include "uptrain/language_model.h"
 #include "uptrain/sensitivity.h"
 
 namespace regroup {
@@ -75,6 +76,7 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
     throw_usage("--kv-budget needs --kv-budget-data, a token file to measure layers on");
   }
   check_computable("--kv-budget", source);
+  check_predicts(source);
   const auto cost = kv_cache_cost(source.spec, cache_dtype_of(source.spec, source.checkpoint));
   if (!cost) {
     throw_usage("--kv-budget: {} keeps no keys and values from token to token",

@@ -73,7 +73,7 @@ void run_teach(TeachOptions options, const Console& console) {
   run.task = options.task.settings();
   run.device = parse_device(options.device);
   run.precision = parse_precision(options.precision);
-  const Model teacher = open_computable_model(run.model);
+  const Model teacher = open_predicting_model(run.model);
   const TokenBatches data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
   check_task_options(options.task, plan.task.objective);

@@ -85,7 +85,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     RunDirectory::check_output(settings.output, options.resume);
   }
 
-  const Model source = open_computable_model(settings.model);
+  const Model source = open_predicting_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   if (plan.memory_available) {

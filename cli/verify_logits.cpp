@@ -13,6 +13,7 @@
 #include "formats/token_file.h"
 #include "uptrain/compare_predictions.h"
 #include "uptrain/device.h"
+#include "uptrain/language_model.h"
 
 namespace regroup {
 namespace {
@@ -46,6 +47,7 @@ void check_logits_question(const LogitsQuestion& question, const Model& source,
       throw_usage("--logits: {} cannot be computed: {}", printable(model->path.string(), 0),
                   printable(model->spec.not_computable));
     }
+    check_predicts(*model);
   }
   check_same_vocabulary(source, result);
   let_threads_sleep();

@@ -57,6 +57,20 @@ Container choose_container(const Model& source, const ConversionRequest& request
   return container;
 }
 
+// A base model stays one: every other form calls for the head that it lacks.
+void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
+                Container container) {
+  const bool same_form = request.target == "same" || request.target == "expanded" ||
+                         (request.target == "auto" && loaders_take_heads(grouped));
+  if (!source.missing_head.empty() && (!same_form || is_single_file(container))) {
+    throw_usage(
+        "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
+        "cannot be written in another form; allowed are --target same and expanded, --to "
+        "safetensors and torch",
+        printable(source.path.string(), 0), printable(source.missing_head));
+  }
+}
+
 Target choose_target(const Model& source, const ModelSpec& grouped,
                      const ConversionRequest& request, Container container) {
   if (request.target == "expanded") {
@@ -259,6 +273,7 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   plan.pooling.refined = plan.refiner != nullptr;
   check_can_pool(plan.spec, plan.pooling.method);
   check_can_refine(plan, request);
+  check_head(source, plan.grouped, request, plan.container);
   Target target = choose_target(source, plan.grouped, request, plan.container);
   keep_from_stock_loaders(target, plan.container, request.target);
   plan.target = std::move(target.spec);

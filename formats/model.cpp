@@ -6,6 +6,7 @@
 #include "formats/error.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
+#include "formats/families/head.h"
 #include "formats/families/meta_llama.h"
 #include "formats/gguf.h"
 #include "formats/hub_cache.h"
@@ -31,14 +32,14 @@ Model open_gguf_model(const fs::path& path) {
   parts.push_back(std::move(file.part));
   ModelDirectory model = lone_file(path, Checkpoint(std::move(parts)));
   ModelSpec spec = describe_gguf(file.metadata, model.checkpoint);
-  return {std::move(model), Convention::kGguf, std::move(spec), std::move(file.metadata)};
+  return {std::move(model), Convention::kGguf, std::move(spec), std::move(file.metadata), {}};
 }
 
 Model open_meta_model(const fs::path& path) {
   ModelDirectory directory = open_meta_directory(path);
   const std::string where = printable((path / kMetaParamsFile).string(), 0);
   ModelSpec spec = describe_meta(directory.config, directory.checkpoint, where);
-  return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt};
+  return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt, {}};
 }
 
 std::optional<Llama2cHeader> llama2c_header_of(const fs::path& path) {
@@ -47,8 +48,11 @@ std::optional<Llama2cHeader> llama2c_header_of(const fs::path& path) {
 }
 
 Model open_llama2c_model(const fs::path& path, const Llama2cHeader& header) {
-  return {lone_file(path, open_checkpoint(path)), Convention::kLlama2c, describe_llama2c(header),
-          std::nullopt};
+  return {lone_file(path, open_checkpoint(path)),
+          Convention::kLlama2c,
+          describe_llama2c(header),
+          std::nullopt,
+          {}};
 }
 
 // Of transformers' names for its dtypes, those that weights are stored in; F32 where none is given.
@@ -110,7 +114,10 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
   const std::string where = printable((directory.path / "config.json").string(), 0);
   ModelSpec spec =
       describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
-  return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt};
+  std::string missing = missing_head(spec, directory.checkpoint);
+  spec = missing.empty() ? std::move(spec) : without_head(std::move(spec));
+  return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt,
+          std::move(missing)};
 }
 
 Model open_model_outline(const fs::path& given, const OpenOptions& options) {
@@ -130,7 +137,8 @@ Model open_model_outline(const fs::path& given, const OpenOptions& options) {
   return {{directory, std::move(text), std::move(config), std::move(checkpoint), {}},
           Convention::kHuggingFace,
           std::move(spec),
-          std::nullopt};
+          std::nullopt,
+          {}};
 }
 
 void check_writable(const Model& model) {

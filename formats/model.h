@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "formats/gguf_metadata.h"
 #include "formats/model_directory.h"
@@ -24,6 +25,9 @@ struct Model : ModelDirectory {
   Convention convention = Convention::kHuggingFace;
   ModelSpec spec;
   std::optional<GgufMetadata> gguf;  ///< with Convention::kGguf
+  /// Where the files lack the head that the config calls for (a base model's): its first tensor.
+  /// `spec` names none then, and nothing can be predicted. Empty elsewhere.
+  std::string missing_head = {};
 };
 
 struct OpenOptions {

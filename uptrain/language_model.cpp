@@ -21,6 +21,22 @@ Model open_computable_model(const std::filesystem::path& path) {
   return model;
 }
 
+void check_predicts(const Model& model) {
+  if (!model.missing_head.empty()) {
+    throw_bad_input(
+        "{}: a base model, without the head that predicts tokens: {} is in none of its files; "
+        "calibrate, convert and inspect work without, evaluating and training need a checkpoint "
+        "saved with its head",
+        printable(model.path.string(), 0), printable(model.missing_head));
+  }
+}
+
+Model open_predicting_model(const std::filesystem::path& path) {
+  Model model = open_computable_model(path);
+  check_predicts(model);
+  return model;
+}
+
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device) {
   return Transformer(source.spec, load_parameters(source.spec, source.checkpoint, type, device));
 }

@@ -16,6 +16,12 @@ namespace regroup {
 /// kBadInput for models that cannot be computed.
 Model open_computable_model(const std::filesystem::path& path);
 
+/// Throws kBadInput for a model without a head, of which nothing can be predicted.
+void check_predicts(const Model& model);
+
+/// open_computable_model() and check_predicts().
+Model open_predicting_model(const std::filesystem::path& path);
+
 /// Reads the weights onto `device` and builds the transformer on them.
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "formats/error.h"
+#include "formats/families/head.h"
 #include "formats/printable.h"
 #include "uptrain/layers.h"
 #include "uptrain/model_tail.h"
@@ -19,11 +20,9 @@ namespace {
 
 // The model without its layers.
 Transformer make_front(const Model& source, c10::Device device) {
-  ModelSpec front = without_layers(source.spec);
-  front.final_norm = front.head_norm = {};
-  front.project_out = front.head_transform = {};
-  front.lm_head.clear();
-  front.lm_head_bias.clear();
+  ModelSpec front = without_head(without_layers(source.spec));
+  front.final_norm = {};
+  front.project_out = {};
   return {front, load_parameters(front, source.checkpoint, at::kFloat, device)};
 }
 

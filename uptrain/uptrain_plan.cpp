@@ -202,7 +202,7 @@ TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec
 }
 
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
-  Model teacher = open_computable_model(settings.teacher.model);
+  Model teacher = open_predicting_model(settings.teacher.model);
   const std::string where = printable(settings.teacher.model.string(), 0);
   if (teacher.spec.vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}", where,

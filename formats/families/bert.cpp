@@ -105,13 +105,6 @@ struct HeadNames {
 
 void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                const HeadNames& names) {
-  const bool to_be_made = checkpoint.files().empty();
-  if (!to_be_made && checkpoint.find(names.transform + ".weight") == nullptr) {
-    spec.not_computable = !spec.not_computable.empty()
-                              ? spec.not_computable
-                              : "the checkpoint has no head that predicts masked tokens";
-    return;
-  }
   spec.head_transform = linear_at(names.transform, true);
   spec.head_norm = layer_norm_at(checkpoint, names.norm);
   spec.lm_head_bias = names.bias;
