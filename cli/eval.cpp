@@ -1,6 +1,7 @@
 // regroup eval DIR --data FILE
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -232,8 +233,18 @@ std::uint64_t tokens_to_read(const EvalRequest& request) {
   return static_cast<std::uint64_t>(tokens);
 }
 
-std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const Transformer& model,
-                                             Progress& progress) {
+void check_finite(const EvalOptions& options, std::int64_t context, const Evaluation& evaluation) {
+  if (!std::isfinite(evaluation.loss)) {
+    throw_bad_input(
+        "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
+        "inspect --stats tells where) or in what {} computes with them{}",
+        printable(options.model, 0), printable(options.data, 0), evaluation.loss, context,
+        options.precision, options.precision == "fp32" ? "" : " (--dtype fp32 has more range)");
+  }
+}
+
+std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const EvalRequest& request,
+                                             const Transformer& model, Progress& progress) {
   std::vector<ContextResult> results;
   std::int64_t read = 0;
   for (const std::int64_t context : request.contexts) {
@@ -247,6 +258,7 @@ std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const T
       };
       result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
                                    interrupt_requested());
+      check_finite(options, context, *result.evaluation);
       read += windows * context;
       result.seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -295,7 +307,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const std::uint64_t tokens = tokens_to_read(request);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "eval", tokens, "tokens");
-  const std::vector<ContextResult> results = evaluate_contexts(request, model, progress);
+  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
   progress.finish();
   report(options, request, results, console);
 }

@@ -42,6 +42,16 @@ Runs runs_of(const std::vector<std::int64_t>& heads) {
   return runs;
 }
 
+void name_nonfinite(Json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    value = fmt::format("{}", value.get<double>());
+  } else if (value.is_structured()) {
+    for (Json& part : value) {
+      name_nonfinite(part);
+    }
+  }
+}
+
 bool begins_code_point(char byte) { return (byte & 0xc0) != 0x80; }
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
@@ -154,7 +164,9 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads) {
 }
 
 std::string text_of_json(const Json& report) {
-  return report.dump(2, ' ', true, Json::error_handler_t::replace);
+  Json finite = report;
+  name_nonfinite(finite);
+  return finite.dump(2, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace regroup

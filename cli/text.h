@@ -30,7 +30,8 @@ std::string code_points(std::string_view text, std::size_t first, std::size_t co
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
 
 /// A report for machines, in ASCII: names out of files reach a terminal escaped, and paths that are
-/// no UTF-8 with their odd bytes replaced.
+/// no UTF-8 with their odd bytes replaced. NaN and infinities, which JSON does not have, become
+/// "nan", "inf" and "-inf": null is what is not known.
 std::string text_of_json(const Json& report);
 
 }  // namespace regroup

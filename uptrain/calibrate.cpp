@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "converter/pooling/calibration.h"
+#include "formats/error.h"
 #include "formats/safetensors_writer.h"
 #include "formats/staged_directory.h"
 #include "uptrain/attention_distances.h"
@@ -83,6 +84,13 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
 
 void write_values(CheckpointWriter& writer, const std::string& name, const at::Tensor& values) {
   const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
+  if (!stored.isfinite().all().item<bool>()) {
+    throw_bad_input(
+        "statistics {}: NaN or infinity: so are the model's weights (regroup inspect --stats tells "
+        "which), or what it computes with them on this text leaves the range of F32; nothing was "
+        "written",
+        name);
+  }
   writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
 }
 

@@ -197,6 +197,10 @@ void write_logits(const Transformer& model, const TokenFile& file,
     const at::Tensor logits = window_logits(model, ids.to(model.device()))
                                   .to(at::kCPU, at::kFloat)
                                   .contiguous();  // [count, positions, V]
+    if (!logits.isfinite().all().item<bool>()) {
+      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
+                      printable(file.path().string(), 0), first, first + count - 1);
+    }
     pending.file().write_at(
         offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
     offset += logits.nbytes();

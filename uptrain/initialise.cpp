@@ -89,6 +89,19 @@ double deviation_in(const ConfigReader& config) {
   return deviation;
 }
 
+// What a number of that type can hold is not known before it is stored.
+void check_fits(const Parameters& parameters, DType dtype, const NamedConfig& config,
+                double deviation) {
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    if (!entry.value.to(scalar_type_of(dtype)).isfinite().all().item<bool>()) {
+      throw_bad_input(
+          "{}: weights with a standard deviation of {} (initializer_range) do not fit into {}: "
+          "tensor {} would hold NaN or infinities; {} is usual",
+          config.name, deviation, name_of(dtype), printable(entry.name), kUsualDeviation);
+    }
+  }
+}
+
 }  // namespace
 
 Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed, double deviation) {
@@ -124,7 +137,9 @@ void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
   const double deviation = deviation_in(ConfigReader(json, config.name));
   StagedDirectory staged(destination);
   write_text(staged.path() / "config.json", config.text);
-  save_new_parameters(initialise_parameters(spec, seed, deviation), dtype, staged.path());
+  const Parameters parameters = initialise_parameters(spec, seed, deviation);
+  check_fits(parameters, dtype, config, deviation);
+  save_new_parameters(parameters, dtype, staged.path());
   staged.publish();
 }
 

@@ -132,6 +132,12 @@ class Teaching {
                     facts_.temperature);
     const TopAnswers here{answers.ids.to(at::kCPU),
                           answers.log_probabilities.to(at::kHalf).to(at::kCPU)};
+    if (here.log_probabilities.isnan().any().item<bool>()) {
+      throw_bad_input(
+          "windows {} to {}: NaN among the teacher's predictions: regroup eval tells its loss, "
+          "regroup inspect --stats which weights are no numbers",
+          first, first + count - 1);
+    }
     std::int64_t row = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const at::Tensor window = windows.select(0, i);

@@ -219,6 +219,11 @@ class Run {
                       {"eval_tokens", evaluation->tokens}});
       progress_.evaluated = progress_.step;
     }
+    if (!std::isfinite(evaluation->loss)) {
+      observer_.on_warning(fmt::format("step {}: the loss on {} is {}", progress_.step,
+                                       printable(plan_.settings.eval_data.string(), 0),
+                                       evaluation->loss));
+    }
     observer_.on_evaluation(progress_.step, *evaluation);
     return evaluation;
   }
