@@ -62,7 +62,21 @@ class Search {
   SimilarGrouping result_;
 };
 
+// Whether each of those layers keeps one kv head.
+bool keep_one(const ConversionPlan& plan, AttentionRole role,
+              const std::vector<std::size_t>& layers) {
+  return std::all_of(layers.begin(), layers.end(),
+                     [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
+}
+
 }  // namespace
+
+bool allows_one_grouping(const ConversionPlan& plan) {
+  const auto places = pooled_layers(plan);
+  return std::all_of(places.begin(), places.end(), [&](const auto& place) {
+    return keep_one(plan, place.first, {place.second});
+  });
+}
 
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
@@ -79,7 +93,7 @@ SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
         pooled.push_back(other);
       }
     }
-    if (!heads_can_move(contiguous.spec, role, layer)) {
+    if (!heads_can_move(contiguous.spec, role, layer) || keep_one(contiguous, role, pooled)) {
       search.skip();
     } else if (together.size() == 1) {
       search.group_layer(role, layer);

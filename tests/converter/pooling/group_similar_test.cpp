@@ -126,6 +126,21 @@ TEST_CASE("heads that are equal in all layers of a stack are found, in each stac
   }
 }
 
+TEST_CASE("where one kv head is left nothing is searched, elsewhere it is", "[converter]") {
+  const Model source = open_model(golden("llama_mha"));
+  const ConversionRequest one = request_of(PoolMethod::kLowrank, 1);
+  CHECK(allows_one_grouping(plan_conversion(source, one)));
+  const SimilarGrouping none = similar_grouping(source, one);
+  CHECK(none.layers.empty());
+  CHECK(none.order.empty());
+  ConversionRequest mixed = request_of(PoolMethod::kLowrank, 3);
+  mixed.kv_heads = {1, 3};
+  CHECK_FALSE(allows_one_grouping(plan_conversion(source, mixed)));
+  const SimilarGrouping second = similar_grouping(source, mixed);
+  REQUIRE(second.layers.size() == 1);
+  CHECK(second.layers[0].layer == 1);
+}
+
 TEST_CASE("where layers that share a bias have different kv heads, a note says that they stay",
           "[converter]") {
   const TemporaryDirectory directory;
