@@ -30,9 +30,10 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   return basis.fixed() ? counts + 1.0 : counts;
 }
 
-// A mean value goes into the output's bias, if there is one.
-at::Tensor counted_values(const AttentionHeads& heads) {
-  return at::ones({heads.head_dim}, at::kDouble) * (heads.o.bias.empty() ? 1.0 : 0.0);
+// The error of a mean value goes into the output's bias, if there is one and the method changes it.
+at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
+  const bool counts = heads.o.bias.empty() || !changes_readers(method);
+  return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
 }
 
 // The features of keys that a method may mix: all, for methods that leave the basis alone, where
@@ -147,7 +148,8 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
       value_basis_(free_basis(heads.head_dim)),
       keys_(heads.k, heads.head_dim, task.kv_inputs,
             rotating_features(task.key_basis, heads.head_dim), task.stop),
-      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads), task.stop) {
+      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads, task.method),
+              task.stop) {
   const at::Tensor readers = output_readers(heads);
   const at::Tensor spread = spreads(readers, values_.covariances());
   key_weight_ = key_weights(heads, task, spread);

@@ -124,7 +124,14 @@ GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer)
           keys.norm(),
           values.norm(),
           layer.keys > 0.0 ? keys.all / layer.keys : 0.0,
-          layer.values > 0.0 ? values.all / layer.values : 0.0};
+          layer.values > 0.0 ? values.all / layer.values : 0.0,
+          loss_of(solutions, layer),
+          0.0};
+}
+
+double loss_of_mean(const HeadProblems& problems, PoolingTask task, const HeadEnergies& layer) {
+  task.method = PoolMethod::kMean;
+  return loss_of(solve(problems, task, 0), layer);
 }
 
 // The head that loses least where it stands for its whole group.
@@ -157,6 +164,9 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
       const HeadSolutions solutions = solve(problems[number], task, chosen);
       shared.put(solutions, group);
       result.groups[number] = report_of(solutions, layer);
+      if (task.method == PoolMethod::kSelect) {
+        result.groups[number].loss_of_mean = loss_of_mean(problems[number], task, layer);
+      }
     }
   });
   if (changes_readers(task.method) && !heads.o.bias.empty()) {

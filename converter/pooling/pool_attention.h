@@ -36,6 +36,9 @@ struct GroupReport {
   double key_norm = 1.0, value_norm = 1.0;
   /// The group's part in the expected square of the layer.
   double key_share = 0.0, value_share = 0.0;
+  /// What the group loses, and where the method is kSelect what its mean would: parts of the
+  /// layer's energy, of keys and values added.
+  double loss = 0.0, loss_of_mean = 0.0;
 };
 
 struct PooledAttention {
@@ -47,7 +50,8 @@ struct PooledAttention {
 ///
 /// Every method but the mean and the choice of one head changes q and o as well. What a key adds to
 /// all scores of a query alike cancels in the softmax, so keys that do not rotate are compared by
-/// their covariance; and where o has a bias, it takes up the mean error of the values exactly.
+/// their covariance; and where o has a bias, it takes up the mean error of the values exactly, of
+/// those methods that change o.
 /// Throws kInterrupted soon after `task.stop` turns true, kUsage in a build without LibTorch.
 PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task);
 

@@ -341,5 +341,39 @@ TEST_CASE("heads can only be pooled into a divisor of them", "[converter]") {
       pool_attention(heads, task_of(PoolMethod::kLowrank, 4, {}, random_moments(30, random))));
 }
 
+TEST_CASE("a mean value counts unless the output's bias takes it up", "[converter]") {
+  RandomNumbers random(23);
+  AttentionHeads heads = random_heads({.biases = true}, random);
+  for (DenseLinear* linear : {&heads.k, &heads.v}) {
+    for (std::int64_t head = 1; head < 6; ++head) {  // all alike, but for the values' means
+      weight_of(*linear, 4).select(0, head).copy_(weight_of(*linear, 4).select(0, 0));
+    }
+  }
+  const InputMoments moments = random_moments(30, random);
+  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
+                                  PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    CAPTURE(name_of(method));
+    const PooledAttention pooled =
+        pool_attention(heads, task_of(method, 2, free_basis(4), moments));
+    for (const GroupReport& group : pooled.groups) {
+      CHECK((group.value_energy < 1.0 - 1e-3) == !changes_readers(method));
+    }
+  }
+}
+
+TEST_CASE("select tells what the mean would lose in its place", "[converter]") {
+  RandomNumbers random(24);
+  const AttentionHeads heads = random_heads({}, random);
+  const InputMoments moments = random_moments(30, random);
+  const auto pooled = [&](PoolMethod method) {
+    return pool_attention(heads, task_of(method, 3, free_basis(4), moments)).groups;
+  };
+  const auto selected = pooled(PoolMethod::kSelect), mean = pooled(PoolMethod::kMean);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(std::abs(selected[i].loss_of_mean - mean[i].loss) < 1e-9);
+    CHECK(selected[i].loss > 0.0);
+  }
+}
+
 }  // namespace
 }  // namespace regroup
