@@ -40,11 +40,12 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
                    fmt::format("{:.2g} nats", layer.divergence)});
   }
   std::string text =
-      table.text(console) +
-      fmt::format("\nbudget    {} of {} per token, {} used; KL {:.3g} nats, layer by layer",
-                  text_of_bytes(static_cast<double>(budget.budget)),
-                  text_of_bytes(static_cast<double>(budget.source_bytes)),
-                  text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());
+      table.text(console) + fmt::format(
+                         "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum of "
+                         "what each layer costs alone: together they may cost more, eval tells",
+                         text_of_bytes(static_cast<double>(budget.budget)),
+                         text_of_bytes(static_cast<double>(budget.source_bytes)),
+                         text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());
   if (budget.uniform_kv_heads > 0) {
     text += fmt::format(" ({} kv heads everywhere: {:.3g})", budget.uniform_kv_heads,
                         budget.uniform_divergence);

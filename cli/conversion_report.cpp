@@ -40,6 +40,10 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 Json layers_json(const std::vector<LayerReport>& layers) {
   Json list = Json::array();
   for (const LayerReport& layer : layers) {
+    list.push_back(json_of(layer));
+    if (!layer.over_text) {
+      continue;
+    }
     Json groups = Json::array();
     for (const GroupReport& group : layer.groups) {
       groups.push_back({{"key_energy_kept", group.key_energy},
@@ -47,7 +51,6 @@ Json layers_json(const std::vector<LayerReport>& layers) {
                         {"key_norm_ratio", group.key_norm},
                         {"value_norm_ratio", group.value_norm}});
     }
-    list.push_back(json_of(layer));
     list.back()["groups"] = std::move(groups);
   }
   return list;
@@ -61,8 +64,8 @@ Table layers_table(const std::vector<LayerReport>& layers) {
     table.add_column(title, Table::Align::kRight);
   }
   for (const LayerReport& layer : layers) {
-    if (layer.groups.empty()) {
-      continue;  // not measured
+    if (layer.groups.empty() || !layer.over_text) {
+      continue;  // not measured, or not over a text
     }
     table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
                    percent(keys_kept(layer)), percent(values_kept(layer)),
@@ -73,12 +76,12 @@ Table layers_table(const std::vector<LayerReport>& layers) {
 }
 
 // The layer that keeps least, keys and values counted alike, and how much of the energy all layers
-// keep on average. Empty where nothing was measured.
+// keep on average. Empty where nothing was measured over a text.
 std::string kept_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double keys = 0.0, values = 0.0, count = 0.0;
   for (const LayerReport& layer : layers) {
-    if (layer.groups.empty()) {
+    if (layer.groups.empty() || !layer.over_text) {
       continue;
     }
     keys += keys_kept(layer);
@@ -95,6 +98,30 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
   return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
                      percent(keys / count), percent(values / count), name_of(worst->role),
                      worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
+}
+
+// The layer whose output is furthest off after refitting, and the mean of all. Empty where none was
+// refitted.
+std::string refit_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double before = 0.0, after = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.refinement) {
+      before += layer.refinement->error_before;
+      after += layer.refinement->error_after;
+      count += 1.0;
+      const bool more =
+          worst == nullptr || layer.refinement->error_after > worst->refinement->error_after;
+      worst = more ? &layer : worst;
+    }
+  }
+  return worst == nullptr
+             ? ""
+             : fmt::format(
+                   "\nrefitted  squared error of each attention's output {} -> {} on "
+                   "average; most in {} layer {}: {}",
+                   percent(before / count), percent(after / count), name_of(worst->role),
+                   worst->layer, percent(worst->refinement->error_after));
 }
 
 // Of keys and values together, on average over layers, beside what neighbours would keep.
@@ -152,6 +179,7 @@ Json report_json(const ConversionReport& done) {
                  {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
                  {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
                  {"notes", plan.notes},
+                 {"warnings", done.warnings},
                  {"seconds", done.seconds}};
   if (plan.refiner) {
     report["refit"] = Json::parse(plan.refiner->recipe());
@@ -161,7 +189,7 @@ Json report_json(const ConversionReport& done) {
   if (!done.layers.empty()) {
     report["layers"] = layers_json(done.layers);
   }
-  if (!done.groupings.empty()) {
+  if (!done.groupings.empty() && plan.calibration) {
     report["groupings"] = groupings_json(done.groupings);
   }
   if (done.budget) {
@@ -276,7 +304,8 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     if (done.budget) {
       console.print(budget_table(*done.budget, console) + "\n");
     }
-    console.print(summary_text(plan) + grouping_text(done.groupings) + kept_text(done.layers));
+    console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
+                  kept_text(done.layers) + refit_text(done.layers));
     if (done.comparison) {
       const auto& rest = done.comparison->without_rounding;
       console.print(fmt::format(
@@ -288,6 +317,9 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
   }
   for (const std::string& note : plan.notes) {
     console.note("note: " + note);
+  }
+  for (const std::string& warning : done.warnings) {
+    console.note("warning: " + warning);
   }
   for (const std::string& name : plan.dropped) {
     console.note("dropped: " + printable(name));

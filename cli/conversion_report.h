@@ -23,6 +23,7 @@ struct ConversionReport {
   bool dry_run = false;
   bool measured = false;  ///< whether the table of layers was asked for
   std::vector<LayerReport> layers = {};
+  std::vector<std::string> warnings = {};         ///< see conversion_warnings()
   std::vector<LayerGrouping> groupings = {};      ///< where heads were grouped by similarity
   std::optional<KvBudget> budget = std::nullopt;  ///< where one was shared
   std::optional<OutputComparison> comparison = std::nullopt;

@@ -11,6 +11,7 @@
 #include "cli/context_warning.h"
 #include "cli/conversion_progress.h"
 #include "cli/conversion_report.h"
+#include "cli/conversion_warnings.h"
 #include "cli/convert_options.h"
 #include "cli/hand_over.h"
 #include "cli/interrupt.h"
@@ -37,6 +38,12 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   ConversionPlan contiguous = plan_conversion(source, request);
   check_effects(options, source, contiguous);
   if (options.grouping != "similar") {
+    return contiguous;
+  }
+  if (allows_one_grouping(contiguous)) {
+    contiguous.notes.emplace_back(
+        "--grouping similar: each layer keeps one kv head, for which there is one grouping: "
+        "nothing was searched");
     return contiguous;
   }
   Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
@@ -66,6 +73,12 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   }
   if (!options.dry_run) {
     check_is_new(options.destination);
+  }
+  if (options.measure && options.calibration.empty()) {
+    throw_usage(
+        "--measure needs --calibration: what heads keep is told over the statistics of a text; "
+        "regroup calibrate {} --data TOKENS -o stats.safetensors makes them",
+        printable(options.source, 0));
   }
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
@@ -110,6 +123,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   if (options.measure && done.layers.empty()) {
     done.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
+  done.warnings = conversion_warnings(plan, options.source, done.layers);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   done.seconds = elapsed.count();
   print_report(done, options.json, console);

@@ -132,7 +132,7 @@ void add_pooling_options(CLI::App& command, ConvertOptions& options) {
                      "statistics of the source made by regroup calibrate: lowrank, aligned and "
                      "select then weigh errors as they occur in text");
   command.add_flag("--measure", options.measure,
-                   "also measure what the other methods keep of each layer, and in a dry run");
+                   "tell what each layer keeps, whatever the method and in a dry run; needs --calibration");
   command.add_flag("--allow-nonfinite", options.allow_nonfinite,
                    "pool heads that hold NaN or infinities");
 }

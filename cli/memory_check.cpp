@@ -13,7 +13,7 @@ namespace {
 std::string list_of(const std::vector<LeanerRun>& runs) {
   std::vector<std::string> texts;
   for (const LeanerRun& run : runs) {
-    texts.push_back(fmt::format("{} ({})", run.options, text_of_memory(run.bytes)));
+    texts.push_back(fmt::format("{} ({})", run.options, text_of_bytes(run.bytes)));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -43,8 +43,8 @@ void MemoryCheck::apply(double needed, double available, c10::Device device,
     return;
   }
   const std::string shortage = fmt::format(
-      "training takes about {} of memory, {} are free on {}; {}", text_of_memory(needed),
-      text_of_memory(available), device.str(), advice(available, leaner));
+      "training takes about {} of memory, {} are free on {}; {}", text_of_bytes(needed),
+      text_of_bytes(available), device.str(), advice(available, leaner));
   if (!dry_run && mode_ == "on") {
     throw_environment("{}; --memory-check off starts all the same", shortage);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/sleeping_threads.h"
@@ -12,15 +14,24 @@
 namespace regroup {
 namespace {
 
+// As many kv heads as are left where the fewest share one: half of an even number.
+std::int64_t most_groups(std::int64_t heads) {
+  std::int64_t members = 2;
+  while (members < heads && heads % members != 0) {
+    ++members;
+  }
+  return std::max<std::int64_t>(1, heads / members);
+}
+
 ConversionPlan plan_of(const Model& source, const SimilarityQuestion& question, PoolMethod method) {
   ConversionRequest request;
   if (!question.kv_heads.empty()) {
     request.kv_heads = question.kv_heads;
   } else if (source.spec.has_encoder()) {  // stacks of other lengths
-    request.kv_heads = {std::max<std::int64_t>(1, source.spec.kv_heads.front() / 2)};
+    request.kv_heads = {most_groups(source.spec.kv_heads.front())};
   } else {
     for (const std::int64_t heads : source.spec.kv_heads) {
-      request.kv_heads.push_back(heads % 2 == 0 ? heads / 2 : heads);
+      request.kv_heads.push_back(heads > 0 ? most_groups(heads) : 0);
     }
   }
   if (source.spec.has_encoder()) {
@@ -31,7 +42,8 @@ ConversionPlan plan_of(const Model& source, const SimilarityQuestion& question, 
   return plan_conversion(source, request);
 }
 
-EnergyKept kept_of(const PooledAttention& pooled) {
+EnergyKept kept_of(const AttentionPooler& pooler, AttentionRole role, std::size_t layer) {
+  const PooledAttention pooled = pooler.pool(role, layer);
   EnergyKept kept{1.0, 1.0};
   for (const GroupReport& group : pooled.groups) {
     kept.keys -= group.key_share * (1.0 - group.key_energy);
@@ -67,11 +79,22 @@ std::vector<LayerSimilarity> measure_similarity(const std::string& path, const s
                       heads / groups,
                       {found.keys.raw, found.keys.aligned},
                       {found.values.raw, found.values.aligned},
-                      kept_of(by_mean.pool(role, layer)),
-                      kept_of(by_lowrank.pool(role, layer))});
+                      {},
+                      {}});
+    if (lowrank.calibration) {
+      layers.back().mean = kept_of(by_mean, role, layer);
+      layers.back().lowrank = kept_of(by_lowrank, role, layer);
+    }
     progress.update(layers.size());
   }
   progress.finish();
+  if (!lowrank.calibration) {
+    console.note(fmt::format(
+        "note: likeness over what the norms' weights imply; over a text, and with what sharing "
+        "keeps: regroup calibrate {} --data TOKENS -o stats.safetensors, then --calibration "
+        "stats.safetensors",
+        printable(path, 0)));
+  }
   return layers;
 }
 

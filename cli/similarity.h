@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ namespace regroup {
 
 struct SimilarityQuestion {
   bool asked = false;
-  std::vector<std::int64_t> kv_heads;  ///< to which heads are to be grouped; empty: half of them
-  std::string calibration;             ///< statistics of the model; empty: its norms stand in
+  std::vector<std::int64_t> kv_heads;  ///< to which heads are to be grouped; empty: half of them, of
+                                       ///< odd numbers the largest part
+  std::string calibration;  ///< statistics of the model; empty: its norms stand in, over which what
+                            ///< heads would keep is not told
 };
 
 /// Raw and aligned likeness of heads, -1 to 1 (converter/pooling/head_similarity.h).
@@ -34,7 +37,7 @@ struct LayerSimilarity {
   std::size_t layer = 0;
   std::size_t heads = 0, group = 1;  ///< kv heads, and how many of them share one
   LikenessOfHeads keys, values;
-  EnergyKept mean, lowrank;
+  std::optional<EnergyKept> mean, lowrank;  ///< over a text's statistics
 };
 
 /// Reads one layer at a time. Throws kUsage for heads that cannot be compared and in a build

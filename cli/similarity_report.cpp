@@ -42,21 +42,32 @@ Json kept_json(const EnergyKept& kept) {
 Table similarity_table(const std::vector<LayerSimilarity>& layers) {
   Table table(/*keys=*/2);
   table.add_column("attention", Table::Align::kLeft);
-  for (const char* title : {"layer", "kv heads", "K raw", "K aligned", "V raw", "V aligned",
-                            "mean keeps K", "V", "lowrank keeps K", "V"}) {
+  for (const char* title : {"layer", "kv heads", "K raw", "K aligned", "V raw", "V aligned"}) {
     table.add_column(title, Table::Align::kRight);
+  }
+  const bool measured = !layers.empty() && layers.front().mean;
+  for (const char* title : {"mean keeps K", "V", "lowrank keeps K", "V"}) {
+    if (measured) {
+      table.add_column(title, Table::Align::kRight);
+    }
   }
   const auto likeness = [](double value) { return fmt::format("{:.2f}", value); };
   const auto percent = [](double value) { return fmt::format("{:.0f} %", 100 * value); };
   for (const LayerSimilarity& layer : layers) {
-    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                   fmt::format("{} -> {}", layer.heads, layer.heads / layer.group),
-                   likeness(within_groups(layer.keys.raw, layer)),
-                   likeness(within_groups(layer.keys.aligned, layer)),
-                   likeness(within_groups(layer.values.raw, layer)),
-                   likeness(within_groups(layer.values.aligned, layer)), percent(layer.mean.keys),
-                   percent(layer.mean.values), percent(layer.lowrank.keys),
-                   percent(layer.lowrank.values)});
+    std::vector<std::string> cells{std::string(name_of(layer.role)),
+                                   std::to_string(layer.layer),
+                                   fmt::format("{} -> {}", layer.heads, layer.heads / layer.group),
+                                   likeness(within_groups(layer.keys.raw, layer)),
+                                   likeness(within_groups(layer.keys.aligned, layer)),
+                                   likeness(within_groups(layer.values.raw, layer)),
+                                   likeness(within_groups(layer.values.aligned, layer))};
+    for (const std::optional<EnergyKept>& kept : {layer.mean, layer.lowrank}) {
+      if (kept) {
+        cells.push_back(percent(kept->keys));
+        cells.push_back(percent(kept->values));
+      }
+    }
+    table.add_row(std::move(cells));
   }
   return table;
 }
@@ -69,9 +80,11 @@ Json similarity_json(const std::vector<LayerSimilarity>& layers) {
                     {"kv_heads", layer.heads},
                     {"grouped_kv_heads", layer.heads / layer.group},
                     {"keys", likeness_json(layer.keys, layer)},
-                    {"values", likeness_json(layer.values, layer)},
-                    {"mean", kept_json(layer.mean)},
-                    {"lowrank", kept_json(layer.lowrank)}});
+                    {"values", likeness_json(layer.values, layer)}});
+    if (layer.mean && layer.lowrank) {
+      list.back()["mean"] = kept_json(*layer.mean);
+      list.back()["lowrank"] = kept_json(*layer.lowrank);
+    }
   }
   return list;
 }

@@ -37,7 +37,7 @@ double values_kept(const LayerReport& layer) {
 
 Json json_of(const LayerReport& layer) {
   Json json{{"attention", name_of(layer.role)}, {"layer", layer.layer}};
-  if (!layer.groups.empty()) {
+  if (!layer.groups.empty() && layer.over_text) {
     json["key_energy_kept"] = keys_kept(layer);
     json["value_energy_kept"] = values_kept(layer);
   }
@@ -52,6 +52,9 @@ std::string config_with_layers(const std::string& config_text,
                                const std::vector<LayerReport>& layers) {
   std::string lines;
   for (const LayerReport& layer : layers) {
+    if (!layer.over_text && !layer.refinement) {
+      continue;
+    }
     lines += fmt::format("{}\n      {}", lines.empty() ? "" : ",", short_text(json_of(layer)));
   }
   return lines.empty() ? config_text

@@ -104,7 +104,8 @@ const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t lay
     heads_ = {};  // not two layers at a time
     PooledAttention pooled = pool(role, layer);
     heads_ = std::move(pooled.heads);
-    LayerReport& report = reports_[place] = {role, layer, std::move(pooled.groups), {}};
+    LayerReport& report =
+        reports_[place] = {role, layer, std::move(pooled.groups), calibration_ != nullptr, {}};
     if (refiner_) {
       report.refinement =
           refiner_->refine(role, layer, order_.heads(role, layer, heads_.query_heads), heads_);

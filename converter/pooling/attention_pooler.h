@@ -25,6 +25,9 @@ struct LayerReport {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
   std::vector<GroupReport> groups;
+  /// Whether they were measured over the statistics of a text. What the norms' weights imply
+  /// instead does not foretell what the model loses.
+  bool over_text = false;
   std::optional<RefinementReport> refinement;
 };
 

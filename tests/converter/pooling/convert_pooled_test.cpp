@@ -81,7 +81,14 @@ TEST_CASE("a report tells what each computed layer keeps, and so does the result
   const TemporaryDirectory directory;
   const Model source = open_model(put_model(directory / "source", tiny_llama()));
   const std::atomic<bool> stop{false};
-  const ConversionPlan plan = plan_conversion(source, request_of(PoolMethod::kLowrank, 4));
+  put_statistics(directory / "stats.safetensors", source, 3.0);
+  const auto statistics = open_calibration(directory / "stats.safetensors", source);
+  const auto calibrated = [&](PoolMethod method) {
+    ConversionRequest request = request_of(method, 4);
+    request.calibration = statistics;
+    return plan_conversion(source, request);
+  };
+  const ConversionPlan plan = calibrated(PoolMethod::kLowrank);
   const auto layers =
       execute_conversion(plan, source, directory / "result", [](auto, auto) {}, stop);
   REQUIRE(layers.size() == 2);
@@ -98,12 +105,24 @@ TEST_CASE("a report tells what each computed layer keeps, and so does the result
   CHECK(recorded[1].at("layer") == 1);
   CHECK(std::abs(2.0 - loss_of(layers[1]) - recorded[1].at("key_energy_kept").get<double>() -
                  recorded[1].at("value_energy_kept").get<double>()) < 1e-5);
-  const ConversionPlan mean = plan_conversion(source, request_of(PoolMethod::kMean, 4));
+  const ConversionPlan mean = calibrated(PoolMethod::kMean);
   CHECK(execute_conversion(mean, source, directory / "mean", [](auto, auto) {}, stop).empty());
   CHECK_FALSE(block("mean").contains("layers"));  // nothing was measured
   const auto measured = measure_pooling(mean, source.checkpoint, stop);
   REQUIRE(measured.size() == 2);
   CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
+}
+
+TEST_CASE("what heads keep over the weights alone is not recorded", "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_llama());
+  for (const PoolMethod method :
+       {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    const std::string name(name_of(method));
+    convert(directory / "source", directory / name, request_of(method, 3));
+    const Json block = Json::parse(tree_of(directory / name).at("config.json")).at("regroup");
+    CHECK_FALSE(block.contains("layers"));
+  }
 }
 
 TEST_CASE("clamped projections refuse a change of basis", "[converter]") {

@@ -9,10 +9,12 @@
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/converter/pooling/pooled_conversion.h"
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"
 #include "tests/program.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 
 namespace regroup {
 namespace {
@@ -87,9 +89,14 @@ TEST_CASE("keys are aligned as far as RoPE allows", "[converter]") {
   CHECK(fixed.keys.aligned == fixed.keys.raw);
 }
 
-TEST_CASE("inspect --similarity foretells what sharing keeps", "[converter]") {
+TEST_CASE("inspect --similarity tells what sharing keeps, over the statistics of a text",
+          "[converter]") {
   const std::string model = golden("llama_mha").string();
-  const ProgramResult found = run_program({"inspect", model, "--similarity", "--json"});
+  const TemporaryDirectory directory;
+  const std::string statistics = (directory / "stats.safetensors").string();
+  put_statistics(statistics, open_model(model), 3.0);
+  const ProgramResult found =
+      run_program({"inspect", model, "--similarity", "--calibration", statistics, "--json"});
   CAPTURE(found.err);
   REQUIRE(found.exit_code == 0);
   const auto layers = found.json()["similarity"];
@@ -102,7 +109,13 @@ TEST_CASE("inspect --similarity foretells what sharing keeps", "[converter]") {
     CHECK(layer["keys"]["aligned_within_groups"] >= layer["keys"]["raw_within_groups"]);
     CHECK(layer["lowrank"]["value_energy_kept"] > layer["mean"]["value_energy_kept"]);
   }
-  const TemporaryDirectory directory;
+  const ProgramResult guessed = run_program({"inspect", model, "--similarity", "--json"});
+  for (const auto& layer : guessed.json()["similarity"]) {
+    CHECK(layer.contains("keys"));
+    CHECK_FALSE(layer.contains("lowrank"));
+    CHECK_FALSE(layer.contains("mean"));
+  }
+  CHECK(guessed.err.find("regroup calibrate " + model) != std::string::npos);
   const std::string page = (directory / "page.html").string();
   REQUIRE(run_program({"inspect", model, "--similarity", "--html", page}).exit_code == 0);
   CHECK(bytes_of_file(page).find("keys aligned") != std::string::npos);
@@ -110,6 +123,19 @@ TEST_CASE("inspect --similarity foretells what sharing keeps", "[converter]") {
   CHECK(grouped.out.find("-> 1") != std::string::npos);
   CHECK(run_program({"inspect", model, "--kv-heads", "1"}).exit_code == 2);
   CHECK(run_program({"inspect", model, "--similarity", "--kv-heads", "7"}).exit_code == 2);
+}
+
+TEST_CASE("odd numbers of heads are compared in the largest part of theirs", "[converter]") {
+  for (const auto& [heads, groups] : {std::pair{3, 1}, {9, 3}, {4, 2}, {7, 1}}) {
+    CAPTURE(heads);
+    const TemporaryDirectory directory;
+    put_model(directory / "model", tiny_llama({.query_heads = heads, .kv_heads = heads}));
+    const ProgramResult found =
+        run_program({"inspect", directory / "model", "--similarity", "--json"});
+    CAPTURE(found.err);
+    REQUIRE(found.exit_code == 0);
+    CHECK(found.json()["similarity"][0]["grouped_kv_heads"] == groups);
+  }
 }
 
 }  // namespace

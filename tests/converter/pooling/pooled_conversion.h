@@ -2,11 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "converter/conversion_plan.h"
 #include "converter/similar_grouping.h"
+#include "tests/checkpoint_builder.h"
 
 namespace regroup {
 
@@ -39,6 +42,27 @@ inline std::map<std::string, std::string> statistics_of(const std::string& finge
   return {{kCalibrationFormatKey, kCalibrationFormat},
           {kCalibrationSourceKey, fingerprint},
           {kCalibrationTokensKey, "100"}};
+}
+
+/// Statistics of a decoder with that much of the first input, and heads that look at two distances
+/// alike where keys rotate.
+inline void put_statistics(const std::filesystem::path& path, const Model& source, double first) {
+  std::vector<BuiltTensor> tensors;
+  const std::int64_t width = source.spec.hidden_size, heads = source.spec.query_heads;
+  for (std::size_t i = 0; i < source.spec.layers.size(); ++i) {
+    std::vector<double> covariance(static_cast<std::size_t>(width * width), 0.0);
+    for (std::size_t row = 0; row < static_cast<std::size_t>(width); ++row) {
+      covariance[row * static_cast<std::size_t>(width + 1)] = row == 0 ? first : 1.0;
+    }
+    const std::string name = moments_name(AttentionRole::kSelf, i, InputSide::kQueries);
+    tensors.push_back(varied_tensor(name + ".mean", DType::kF32, {width}));
+    tensors.push_back(tensor_of(name + ".covariance", DType::kF32, {width, width}, covariance));
+    if (has_distances(source.spec, AttentionRole::kSelf)) {
+      tensors.push_back(tensor_of(distances_name(AttentionRole::kSelf, i), DType::kF32, {heads, 2},
+                                  std::vector<double>(static_cast<std::size_t>(2 * heads), 0.5)));
+    }
+  }
+  put_checkpoint(path, tensors, statistics_of(fingerprint_of(source)));
 }
 
 }  // namespace regroup

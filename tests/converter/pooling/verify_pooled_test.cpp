@@ -44,23 +44,6 @@ TEST_CASE("what was solved for is verified, and a flipped bit of it caught", "[c
   }
 }
 
-// Statistics of a model whose keys do not rotate, with that much of the first input.
-void put_statistics(const std::filesystem::path& path, const Model& source, double first) {
-  std::map<std::string, std::string> metadata = statistics_of(fingerprint_of(source));
-  std::vector<BuiltTensor> tensors;
-  const std::int64_t width = source.spec.hidden_size;
-  for (std::size_t i = 0; i < source.spec.layers.size(); ++i) {
-    std::vector<double> covariance(static_cast<std::size_t>(width * width), 0.0);
-    for (std::size_t row = 0; row < static_cast<std::size_t>(width); ++row) {
-      covariance[row * static_cast<std::size_t>(width + 1)] = row == 0 ? first : 1.0;
-    }
-    const std::string name = moments_name(AttentionRole::kSelf, i, InputSide::kQueries);
-    tensors.push_back(varied_tensor(name + ".mean", DType::kF32, {width}));
-    tensors.push_back(tensor_of(name + ".covariance", DType::kF32, {width, width}, covariance));
-  }
-  put_checkpoint(path, tensors, metadata);
-}
-
 TEST_CASE("calibrated results with heads that moved are verified with their statistics only",
           "[converter]") {
   const TemporaryDirectory directory;
