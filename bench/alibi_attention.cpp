@@ -15,9 +15,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
-#include "formats/alibi.h"
-#include "uptrain/attention.h"
-#include "uptrain/device.h"
+#include "formats/spec/alibi.h"
+#include "uptrain/model/device.h"
+#include "uptrain/ops/attention.h"
 
 namespace {
 

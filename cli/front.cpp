@@ -13,14 +13,14 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands.h"
-#include "cli/freed_memory.h"
-#include "cli/hand_over.h"
-#include "cli/missing_library.h"
+#include "cli/commands/commands.h"
+#include "cli/process/freed_memory.h"
+#include "cli/process/hand_over.h"
+#include "cli/process/missing_library.h"
+#include "cli/process/standard_streams.h"
 #include "cli/program.h"
-#include "cli/standard_streams.h"
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // regroup with all its commands. Where computing needs LibTorch this is a program of its own, which
 // cli/front.cpp hands over to.
-#include "cli/commands.h"
+#include "cli/commands/commands.h"
 #include "cli/program.h"
 
 int main(int argc, char** argv) {

@@ -14,14 +14,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/command_words.h"
-#include "cli/config_file.h"
-#include "cli/interrupt.h"
-#include "cli/option_needs.h"
-#include "cli/standard_streams.h"
-#include "formats/error.h"
-#include "formats/out_of_memory.h"
-#include "formats/printable.h"
+#include "cli/help/command_words.h"
+#include "cli/options/config_file.h"
+#include "cli/options/option_needs.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
+#include "formats/base/error.h"
+#include "formats/base/out_of_memory.h"
+#include "formats/base/printable.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -89,10 +89,10 @@ int report_no_memory(const std::exception& fault, const Console& console) {
   const auto* known = dynamic_cast<const OutOfMemory*>(&fault);
   const std::string shortage =
       known != nullptr && *known->what() != '\0' ? fmt::format(": {}", known->what()) : "";
-  console.error(fmt::format(
-      "regroup: out of memory{}; a smaller --batch or --context and fewer --threads "
-      "take less, and so does --dtype bf16; ulimit -v and containers limit it, too",
-      shortage));
+  console.error(
+      fmt::format("regroup: out of memory{}; a smaller --batch or --context and fewer --threads "
+                  "take less, and so does --dtype bf16; ulimit -v and containers limit it, too",
+                  shortage));
   return kEnvironmentFailed;
 }
 

@@ -6,12 +6,12 @@
 
 #include <CLI/App.hpp>
 
-#include "cli/console.h"
+#include "cli/terminal/console.h"
 
 namespace regroup {
 
 /// Gives a program the options that all commands share, help, and the rules that hold for all
-/// options (cli/option_needs.h).
+/// options (cli/options/option_needs.h).
 void prepare_program(CLI::App& program, Console& console);
 
 /// Parses the command line, runs what it names and returns the exit code; `add_commands` says which

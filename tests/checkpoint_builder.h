@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint.h"
-#include "formats/dtype.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/dtype/dtype.h"
 
 namespace regroup {
 

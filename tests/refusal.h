@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 namespace regroup {
 

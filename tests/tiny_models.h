@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/model_directory.h"
+#include "formats/directory/model_directory.h"
 #include "tests/checkpoint_builder.h"
 
 namespace regroup {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/program.h"
+#include "tests/child_program.h"
 
 namespace regroup {
 

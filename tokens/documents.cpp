@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/error.h"
-#include "formats/json.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
 #include "tokens/utf8.h"
 
 namespace regroup {

@@ -3,10 +3,10 @@
 #include <sentencepiece_processor.h>
 #include <utility>
 
-#include "formats/error.h"
-#include "formats/file.h"
-#include "formats/printable.h"
-#include "formats/sentencepiece.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/vocabulary/sentencepiece.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,6 @@
 // What a build without SentencePiece says when it is asked for.
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "tokens/sentencepiece_tokenizer.h"
 
 namespace regroup {

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <utility>
 
-#include "formats/error.h"
-#include "formats/open_failure.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/open_failure.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

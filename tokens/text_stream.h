@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 
 namespace regroup {
 

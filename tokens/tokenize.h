@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/token_writer.h"
+#include "formats/token_files/token_writer.h"
 #include "tokens/documents.h"
 #include "tokens/tokenizer.h"
 

@@ -4,11 +4,11 @@
 #include <array>
 #include <utility>
 
-#include "formats/error.h"
-#include "formats/file.h"
-#include "formats/hub_cache.h"
-#include "formats/json.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
 #include "tokens/sentencepiece_tokenizer.h"
 
 namespace regroup {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/text.h"
+#include "cli/terminal/text.h"
 
 namespace regroup {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/page/markup.h"
-#include "cli/text.h"
+#include "cli/terminal/text.h"
 
 namespace regroup {
 namespace {

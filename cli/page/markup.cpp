@@ -1,6 +1,6 @@
 #include "cli/page/markup.h"
 
-#include "formats/printable.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 

@@ -7,7 +7,7 @@
 
 #include "cli/page/chart.h"
 #include "cli/page/heat_map.h"
-#include "cli/table.h"
+#include "cli/terminal/table.h"
 
 namespace regroup {
 

@@ -1,8 +1,8 @@
 #include "converter/pooling/attention_pooler.h"
 
-#include "formats/error.h"
-#include "formats/printable.h"
-#include "formats/tensor_place.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_place.h"
 
 namespace regroup {
 

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "converter/head_order.h"
+#include "converter/heads/head_order.h"
 #include "converter/pooling/attention_refiner.h"
-#include "converter/pooling/calibration.h"
-#include "converter/pooling/head_similarity.h"
-#include "converter/pooling/pool_attention.h"
-#include "converter/pooling/similar_heads.h"
-#include "formats/checkpoint.h"
-#include "formats/model_spec.h"
+#include "converter/pooling/inputs/calibration.h"
+#include "converter/pooling/solvers/head_similarity.h"
+#include "converter/pooling/solvers/pool_attention.h"
+#include "converter/pooling/solvers/similar_heads.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "converter/pooling/attention_heads.h"
-#include "formats/model_spec.h"
+#include "converter/heads/attention_heads.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -1,8 +1,8 @@
 // Says that what these headers declare needs linear algebra.
-#include "converter/pooling/head_similarity.h"
-#include "converter/pooling/pool_attention.h"
-#include "converter/pooling/similar_heads.h"
-#include "formats/error.h"
+#include "converter/pooling/solvers/head_similarity.h"
+#include "converter/pooling/solvers/pool_attention.h"
+#include "converter/pooling/solvers/similar_heads.h"
+#include "formats/base/error.h"
 
 namespace regroup {
 

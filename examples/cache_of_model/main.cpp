@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <exception>
 
-#include "converter/conversion_plan.h"
-#include "converter/kv_head_request.h"
-#include "formats/model.h"
+#include "converter/plan/conversion_plan.h"
+#include "converter/target/kv_head_request.h"
+#include "formats/model/model.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

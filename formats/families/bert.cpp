@@ -1,9 +1,9 @@
 // BERT and RoBERTa: encoders alone, normalised after each residual, with a head that predicts
 // masked tokens.
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

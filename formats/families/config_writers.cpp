@@ -5,8 +5,8 @@
 
 #include <fmt/ranges.h>
 
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/json.h"
-#include "formats/model_spec.h"
+#include "formats/json/json.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
 #include "formats/families/rope_config.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 #include "formats/families/decoder_sizes.h"
 
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

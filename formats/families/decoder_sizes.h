@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "formats/families/config_reader.h"
-#include "formats/model_spec.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

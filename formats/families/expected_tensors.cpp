@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_place.h"
 #include "formats/families/family.h"
-#include "formats/printable.h"
-#include "formats/tensor_place.h"
 
 namespace regroup {
 namespace {

@@ -1,5 +1,5 @@
 // Falcon: G groups of [H/G query heads, key, value] in all its layouts; ALiBi (RW) or RoPE.
-#include "formats/error.h"
+#include "formats/base/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/rope_config.h"

@@ -1,9 +1,9 @@
 // One function per family: config and tensor names in, ModelSpec out.
 #pragma once
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/families/config_reader.h"
-#include "formats/model_spec.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -1,5 +1,5 @@
 // GPT-J: GPT-2's config, separate projections, interleaved RoPE, attention and MLP side by side.
-#include "formats/error.h"
+#include "formats/base/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/gpt_layout.h"

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "formats/checkpoint.h"
-#include "formats/model_spec.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "formats/families/config_reader.h"
-#include "formats/model_spec.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

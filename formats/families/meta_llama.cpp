@@ -7,10 +7,10 @@
 #include <array>
 #include <cmath>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/config_reader.h"
 #include "formats/families/decoder_sizes.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "formats/checkpoint.h"
-#include "formats/json.h"
-#include "formats/model_spec.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/json/json.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

@@ -1,9 +1,9 @@
 // MPT: fused q‖k‖v, ALiBi, LayerNorm without biases; as transformers computes it.
 #include <fmt/format.h>
 
+#include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "formats/model_spec.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

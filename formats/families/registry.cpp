@@ -3,11 +3,11 @@
 
 #include <fmt/ranges.h>
 
-#include "formats/alibi.h"
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
-#include "formats/printable.h"
+#include "formats/spec/alibi.h"
 
 namespace regroup {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <optional>
 
-#include "formats/error.h"
-#include "formats/printable.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "formats/families/config_reader.h"
-#include "formats/model_spec.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
 

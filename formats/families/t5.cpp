@@ -2,10 +2,10 @@
 // scores are not divided by √d.
 #include <cmath>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
-#include "formats/printable.h"
 
 namespace regroup {
 namespace {

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <filesystem>
 
-#include "converter/execute_plan.h"
-#include "formats/model.h"
+#include "converter/execute/execute_plan.h"
+#include "formats/model/model.h"
 
 namespace regroup {
 

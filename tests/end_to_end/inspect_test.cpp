@@ -3,9 +3,9 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "formats/alibi.h"
+#include "formats/spec/alibi.h"
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 

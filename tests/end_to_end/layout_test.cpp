@@ -2,8 +2,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/checkpoint_builder.h"
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {

@@ -8,9 +8,9 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
-#include "tests/cli/markup_reader.h"
+#include "tests/child_program.h"
+#include "tests/cli/page/markup_reader.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 

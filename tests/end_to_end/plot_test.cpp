@@ -3,10 +3,10 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "formats/file.h"
-#include "tests/cli/markup_reader.h"
+#include "formats/base/file.h"
+#include "tests/child_program.h"
+#include "tests/cli/page/markup_reader.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {

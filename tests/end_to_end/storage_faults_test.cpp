@@ -1,8 +1,8 @@
 // Disks that are really full, and system calls that move less than they are asked to.
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/tiny_models.h"
 
 namespace regroup {

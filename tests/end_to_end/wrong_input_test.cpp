@@ -3,8 +3,8 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
-#include "tests/program.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 

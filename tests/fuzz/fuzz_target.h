@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 namespace regroup {
 

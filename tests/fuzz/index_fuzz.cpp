@@ -1,6 +1,6 @@
 // An index of two shards that are there; opened as a file only when its text may be one.
-#include "formats/weight_index.h"
-#include "formats/weight_index_parser.h"
+#include "formats/directory/weight_index.h"
+#include "formats/directory/weight_index_parser.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/fuzz/fuzz_target.h"

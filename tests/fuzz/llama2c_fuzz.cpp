@@ -1,5 +1,5 @@
 // The seven numbers of a llama2.c file, which is as large as they say: zeros that take no memory.
-#include "formats/llama2c.h"
+#include "formats/llama2c/llama2c.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
 // The index beside Megatron's token files.
-#include "formats/megatron_index.h"
+#include "formats/token_files/megatron_index.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/temporary_directory.h"
 

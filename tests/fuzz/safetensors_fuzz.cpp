@@ -1,7 +1,7 @@
 // A safetensors header, and how long its file says the data is: the first eight bytes.
 #include <cstring>
 
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

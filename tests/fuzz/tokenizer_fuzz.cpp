@@ -1,7 +1,7 @@
 // A tokenizer: tokenizer.json where it begins as JSON does, else SentencePiece's model.
-#include "formats/json.h"
-#include "formats/sentencepiece.h"
-#include "formats/vocabulary_builder.h"
+#include "formats/json/json.h"
+#include "formats/vocabulary/sentencepiece.h"
+#include "formats/vocabulary/vocabulary_builder.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace regroup {

@@ -1,7 +1,7 @@
 // A pickle inside an archive whose headers and checksums are right, so that what it says of
 // storages meets storages; and the same pickle in a file as torch wrote before 1.6.
-#include "formats/legacy_torch_checkpoint.h"
-#include "formats/torch_checkpoint.h"
+#include "formats/torch/legacy_torch_checkpoint.h"
+#include "formats/torch/torch_checkpoint.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/torch_builder.h"
 

@@ -1,6 +1,6 @@
 // A weight file of any container, told by its first bytes as a user's would be; then every tensor's
 // place, and the numbers of small ones.
-#include "formats/container.h"
+#include "formats/directory/container.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace regroup {

@@ -9,14 +9,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/alibi.h"
+#include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/decode.h"
-#include "uptrain/gradients.h"
-#include "uptrain/objective.h"
+#include "uptrain/model/decode.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/trainer/gradients.h"
 
 namespace regroup {
 namespace {

@@ -40,7 +40,7 @@ target_link_libraries(names PRIVATE regroup::formats)
 ]])
 file(WRITE "${work}/formats/main.cpp" [[
 #include <cstdio>
-#include "formats/model.h"
+#include "formats/model/model.h"
 int main(int, char** words) { std::puts(regroup::open_model(words[1]).spec.architecture.c_str()); }
 ]])
 execute_process(

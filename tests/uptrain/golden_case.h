@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "uptrain/language_model.h"
+#include "uptrain/model/language_model.h"
 
 namespace regroup {
 

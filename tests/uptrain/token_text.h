@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 #include "tests/file_tree.h"
-#include "uptrain/uptrain.h"
+#include "uptrain/run/uptrain.h"
 
 namespace regroup {
 

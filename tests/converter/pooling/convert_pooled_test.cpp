@@ -8,8 +8,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "converter/conversion_plan.h"
-#include "formats/json.h"
+#include "converter/plan/conversion_plan.h"
+#include "formats/json/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/pooled_conversion.h"

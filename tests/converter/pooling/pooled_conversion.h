@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "converter/conversion_plan.h"
-#include "converter/similar_grouping.h"
+#include "converter/grouping/similar_grouping.h"
+#include "converter/plan/conversion_plan.h"
 #include "tests/checkpoint_builder.h"
 
 namespace regroup {

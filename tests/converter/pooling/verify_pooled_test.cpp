@@ -8,9 +8,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "converter/recorded_request.h"
-#include "converter/verify_conversion.h"
-#include "formats/json.h"
+#include "converter/verify/recorded_request.h"
+#include "converter/verify/verify_conversion.h"
+#include "formats/json/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/pooled_conversion.h"

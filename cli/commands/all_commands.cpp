@@ -1,0 +1,23 @@
+#include "cli/commands/commands.h"
+#include "cli/process/hand_over.h"
+
+namespace regroup {
+
+void hand_over_to_libtorch() {}  // it is here
+
+void add_all_commands(CLI::App& program, Console& console) {
+  add_file_commands(program, console);
+#if REGROUP_WITH_UPTRAIN
+  add_bench_command(program, console);
+  add_calibrate_command(program, console);
+  add_eval_command(program, console);
+  add_init_command(program, console);
+  add_teach_command(program, console);
+  add_uptrain_command(program, console);
+  add_demo_command(program, console);
+#endif
+  add_completions_command(program, console);
+  add_manual_command(program, console);
+}
+
+}  // namespace regroup

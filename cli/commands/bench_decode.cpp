@@ -1,0 +1,222 @@
+// regroup bench decode MODEL...
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/bench.h"
+#include "cli/options/number_options.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "formats/families/kv_heads_config.h"
+#include "formats/model/model.h"
+#include "uptrain/model/decode_speed.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/initialise.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+namespace {
+
+struct BenchDecodeOptions {
+  std::vector<std::string> models;
+  std::vector<std::int64_t> kv_heads;
+  std::vector<std::int64_t> batches{1};
+  std::vector<std::int64_t> contexts{2048};
+  DecodeLoad load;
+  std::string device = "cpu";
+  std::string precision = "bf16";
+  int threads = 0;
+  bool json = false;
+};
+
+// One line of the table.
+struct BenchRow {
+  const DecodeVariant* variant = nullptr;
+  DecodeLoad load;
+  DecodeSpeed speed;
+  double first_seconds = 0.0;  // of the first variant under the same load
+
+  double tokens_per_second() const {
+    return static_cast<double>(load.batch) / speed.seconds_per_token;
+  }
+  double bytes_per_second() const {
+    return static_cast<double>(variant->step_weight_bytes + speed.cache_bytes) /
+           speed.seconds_per_token;
+  }
+};
+
+// The weights of a checkpoint, or random ones for a config.json without any.
+Parameters parameters_of(const Model& model, at::ScalarType type, at::Device device) {
+  if (!model.checkpoint.files().empty()) {
+    return load_parameters(model.spec, model.checkpoint, type, device);
+  }
+  const Parameters fresh = initialise_parameters(model.spec, 0);
+  std::vector<Parameters::Entry> entries;
+  for (const Parameters::Entry& entry : fresh.entries()) {
+    entries.push_back({entry.name, entry.value.to(device, type)});
+  }
+  return Parameters(std::move(entries));
+}
+
+std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {
+  const c10::Device device = parse_device(options.device);
+  const c10::ScalarType type = scalar_type_of(parse_precision(options.precision));
+  std::vector<DecodeVariant> variants;
+  for (const std::string& path : options.models) {
+    const Model model = open_model_outline(path);
+    check_predicts(model);
+    const std::string name = std::filesystem::path(path).filename().string();
+    const Parameters parameters = parameters_of(model, type, device);
+    if (options.kv_heads.empty()) {
+      variants.push_back(make_decode_variant(name, model.spec, parameters));
+    }
+    for (const std::int64_t kv_heads : options.kv_heads) {
+      variants.push_back(with_leading_kv_heads(name, model.spec, parameters, kv_heads));
+    }
+  }
+  return variants;
+}
+
+std::vector<BenchRow> measure(const BenchDecodeOptions& options,
+                              const std::vector<DecodeVariant>& variants, const Console& console) {
+  std::vector<BenchRow> rows;
+  for (const std::int64_t batch : options.batches) {
+    for (const std::int64_t context : options.contexts) {
+      DecodeLoad load = options.load;
+      load.batch = batch;
+      load.context = context;
+      console.detail(fmt::format("batch {}, context {}", batch, context));
+      const auto speeds = measure_decoding(variants, load, interrupt_requested());
+      for (std::size_t i = 0; i < speeds.size(); ++i) {
+        rows.push_back({&variants[i], load, speeds[i], speeds.front().seconds_per_token});
+      }
+    }
+  }
+  return rows;
+}
+
+Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
+  Table table(/*keys=*/4);
+  table.add_column("model", Table::Align::kLeft);
+  for (const char* column : {"kv heads", "batch", "context", "cache", "weights", "ms/token",
+                             "tokens/s", "speed-up", "read/s"}) {
+    table.add_column(column, Table::Align::kRight);
+  }
+  if (prefilled) {
+    table.add_column("prefill tokens/s", Table::Align::kRight);
+  }
+  for (const BenchRow& row : rows) {
+    const auto context_tokens = static_cast<double>(row.load.batch * row.load.context);
+    std::vector<std::string> cells{
+        printable(row.variant->name, 0),
+        text_of_heads(row.variant->model.spec().kv_heads),
+        std::to_string(row.load.batch),
+        with_thousands(static_cast<std::uint64_t>(row.load.context)),
+        text_of_bytes(static_cast<double>(row.speed.cache_bytes)),
+        text_of_bytes(static_cast<double>(row.variant->weight_bytes)),
+        fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
+        fmt::format("{:.1f}", row.tokens_per_second()),
+        fmt::format("{:.2f}", row.first_seconds / row.speed.seconds_per_token),
+        text_of_bytes(row.bytes_per_second())};
+    if (prefilled) {
+      cells.push_back(fmt::format("{:.0f}", context_tokens / *row.speed.prefill_seconds));
+    }
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+Json json_of(const BenchRow& row) {
+  Json json = {{"model", row.variant->name},
+               {"kv_heads", Json::parse(kv_heads_json(row.variant->model.spec()))},
+               {"batch", row.load.batch},
+               {"context", row.load.context},
+               {"cache_bytes", row.speed.cache_bytes},
+               {"weight_bytes", row.variant->weight_bytes},
+               {"seconds_per_token", row.speed.seconds_per_token},
+               {"tokens_per_second", row.tokens_per_second()},
+               {"bytes_per_second", row.bytes_per_second()}};
+  if (row.speed.prefill_seconds) {
+    json["prefill_seconds"] = *row.speed.prefill_seconds;
+  }
+  return json;
+}
+
+void run_bench_decode(const BenchDecodeOptions& options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  const std::vector<DecodeVariant> variants = make_variants(options);
+  const std::vector<BenchRow> rows = measure(options, variants, console);
+  if (!options.json) {
+    console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
+    return;
+  }
+  Json report = {{"device", options.device},         {"dtype", options.precision},
+                 {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
+                 {"rounds", options.load.rounds},    {"results", Json::array()}};
+  if (options.load.window) {
+    report["window"] = *options.load.window;
+    report["sinks"] = options.load.sinks;
+  }
+  for (const BenchRow& row : rows) {
+    report["results"].push_back(json_of(row));
+  }
+  console.print(text_of_json(report));
+}
+
+}  // namespace
+
+void add_bench_decode_command(CLI::App& group, Console& console) {
+  auto options = std::make_shared<BenchDecodeOptions>();
+  CLI::App* command = group.add_subcommand(
+      "decode", "Time per token and size of the KV cache, for models side by side");
+  command
+      ->add_option("models", options->models,
+                   "model directories; a config.json without weights gets random ones")
+      ->required();
+  add_counts(*command, "--kv-heads", options->kv_heads,
+             "each model with these numbers of kv heads instead of its own, such as 32,8,1",
+             {1, kMostHeads});
+  add_counts(*command, "--batch", options->batches, "sequences at a time, such as 1,8",
+             {1, kMostBatch});
+  add_counts(*command, "--context", options->contexts,
+             "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
+  add_count(*command, "--tokens", options->load.tokens, "tokens to decode in each round",
+            {1, kMostContext});
+  add_count(*command, "--rounds", options->load.rounds, "rounds, of which the median counts",
+            {1, 1U << 20});
+  add_count(*command, "--prefill-chunk", options->load.prefill_chunk,
+            "read the context, so many tokens at a time, and time that as well (default: the cache "
+            "is filled with noise)",
+            {1, kMostContext});
+  add_count(*command, "--window", options->load.window,
+            "forget all but so many tokens (default: what the model itself forgets)",
+            {1, kMostContext});
+  add_count(*command, "--sinks", options->load.sinks,
+            "of --window: and all but so many at the beginning, as in StreamingLLM",
+            {1, kMostContext});
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  add_threads_option(*command, options->threads);
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"
+      "          regroup bench decode Llama-2-7b-hf Llama-2-7b-gqa8\n"
+      "Greedy decoding, each variant in turn in every round. A step reads the weights and the\n"
+      "cache once: read/s is how fast it did. With --kv-heads tensors are cut, not pooled: the\n"
+      "time is a converted model's, the text is not.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_bench_decode(*options, console); }); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,168 @@
+// regroup bench train MODEL --data FILE...
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/bench.h"
+#include "cli/options/memory_check.h"
+#include "cli/options/number_options.h"
+#include "cli/options/uptrain_options.h"
+#include "cli/process/freed_memory.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "uptrain/run/training_speed.h"
+#include "uptrain/run/uptrain_plan.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+struct BenchTrainOptions {
+  UptrainSettings settings;
+  std::vector<std::string> data;
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  std::string moments = "fp32";
+  std::string trained = "all";
+  std::string optimizer = "adamw";
+  std::int64_t steps = 10;
+  std::int64_t warmup = 2;
+  double peak_flops = 0.0;
+  int threads = 0;
+  MemoryCheck memory_check;
+  bool json = false;
+};
+
+// Throws where that is more than there is.
+double estimated_memory(const BenchTrainOptions& options, const Model& source,
+                        std::int64_t sequence_length, const Console& console) {
+  const UptrainSettings& settings = options.settings;
+  const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
+                              training_objective_of(source.spec), sequence_length);
+  const auto bytes_of = [&](const UptrainSettings& others) {
+    return memory_needed(others, source.spec, nullptr, task, sequence_length);
+  };
+  const double estimate = bytes_of(settings);
+  const auto available = available_memory(settings.device);
+  if (available && estimate > *available) {
+    options.memory_check.apply(estimate, *available, settings.device,
+                               leaner_runs(settings, *available, bytes_of), false, console);
+  }
+  return estimate;
+}
+
+Json json_of(const BenchTrainOptions& options, const Model& source, const TrainingSpeed& speed,
+             double estimate) {
+  Json report = {{"model", options.settings.model.string()},
+                 {"parameters", count_parameters(source.spec)},
+                 {"tokens_per_step", speed.tokens_per_step},
+                 {"flops_per_step", speed.flops_per_step},
+                 {"seconds_per_step", speed.median_seconds()},
+                 {"tokens_per_second", speed.tokens_per_second()},
+                 {"flops_per_second", speed.flops_per_second()},
+                 {"fraction_of_matmul", speed.fraction_of_matmul()},
+                 {"peak_memory_bytes", speed.peak_memory},
+                 {"estimated_memory_bytes", estimate},
+                 {"step_seconds", speed.step_seconds},
+                 {"matmul_flops_per_second", speed.matmul_per_second}};
+  if (options.peak_flops > 0) {
+    report["model_flops_utilisation"] = speed.flops_per_second() / options.peak_flops;
+  }
+  return report;
+}
+
+std::string text_of(const BenchTrainOptions& options, const Model& source,
+                    const TrainingSpeed& speed, double estimate) {
+  std::string text = fmt::format(
+      "model     {} parameters, {} on {}\n"
+      "step      {:.4g} s for {} tokens (median of {})\n"
+      "speed     {} tokens/s\n"
+      "compute   {:.4g} TFLOP/s, {:.1f} % of this machine's {} matrix product in the same run\n",
+      text_of_count(static_cast<double>(count_parameters(source.spec))),
+      name_of(options.settings.precision), options.settings.device.str(), speed.median_seconds(),
+      text_of_count(static_cast<double>(speed.tokens_per_step)), speed.step_seconds.size(),
+      text_of_count(speed.tokens_per_second()), speed.flops_per_second() / 1e12,
+      100 * speed.fraction_of_matmul(), name_of(options.settings.precision));
+  if (options.peak_flops > 0) {
+    text +=
+        fmt::format("MFU       {:.1f} % of {:.4g} TFLOP/s\n",
+                    100 * speed.flops_per_second() / options.peak_flops, options.peak_flops / 1e12);
+  }
+  return text + fmt::format("memory    {} at most, estimated {}", text_of_bytes(speed.peak_memory),
+                            text_of_bytes(estimate));
+}
+
+void run_bench_train(BenchTrainOptions options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  keep_freed_memory();
+  UptrainSettings& settings = options.settings;
+  set_data(settings, options.data);
+  settings.device = parse_device(options.device);
+  settings.precision = parse_precision(options.precision);
+  settings.optimizer.kind = parse_optimizer(options.optimizer);
+  settings.optimizer.moments = parse_precision(options.moments);
+  settings.trained = parse_trained_weights(options.trained);
+  settings.validate_step();
+
+  const Model source = open_predicting_model(settings.model);
+  const TokenBatches data = open_training_data(settings, source.spec);
+  const double estimate = estimated_memory(options, source, data.sequence_length(), console);
+  Progress progress(console, "bench train",
+                    static_cast<std::uint64_t>(options.warmup + options.steps), "steps");
+  const TrainingSpeed speed = measure_training(
+      source, settings, data, options.warmup, options.steps,
+      [&](std::int64_t step) { progress.update(static_cast<std::uint64_t>(step), ""); },
+      interrupt_requested());
+  progress.finish();
+  console.print(options.json ? text_of_json(json_of(options, source, speed, estimate))
+                             : text_of(options, source, speed, estimate));
+}
+
+}  // namespace
+
+void add_bench_train_command(CLI::App& group, Console& console) {
+  auto options = std::make_shared<BenchTrainOptions>();
+  UptrainSettings& settings = options->settings;
+  CLI::App* command = group.add_subcommand(
+      "train", "Measure steps of training: tokens/s, share of what the machine can do, memory");
+  command->add_option("model", settings.model, "model directory")->required();
+  command->add_option("--data", options->data, "token files, as for regroup uptrain")
+      ->required()
+      ->default_str("");
+  add_count(*command, "--steps", options->steps, "steps to measure", {1, 1U << 20});
+  add_count(*command, "--warmup", options->warmup, "steps before them that do not count",
+            {0, 1U << 20});
+  add_sequence_options(*command, settings);
+  add_count(*command, "--accumulate", settings.accumulation, "such batches in one step",
+            {1, kMostBatch});
+  add_optimizer_options(*command, options->trained, options->optimizer, options->moments);
+  command->add_flag("--activation-checkpointing", settings.recomputing,
+                    "keep only what each block reads and compute the rest again");
+  command
+      ->add_option("--dtype", options->precision,
+                   "to compute in: fp32, or bf16 with fp32 master weights")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_number(*command, "--peak-flops", options->peak_flops,
+             "what the device's maker promises, per second, to tell the share of it (MFU)",
+             {0.0, 1e18, /*least_allowed=*/false})
+      ->default_str("");
+  options->memory_check.add_to(*command);
+  add_threads_option(*command, options->threads);
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"
+      "           --device cuda --peak-flops 989e12\n"
+      "Nothing is written. After each step the machine multiplies two large matrices, so that\n"
+      "both are measured under the same conditions; FLOPs count what the model needs, not what\n"
+      "activation checkpointing computes again.");
+  command->callback([options, &console] { run_bench_train(*options, console); });
+}
+
+}  // namespace regroup

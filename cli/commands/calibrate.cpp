@@ -1,0 +1,98 @@
+// regroup calibrate DIR --data FILE -o STATS
+#include "uptrain/layerwise/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/measure/context_warning.h"
+#include "cli/options/number_options.h"
+#include "cli/options/output_name.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "formats/inspect/context_length.h"
+#include "formats/json/json.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+namespace {
+
+struct CalibrateOptions {
+  std::string model;
+  std::string data;
+  std::string output;
+  std::int64_t context = 0;
+  WindowSettings settings;
+  std::string device = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
+void run_calibrate(const CalibrateOptions& options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  check_output_name(options.output, "a safetensors file", {".safetensors"});
+  const c10::Device device = parse_device(options.device);
+  const auto begin = std::chrono::steady_clock::now();
+  const Model source = open_computable_model(options.model);
+  const TokenFile data = TokenFile::open(options.data);
+  WindowSettings settings = options.settings;
+  settings.context =
+      options.context > 0 ? options.context : usual_context(source, settings.context);
+  warn_of_context(source, settings.context, console);
+  const std::int64_t tokens = count_windows(data, settings) * settings.context;
+  const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
+  Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
+  calibrate(
+      source, data, settings, device, options.output,
+      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  if (options.json) {
+    console.print(text_of_json({{"model", options.model},
+                                {"data", options.data},
+                                {"output", options.output},
+                                {"layers", layers},
+                                {"tokens", tokens},
+                                {"context", settings.context},
+                                {"seconds", elapsed.count()}}));
+  }
+  console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
+                           layers, with_thousands(static_cast<std::uint64_t>(tokens))));
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command = add_whole_command(program, "calibrate");
+  command->add_option("model", options->model, "model directory")->required();
+  command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
+  command->add_option("-o,--output", options->output, "statistics file to make")->required();
+  add_count(*command, "--context", options->context,
+            "tokens in a window (default: 512, or the model's positions if fewer)",
+            {2, kMostContext})
+      ->default_str("");
+  add_count(*command, "--max-tokens", options->settings.max_tokens, "read about so many tokens");
+  add_count(*command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_threads_option(*command, options->threads);
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"
+      "One layer is in memory at a time, beside 4 bytes per token and hidden feature.\n"
+      "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_calibrate(*options, console); }); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,40 @@
+#include "cli/commands/commands.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace regroup {
+namespace {
+
+constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
+    {"bench", "Measure how fast a model trains and decodes on this machine"},
+    {"calibrate", "Measure what a model's attention reads, for convert --calibration"},
+    {"eval", "Loss and perplexity of a model on a file of tokens"},
+    {"init", "Make a model with random weights for a config.json, to train from nothing"},
+    {"teach", "Ask a teacher once what it predicts, for uptrain --teacher-logits"},
+    {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
+    {"demo", "Train a small model, convert it to fewer kv heads, uptrain it, show what changed"},
+    {"completions", "Print what a shell needs to complete regroup's commands and options"},
+    {"manual", "Print the manual page, for man"},
+});
+
+}  // namespace
+
+std::span<const WholeProgramCommand> whole_program_commands() { return kWhole; }
+
+bool needs_whole_program(std::string_view name) {
+  return std::any_of(kWhole.begin(), kWhole.end(),
+                     [&](const WholeProgramCommand& each) { return each.name == name; });
+}
+
+CLI::App* add_whole_command(CLI::App& program, std::string_view name) {
+  const auto found =
+      std::find_if(kWhole.begin(), kWhole.end(),
+                   [&](const WholeProgramCommand& each) { return each.name == name; });
+  return program.add_subcommand(std::string(name), std::string(found->description));
+}
+
+}  // namespace regroup

@@ -1,0 +1,51 @@
+// The commands: each adds its options to the program and runs when it is the one that was named.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <CLI/App.hpp>
+
+#include "cli/terminal/console.h"
+
+namespace regroup {
+
+/// A command that computes, and so needs LibTorch, or that tells of all commands, as the program
+/// without LibTorch lists it.
+struct WholeProgramCommand {
+  std::string_view name, description;
+};
+std::span<const WholeProgramCommand> whole_program_commands();
+bool needs_whole_program(std::string_view name);
+
+/// Adds the command of that name in whole_program_commands(), with its description and nothing
+/// else.
+CLI::App* add_whole_command(CLI::App& program, std::string_view name);
+
+/// Adds those that only read, move and average numbers: inspect to expand, in the help's order.
+void add_file_commands(CLI::App& program, Console& console);
+
+/// Adds all that this build has.
+void add_all_commands(CLI::App& program, Console& console);
+
+void add_convert_command(CLI::App& program, Console& console);
+void add_completions_command(CLI::App& program, Console& console);
+void add_diff_command(CLI::App& program, Console& console);
+void add_expand_command(CLI::App& program, Console& console);
+void add_inspect_command(CLI::App& program, Console& console);
+void add_manual_command(CLI::App& program, Console& console);
+void add_plan_command(CLI::App& program, Console& console);
+void add_plot_command(CLI::App& program, Console& console);
+void add_tokenize_command(CLI::App& program, Console& console);
+void add_verify_command(CLI::App& program, Console& console);
+
+// These compute, so they are there only when the program is built with LibTorch.
+void add_bench_command(CLI::App& program, Console& console);
+void add_calibrate_command(CLI::App& program, Console& console);
+void add_demo_command(CLI::App& program, Console& console);
+void add_eval_command(CLI::App& program, Console& console);
+void add_init_command(CLI::App& program, Console& console);
+void add_teach_command(CLI::App& program, Console& console);
+void add_uptrain_command(CLI::App& program, Console& console);
+
+}  // namespace regroup

@@ -1,0 +1,262 @@
+#include "cli/commands/convert_options.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/options/number_options.h"
+#include "cli/options/option_needs.h"
+#include "cli/options/output_name.h"
+#include "converter/execute/execute_plan.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/gguf/gguf.h"
+
+namespace regroup {
+namespace {
+
+const std::map<std::string, DType> kDtypes{
+    {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}};
+const std::map<std::string, Container> kContainers{{"safetensors", Container::kSafetensors},
+                                                   {"torch", Container::kTorch},
+                                                   {"gguf", Container::kGguf},
+                                                   {"llama2c", Container::kLlama2c}};
+
+std::vector<AttentionRole> parse_roles(const std::string& text) {
+  std::vector<AttentionRole> roles;
+  std::istringstream items(text + ",");
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item != "self" && item != "cross" && item != "encoder") {
+      throw_usage("--attention: \"{}\" is none of self, cross, encoder", printable(item));
+    }
+    roles.push_back(item == "self"    ? AttentionRole::kSelf
+                    : item == "cross" ? AttentionRole::kCross
+                                      : AttentionRole::kEncoder);
+  }
+  return roles;
+}
+
+// --to; where that is not given, "x.gguf" says what is to be made.
+std::optional<Container> container_of(const ConvertOptions& options) {
+  if (!options.container.empty()) {
+    return kContainers.at(options.container);
+  }
+  return std::filesystem::path(options.destination).extension() == ".gguf" &&
+                 !is_gguf_file(options.source)
+             ? std::optional(Container::kGguf)
+             : std::nullopt;
+}
+
+void check_name(const std::filesystem::path& destination, Container container) {
+  if (!is_single_file(container)) {
+    check_directory_name(destination);
+  } else if (container == Container::kGguf) {
+    check_output_name(destination, "a GGUF file", {".gguf"});
+  } else {
+    check_output_name(destination, "a file of llama2.c", {".bin"});
+  }
+}
+
+void check_roles(const ConvertOptions& options, const Model& source) {
+  const auto roles = source.spec.roles();
+  const auto named = parse_roles(options.attention);
+  if (std::none_of(named.begin(), named.end(), [&](AttentionRole role) {
+        return std::find(roles.begin(), roles.end(), role) != roles.end();
+      })) {
+    refuse_without_effect("--attention " + options.attention,
+                          fmt::format("{} has {} attention only",
+                                      printable(source.spec.architecture), name_of(roles.front())));
+  }
+}
+
+// Options that both commands have.
+void add_common_options(CLI::App& command, ConvertOptions& options) {
+  options.command = &command;
+  command
+      .add_option("output,-o,--output", options.destination,
+                  "directory (or file) to make; must not exist yet")
+      ->required();
+  add_size(command, "--max-shard-size", options.max_shard_bytes,
+           "split the weights into files of at most this size, such as 2GB")
+      ->default_str("5GB");
+  command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
+  command.add_flag("--json", options.json, "report as JSON");
+}
+
+void add_form_options(CLI::App& command, ConvertOptions& options) {
+  command.add_option("--target", options.target,
+                     "architecture to write: same; expanded (every kv head stored once per query "
+                     "head, for loaders without grouped heads); auto (one that computes the same "
+                     "and whose loaders take grouped heads); or its name");
+  command
+      .add_option("--positions", options.positions,
+                  "keep, or alibi: drop the model's positions for ALiBi's slopes (uptraining has "
+                  "to repair it)")
+      ->check(CLI::IsMember({"keep", "alibi"}));
+  command
+      .add_option("--to", options.container,
+                  "container to write: safetensors or torch (a directory), gguf or llama2c (one "
+                  "file); unless given the source's own, or GGUF for an output named so")
+      ->check(CLI::IsMember(kContainers));
+  command
+      .add_option("--dtype", options.dtype,
+                  "store floating tensors as this type (q8_0: matrices, in GGUF only)")
+      ->check(CLI::IsMember(kDtypes));
+  command.add_flag("--skip-comparison", options.skip_comparison,
+                   "do not compute whether a result of another form gives the same logits");
+  command.add_option("--layout", options.layout,
+                     "a file that describes an architecture regroup does not know");
+}
+
+void add_pooling_options(CLI::App& command, ConvertOptions& options) {
+  command.add_option("--attention", options.attention,
+                     "which attention of an encoder-decoder to group: self, cross, encoder");
+  command
+      .add_option("--pool", options.pool,
+                  "how a group of heads becomes one: mean; first, random or select (one of them); "
+                  "aligned (mean in a common basis); lowrank (solved for the least error)")
+      ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
+  add_count(command, "--pool-seed", options.pool_seed, "of --pool random", kAnySeed);
+  command
+      .add_option("--grouping", options.grouping,
+                  "which heads share one: contiguous (neighbours), or similar (those that lose "
+                  "least together, moved next to each other with their queries)")
+      ->check(CLI::IsMember({"contiguous", "similar"}));
+  command.add_option("--calibration", options.calibration,
+                     "statistics of the source made by regroup calibrate: lowrank, aligned and "
+                     "select then weigh errors as they occur in text");
+  command.add_flag(
+      "--measure", options.measure,
+      "tell what each layer keeps, whatever the method and in a dry run; needs --calibration");
+  command.add_flag("--allow-nonfinite", options.allow_nonfinite,
+                   "pool heads that hold NaN or infinities");
+}
+
+void add_budget_options(CLI::App& command, KvBudgetOptions& options) {
+  const CLI::callback_t take_budget = [&options](const CLI::results_t& typed) {
+    parse_bytes_or_share("--kv-budget", typed.at(0), kMostTokens);  // of what is not known yet
+    options.budget = typed.at(0);
+    return true;
+  };
+  command
+      .add_option("--kv-budget", take_budget,
+                  "in place of --kv-heads: what keys and values of a token may take, as a size "
+                  "such as 64KiB or a share of the source's such as 25%; layers that the model "
+                  "misses least share more")
+      ->excludes("--kv-heads")
+      ->type_name(kSizeOrShare);
+  command.add_option("--kv-budget-data", options.data,
+                     "token file: how much each layer is missed is measured on this text");
+  add_count(command, "--kv-budget-tokens", options.max_tokens, "read about so many tokens of it");
+}
+
+// Of what follows pooling.
+void add_refit_options(CLI::App& command, RefitOptions& options) {
+  command.add_option("--refit", options.data,
+                     "token file: after pooling, let each attention by itself learn to give what "
+                     "the source's gives on this text");
+  add_count(command, "--refit-steps", options.steps, "steps for each attention");
+  add_count(command, "--refit-batch", options.batch, "windows in a step", {1, kMostBatch});
+  add_count(command, "--refit-tokens", options.max_tokens, "read about so many tokens");
+  add_count(command, "--refit-context", options.context,
+            "tokens in a window (default: 512, or the model's positions if fewer)",
+            {2, kMostContext})
+      ->default_str("");
+  add_number(command, "--refit-lr", options.learning_rate,
+             "learning rate, relative to the size of the weights",
+             {0.0, 10.0, /*least_allowed=*/false});
+  command.add_option("--device", options.device,
+                     "where refitting and --kv-budget compute: cpu, cuda, cuda:N");
+  add_threads_option(command, options.threads);
+}
+
+}  // namespace
+
+void add_convert_options(CLI::App& command, ConvertOptions& options) {
+  command.add_option("source", options.source, "model directory to convert")->required();
+  add_common_options(command, options);
+  add_counts(command, "--kv-heads", options.kv_heads,
+             "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
+             "comma-separated list with one per layer",
+             {1, kMostHeads});
+  add_form_options(command, options);
+  add_pooling_options(command, options);
+  add_budget_options(command, options.budget);
+  add_refit_options(command, options.refit);
+}
+
+void add_expand_options(CLI::App& command, ConvertOptions& options) {
+  command.add_option("source", options.source, "model directory")->required();
+  add_common_options(command, options);
+  add_counts(command, "--kv-heads", options.kv_heads,
+             "kv heads to store: a multiple of those there are (all query heads: a plain MHA "
+             "model)",
+             {1, kMostHeads})
+      ->required();
+}
+
+ConversionRequest convert_request(const ConvertOptions& options) {
+  ConversionRequest request;
+  request.container = container_of(options);
+  request.kv_heads = options.kv_heads;
+  if (options.kv_heads.empty() && options.budget.budget.empty() && options.target == "same" &&
+      options.positions == "keep" && options.dtype.empty() && !request.container) {
+    throw_usage(
+        "nothing to do: --kv-heads, --kv-budget, --to, --target, --positions or --dtype is needed");
+  }
+  request.roles = parse_roles(options.attention);
+  request.pooling = {parse_pool_method(options.pool), options.pool_seed};
+  request.target = options.target;
+  request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
+  if (!options.dtype.empty()) {
+    request.dtype = kDtypes.at(options.dtype);
+  }
+  request.max_shard_bytes = options.max_shard_bytes;
+  request.allow_nonfinite = options.allow_nonfinite;
+  return request;
+}
+
+ConversionRequest expand_request(const ConvertOptions& options) {
+  if (options.kv_heads.size() != 1) {
+    throw_usage("--kv-heads: one number for all layers is needed");
+  }
+  ConversionRequest request;
+  request.container = container_of(options);
+  request.target = "expanded";
+  request.stored_kv_heads = options.kv_heads.front();
+  request.max_shard_bytes = options.max_shard_bytes;
+  return request;
+}
+
+void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan) {
+  check_name(options.destination, plan.container);
+  if (options.given("--max-shard-size") && is_single_file(plan.container)) {
+    refuse_without_effect("--max-shard-size", "the result is a single file");
+  }
+  if (options.command->get_name() != "convert") {
+    return;
+  }
+  if (options.given("--attention")) {
+    check_roles(options, source);
+  }
+  if (options.skip_comparison && (plan.in_place || !options.refit.data.empty())) {
+    refuse_without_effect("--skip-comparison",
+                          plan.in_place ? "the result keeps the source's form and is not compared"
+                                        : "a refitted result is not compared");
+  }
+  constexpr std::array kOfPooling{"--attention",   "--pool",  "--grouping",
+                                  "--calibration", "--refit", "--measure"};
+  for (const char* option : kOfPooling) {
+    if (options.given(option) && pooled_layers(plan).empty()) {
+      refuse_without_effect(option, "no layer gets fewer kv heads than it has");
+    }
+  }
+}
+
+}  // namespace regroup

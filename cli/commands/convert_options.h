@@ -1,0 +1,55 @@
+// What the command line says to `regroup convert` and `regroup expand`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+
+#include "cli/measure/kv_budget_options.h"
+#include "cli/measure/refit_options.h"
+#include "converter/plan/conversion_plan.h"
+
+namespace regroup {
+
+struct ConvertOptions {
+  const CLI::App* command = nullptr;
+  std::string source;
+  std::string destination;
+  std::string layout;
+  std::vector<std::int64_t> kv_heads;
+  std::string attention = "self,cross";
+  std::string container;
+  std::string target = "same";
+  std::string positions = "keep";
+  std::string dtype;
+  std::string pool = "mean";
+  std::uint64_t pool_seed = 0;
+  std::string grouping = "contiguous";
+  std::string calibration;
+  RefitOptions refit;
+  KvBudgetOptions budget;
+  bool measure = false;
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;
+  bool allow_nonfinite = false;
+  bool skip_comparison = false;
+  bool dry_run = false;
+  bool json = false;
+
+  bool given(const char* option) const { return command->count(option) > 0; }
+};
+
+/// `options` must live as long as `command`.
+void add_convert_options(CLI::App& command, ConvertOptions& options);
+void add_expand_options(CLI::App& command, ConvertOptions& options);
+
+/// What is asked for. Throws kUsage where that is nothing, or contradicts itself.
+ConversionRequest convert_request(const ConvertOptions& options);
+ConversionRequest expand_request(const ConvertOptions& options);
+
+/// Throws kUsage for an option that has no effect on this model, and for a destination whose name
+/// ends like another kind of file.
+void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan);
+
+}  // namespace regroup

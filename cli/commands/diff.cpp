@@ -1,0 +1,128 @@
+// regroup diff A B
+#include <fnmatch.h>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/pages/diff_page.h"
+#include "cli/process/interrupt.h"
+#include "cli/report/difference_report.h"
+#include "cli/report/report_file.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
+#include "formats/gguf/gguf.h"
+
+namespace regroup {
+namespace {
+
+struct DiffOptions {
+  std::string before;
+  std::string after;
+  std::string filter = "*";
+  bool json = false;
+  std::string html;
+};
+
+std::vector<TensorDifference> compare(const Checkpoint& before, const Checkpoint& after,
+                                      const DiffOptions& options, const Console& console) {
+  const auto chosen = [&](const std::string& name) {
+    return ::fnmatch(options.filter.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+  };
+  std::uint64_t total = 0;
+  for (const TensorInfo& tensor : before.tensors()) {
+    total += chosen(tensor.name) ? tensor.bytes() : 0;
+  }
+  Progress progress(console, "compare", total, "bytes");
+  auto found =
+      differences_between(before, after, chosen, [&](std::uint64_t bytes, std::string_view tensor) {
+        if (interrupt_requested()) {
+          throw Error(ErrorKind::kInterrupted, "interrupted");
+        }
+        progress.update(bytes, printable(tensor, 60));
+      });
+  progress.finish();
+  return found;
+}
+
+// Configs where both have one, and metadata; a GGUF file's are its settings already.
+std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Checkpoint& after,
+                                             const DiffOptions& options) {
+  const Json a = settings_of(options.before), b = settings_of(options.after);
+  std::vector<JsonDifference> found;
+  if (!a.empty() && !b.empty()) {
+    found = differences_between(a, b);
+  }
+  const bool apart = !is_gguf_file(options.before) && !is_gguf_file(options.after);
+  if (apart && !before.metadata().empty() && !after.metadata().empty()) {
+    for (JsonDifference& difference :
+         differences_between(Json(before.metadata()), Json(after.metadata()), "__metadata__")) {
+      found.push_back(std::move(difference));
+    }
+  }
+  return found;
+}
+
+void run_diff(const DiffOptions& options, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
+  const Checkpoint before = open_checkpoint(options.before);
+  const Checkpoint after = open_checkpoint(options.after);
+  const auto settings = compare_settings(before, after, options);
+  const auto tensors = compare(before, after, options, console);
+  const bool same = tensors.empty() && settings.empty();
+  if (options.json) {
+    console.print(text_of_json({{"before", options.before},
+                                {"after", options.after},
+                                {"same", same},
+                                {"tensors", differences_json(tensors)},
+                                {"settings", settings_json(settings)}}));
+  } else {
+    if (!tensors.empty()) {
+      console.print(differences_text(tensors, console) + (settings.empty() ? "" : "\n"));
+    }
+    if (!settings.empty()) {
+      console.print(settings_table(settings).text(console));
+    }
+    if (same) {
+      console.print("no difference");
+    }
+  }
+  if (!options.html.empty()) {
+    write_page(options.html, diff_page({options.before, options.after, tensors, settings}),
+               console);
+  }
+  if (!same) {
+    throw Error(ErrorKind::kDifference,
+                fmt::format("{} and {} differ: {}", printable(options.before, 0),
+                            printable(options.after, 0), text_of_counts(tensors, settings)));
+  }
+}
+
+}  // namespace
+
+void add_diff_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<DiffOptions>();
+  CLI::App* command = program.add_subcommand(
+      "diff", "Compare two checkpoints: tensors by their names, and their configs");
+  command->add_option("before", options->before, "model directory, index, or one weight file")
+      ->required();
+  command->add_option("after", options->after, "what to compare it with")->required();
+  command->add_option("--filter", options->filter,
+                      "compare only tensors with names like this, such as '*.k_proj.*'");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write the report as a page to this file");
+  command->footer(
+      "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-uptrained --filter '*.mlp.*'\n"
+      "Ends with 0 where nothing differs, with 5 where something does. Configs (a GGUF file's\n"
+      "keys) are compared where both have one. Bytes are compared first; those that differ are\n"
+      "decoded: largest and mean absolute difference, cosine of the two.");
+  command->callback([options, &console] { run_diff(*options, console); });
+}
+
+}  // namespace regroup

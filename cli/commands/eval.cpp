@@ -1,0 +1,358 @@
+// regroup eval DIR --data FILE
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/document_options.h"
+#include "cli/options/number_options.h"
+#include "cli/options/option_needs.h"
+#include "cli/options/output_name.h"
+#include "cli/options/task_options.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/inspect/context_length.h"
+#include "formats/json/json.h"
+#include "uptrain/evaluate/evaluate.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+namespace {
+
+struct EvalOptions {
+  std::string model;
+  std::string data;
+  DocumentOptions documents;
+  std::vector<std::int64_t> contexts;
+  std::int64_t batch = 8;
+  std::optional<std::int64_t> max_tokens;
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  int threads = 0;
+  TaskOptions task;
+  std::uint64_t seed = 0;
+  bool seed_given = false;
+  std::string logits;
+  bool json = false;
+};
+
+// A request that is made and checked before the weights are read.
+struct EvalRequest {
+  Model source;
+  TokenFile data;
+  EvaluationSettings settings;  // with the first of the contexts
+  std::vector<std::int64_t> contexts;
+  c10::Device device;
+  c10::ScalarType type;
+
+  EvaluationSettings settings_at(std::int64_t context) const {
+    EvaluationSettings changed = settings;
+    changed.context = context;
+    return changed;
+  }
+  Objective objective() const {
+    return settings.task.objective.value_or(objective_of(source.spec));
+  }
+};
+
+// What one context gave, or why it could not be tried.
+struct ContextResult {
+  std::int64_t context = 0;
+  std::optional<Evaluation> evaluation;
+  double seconds = 0.0;
+  std::string obstacle;
+};
+
+// Why a model cannot see so many tokens at once; empty when it can.
+std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
+  if (spec.positions == PositionKind::kLearned && context > spec.max_positions.value_or(context)) {
+    return fmt::format("not possible: learned positions for {} only", *spec.max_positions);
+  }
+  return "";
+}
+
+TaskSettings task_of(const EvalOptions& options, const Model& source) {
+  TaskSettings task = options.task.settings();
+  task.seed = options.seed;
+  const Objective objective = task.objective.value_or(objective_of(source.spec));
+  check_task_options(options.task, objective);
+  const bool hides =
+      objective == Objective::kMaskedTokens || objective == Objective::kSpanCorruption;
+  if (options.seed_given && (!hides || !options.logits.empty())) {
+    refuse_without_effect("--seed", "no token is hidden");
+  }
+  return with_special_tokens(std::move(task), source);
+}
+
+void check_contexts(const EvalRequest& request, bool writes) {
+  if (writes && request.settings.documents.separate) {
+    throw_usage("--write-logits are those of consecutive windows, not of documents kept apart");
+  }
+  if (writes && request.contexts.size() > 1) {
+    throw_usage("--write-logits are those of one context, {} are named", request.contexts.size());
+  }
+  const auto possible = [&](std::int64_t context) {
+    return obstacle_to(request.source.spec, context).empty();
+  };
+  if (std::none_of(request.contexts.begin(), request.contexts.end(), possible)) {
+    throw_usage("context is {}, the model has learned positions for {}", request.contexts.front(),
+                *request.source.spec.max_positions);
+  }
+}
+
+EvalRequest make_request(const EvalOptions& options) {
+  constexpr std::int64_t kDefaultContext = 1024;
+  EvalRequest request{open_predicting_model(options.model),
+                      TokenFile::open(options.data),
+                      {},
+                      options.contexts,
+                      parse_device(options.device),
+                      scalar_type_of(parse_precision(options.precision))};
+  if (request.contexts.empty()) {
+    request.contexts.push_back(usual_context(request.source, kDefaultContext));
+  }
+  request.settings.context = request.contexts.front();
+  request.settings.batch = options.batch;
+  request.settings.max_tokens = options.max_tokens;
+  request.settings.task = task_of(options, request.source);
+  request.settings.documents = options.documents.settings();
+  check_contexts(request, !options.logits.empty());
+  return request;
+}
+
+// Which tokens the loss is the mean of.
+std::string_view text_of(Objective objective) {
+  switch (objective) {
+    case Objective::kMaskedTokens: return " masked";
+    case Objective::kContinuation: return " of second halves";
+    case Objective::kSpanCorruption: return " of hidden spans";
+    case Objective::kNextToken: break;
+  }
+  return "";
+}
+
+Json json_of(const ContextResult& result) {
+  if (!result.evaluation) {
+    return {{"context", result.context}, {"not_possible", result.obstacle}};
+  }
+  const auto tokens = static_cast<double>(result.evaluation->tokens);
+  return {{"loss", result.evaluation->loss},     {"perplexity", result.evaluation->perplexity},
+          {"tokens", result.evaluation->tokens}, {"context", result.context},
+          {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
+}
+
+// One line for each context that is longer than those the model was made for.
+std::vector<std::string> warnings_of(const EvalRequest& request) {
+  std::vector<std::string> warnings;
+  for (const std::int64_t context : request.contexts) {
+    if (obstacle_to(request.source.spec, context).empty()) {
+      warnings.push_back(warning_of_context(request.source, context));
+    }
+  }
+  std::erase(warnings, "");
+  return warnings;
+}
+
+// One context: its members beside the model's. Several: a list of them.
+Json report_json(const EvalOptions& options, const EvalRequest& request,
+                 const std::vector<ContextResult>& results) {
+  Json report = {{"model", options.model},
+                 {"data", options.data},
+                 {"objective", name_of(request.objective())},
+                 {"warnings", warnings_of(request)}};
+  if (results.size() == 1) {
+    report.update(json_of(results.front()));
+    return report;
+  }
+  report["contexts"] = Json::array();
+  for (const ContextResult& result : results) {
+    report["contexts"].push_back(json_of(result));
+  }
+  return report;
+}
+
+std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
+  Table table;
+  for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
+    table.add_column(column, Table::Align::kRight);
+  }
+  std::string obstacles;
+  for (const ContextResult& result : results) {
+    const std::string context = with_thousands(static_cast<std::uint64_t>(result.context));
+    if (!result.evaluation) {
+      table.add_row({context, "-", "-", "-"});
+      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
+      continue;
+    }
+    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
+                   fmt::format("{:.4f}", result.evaluation->perplexity),
+                   with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
+  }
+  return table.text(console) + obstacles;
+}
+
+void report(const EvalOptions& options, const EvalRequest& request,
+            const std::vector<ContextResult>& results, const Console& console) {
+  if (options.json) {
+    console.print(text_of_json(report_json(options, request, results)));
+  } else if (results.size() > 1) {
+    console.print(table_of(results, console));
+  } else {
+    const Evaluation& evaluation = *results.front().evaluation;
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
+                    "tokens      {}{} in windows of {}",
+                    evaluation.loss, evaluation.perplexity,
+                    with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
+                    text_of(request.objective()), results.front().context));
+  }
+}
+
+// Tokens in the windows of all contexts that can be tried; throws for a file that is too short.
+std::uint64_t tokens_to_read(const EvalRequest& request) {
+  std::int64_t tokens = 0;
+  for (const std::int64_t context : request.contexts) {
+    if (obstacle_to(request.source.spec, context).empty()) {
+      tokens += context *
+                evaluation_windows(request.data, request.settings_at(context), request.source.spec);
+    }
+  }
+  return static_cast<std::uint64_t>(tokens);
+}
+
+void check_finite(const EvalOptions& options, std::int64_t context, const Evaluation& evaluation) {
+  if (!std::isfinite(evaluation.loss)) {
+    throw_bad_input(
+        "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
+        "inspect --stats tells where) or in what {} computes with them{}",
+        printable(options.model, 0), printable(options.data, 0), evaluation.loss, context,
+        options.precision, options.precision == "fp32" ? "" : " (--dtype fp32 has more range)");
+  }
+}
+
+std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const EvalRequest& request,
+                                             const Transformer& model, Progress& progress) {
+  std::vector<ContextResult> results;
+  std::int64_t read = 0;
+  for (const std::int64_t context : request.contexts) {
+    ContextResult result{context, {}, 0.0, obstacle_to(request.source.spec, context)};
+    if (result.obstacle.empty()) {
+      const auto begin = std::chrono::steady_clock::now();
+      std::int64_t windows = 0;
+      const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+        windows = done;
+        progress.update(static_cast<std::uint64_t>(read + done * context));
+      };
+      result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
+                                   interrupt_requested());
+      check_finite(options, context, *result.evaluation);
+      read += windows * context;
+      result.seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+void run_logits(const EvalOptions& options, const EvalRequest& request, const Console& console) {
+  const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
+  const Transformer model = load_transformer(request.source, request.type, request.device);
+  Progress progress(console, "logits",
+                    static_cast<std::uint64_t>(windows * request.settings.context), "tokens");
+  const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+    progress.update(static_cast<std::uint64_t>(done * request.settings.context));
+  };
+  write_logits(model, request.data, request.settings, options.logits, on_progress,
+               interrupt_requested());
+  progress.finish();
+  if (options.json) {
+    console.print(text_of_json({{"model", options.model},
+                                {"data", options.data},
+                                {"logits", options.logits},
+                                {"windows", windows},
+                                {"context", request.settings.context},
+                                {"warnings", warnings_of(request)}}));
+  }
+  console.note(fmt::format("wrote {}", printable(options.logits, 0)));
+}
+
+void run_eval(const EvalOptions& options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  if (!options.logits.empty()) {
+    check_output_name(options.logits, "a safetensors file", {".safetensors"});
+  }
+  const EvalRequest request = make_request(options);
+  for (const std::string& warning : warnings_of(request)) {
+    console.note("warning: " + warning);
+  }
+  if (!options.logits.empty()) {
+    run_logits(options, request, console);
+    return;
+  }
+  const std::uint64_t tokens = tokens_to_read(request);
+  const Transformer model = load_transformer(request.source, request.type, request.device);
+  Progress progress(console, "eval", tokens, "tokens");
+  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
+  progress.finish();
+  report(options, request, results, console);
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = add_whole_command(program, "eval");
+  command->add_option("model", options->model, "model directory")->required();
+  command
+      ->add_option("--data", options->data,
+                   "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
+      ->required();
+  add_counts(*command, "--context", options->contexts,
+             "tokens in a window (default: 1024, or fewer where the model declares fewer positions "
+             "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",
+             {1, kMostContext});
+  add_document_options(*command, options->documents);
+  add_count(*command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
+  add_count(*command, "--max-tokens", options->max_tokens, "stop after about so many tokens");
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  add_threads_option(*command, options->threads);
+  add_task_options(*command, options->task, "continuation");
+  add_count(*command, "--seed", options->seed, "of the choice of masked tokens and hidden spans",
+            kAnySeed);
+  command->add_option("--write-logits", options->logits,
+                      "instead write the logits of consecutive windows, [windows, context, "
+                      "vocabulary], to this safetensors file");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
+      "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 "
+      "%\n"
+      "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as "
+      "they\n"
+      "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
+      "while the encoder reads the first; the decoder begins with its start token. --write-logits\n"
+      "hides no token; of encoder-decoders it writes those of the second half.");
+  command->callback([options, &console, command] {
+    options->seed_given = command->count("--seed") > 0;
+    with_torch_errors([&] { run_eval(*options, console); });
+  });
+}
+
+}  // namespace regroup

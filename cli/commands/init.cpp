@@ -1,0 +1,81 @@
+// regroup init CONFIG OUT --seed N
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/number_options.h"
+#include "cli/options/output_name.h"
+#include "cli/terminal/text.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/initialise.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+struct InitOptions {
+  std::string config;
+  std::string output;
+  std::uint64_t seed = 0;
+  std::string dtype = "fp32";
+  bool json = false;
+};
+
+const std::map<std::string, DType> kDtypes{
+    {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}};
+
+void run_init(const InitOptions& options, const Console& console) {
+  check_directory_name(options.output);
+  constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
+  write_new_model(
+      {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
+      options.seed, kDtypes.at(options.dtype), options.output);
+  const Model made = open_model(options.output);
+  const std::int64_t parameters = count_parameters(made.spec);
+  if (options.json) {
+    console.print(text_of_json({{"config", options.config},
+                                {"output", options.output},
+                                {"architecture", made.spec.architecture},
+                                {"parameters", parameters},
+                                {"seed", options.seed}}));
+  }
+  console.note(fmt::format("wrote {}: {}, {} parameters", printable(options.output, 0),
+                           printable(made.spec.architecture),
+                           text_of_count(static_cast<double>(parameters))));
+}
+
+}  // namespace
+
+void add_init_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<InitOptions>();
+  CLI::App* command = add_whole_command(program, "init");
+  command->add_option("config", options->config, "config.json of a family regroup knows")
+      ->required();
+  command
+      ->add_option("output,-o,--output", options->output, "directory to make; must not exist yet")
+      ->required();
+  add_count(*command, "--seed", options->seed, "of the weights; the same seed, the same bytes",
+            kAnySeed);
+  command->add_option("--dtype", options->dtype, "store the weights as this type")
+      ->check(CLI::IsMember(kDtypes));
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup init config.json untrained --seed 1\n"
+      "Weights as GPT-2 began with: normal, with the config's initializer_range (or 0.02) as\n"
+      "standard deviation, less into the residual stream; norms 1, biases 0.\n"
+      "regroup uptrain untrained --data FILE --steps N --output OUT trains it.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_init(*options, console); }); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,258 @@
+// regroup inspect PATH
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/measure/similarity.h"
+#include "cli/options/number_options.h"
+#include "cli/pages/model_page.h"
+#include "cli/process/interrupt.h"
+#include "cli/report/model_report.h"
+#include "cli/report/report_file.h"
+#include "cli/report/tensor_report.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
+#include "formats/inspect/checkpoint_difference.h"
+#include "formats/inspect/disagreements.h"
+
+namespace regroup {
+namespace {
+
+struct InspectOptions {
+  std::string path;
+  std::string layout;
+  std::uint64_t context = 4096;
+  std::uint64_t batch = 1;
+  TensorChoice choice;
+  bool tensors = false;
+  bool layers = false;
+  bool stats = false;
+  SimilarityQuestion similarity;
+  bool json = false;
+  std::string html;
+  std::string conversion;
+  std::string run;
+};
+
+// Reads all numbers of the tensors, one part at a time.
+std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
+                                    const std::vector<const TensorInfo*>& tensors,
+                                    const Console& console) {
+  std::uint64_t total = 0;
+  for (const TensorInfo* tensor : tensors) {
+    total += tensor->bytes();
+  }
+  Progress progress(console, "read", total, "bytes");
+  std::uint64_t done = 0;
+  std::vector<MeasuredTensor> measured;
+  for (const TensorInfo* tensor : tensors) {
+    measured.push_back({tensor, statistics_of(checkpoint, *tensor, [&](std::uint64_t bytes) {
+                          if (interrupt_requested()) {
+                            throw Error(ErrorKind::kInterrupted, "interrupted");
+                          }
+                          progress.update(done += bytes, printable(tensor->name, 60));
+                        })});
+  }
+  progress.finish();
+  return measured;
+}
+
+// What is worth a second look in numbers, said in words.
+std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) {
+  std::vector<std::string> faults;
+  for (const auto& [tensor, found] : measured) {
+    if (!found.finite()) {
+      faults.push_back(fmt::format("{}: {} NaN and {} infinite of {} elements",
+                                   printable(tensor->name), with_thousands(found.nan),
+                                   with_thousands(found.infinite), with_thousands(found.elements)));
+    }
+  }
+  return faults;
+}
+
+/// Everything that was asked for.
+struct Inspection {
+  ModelSummary summary;
+  CacheQuestion cache;
+  std::vector<const TensorInfo*> tensors;
+  std::vector<LayerSummary> layers;
+  std::vector<MeasuredTensor> measured;
+  std::vector<LayerSimilarity> similarities;
+};
+
+Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
+                   const Console& console) {
+  Inspection found;
+  found.cache = {options.context, options.batch};
+  found.summary = summarize_model(options.path, checkpoint, options.layout);
+  if (options.tensors || options.stats) {
+    found.tensors = chosen_tensors(checkpoint, options.choice);
+  }
+  const auto& spec = found.summary.spec;
+  if (options.layers && !spec) {
+    throw_usage("--layers: {}: no config.json says what the layers are",
+                printable(options.path, 0));
+  }
+  if (options.layers) {
+    found.layers = summarize_layers(*spec, checkpoint);
+  }
+  if (options.similarity.asked) {
+    found.similarities =
+        measure_similarity(options.path, options.layout, options.similarity, console);
+  }
+  if (options.stats) {
+    found.measured = measure(checkpoint, found.tensors, console);
+    auto faults = faults_in(found.measured);
+    if (spec) {
+      const auto ties = disagreements_of_ties(*spec, checkpoint);
+      faults.insert(faults.end(), ties.begin(), ties.end());
+    }
+    auto& disagreements = found.summary.disagreements;
+    disagreements.insert(disagreements.end(), faults.begin(), faults.end());
+  }
+  return found;
+}
+
+void print_json(const InspectOptions& options, const Inspection& found,
+                const Checkpoint& checkpoint, const Console& console) {
+  Json report = summary_json(found.summary, found.cache);
+  if (options.layers) {
+    report["per_layer"] = layers_json(found.layers, found.summary.spec->head_dim);
+  }
+  if (options.tensors) {
+    report["tensors"] = tensors_json(checkpoint, found.tensors);
+  }
+  if (options.similarity.asked) {
+    report["similarity"] = similarity_json(found.similarities);
+  }
+  if (options.stats) {
+    report["statistics"] = statistics_json(found.measured);
+  }
+  console.print(text_of_json(report));
+}
+
+void print_text(const InspectOptions& options, const Inspection& found,
+                const Checkpoint& checkpoint, const Console& console) {
+  console.print_facts(summary_text(found.summary, found.cache), kFactsIndent);
+  if (options.layers) {
+    console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
+  }
+  if (options.tensors) {
+    console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
+  }
+  if (options.similarity.asked) {
+    console.print("\n" + similarity_table(found.similarities).text(console));
+  }
+  if (options.stats) {
+    console.print("\n" + statistics_table(found.measured).text(console));
+  }
+  for (const std::string& disagreement : found.summary.disagreements) {
+    console.note("warning: " + disagreement);
+  }
+}
+
+// Layers are part of every page; the rest as it was asked for.
+void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
+              const Console& console) {
+  ModelPage page{.summary = found.summary, .cache = found.cache, .layers = found.layers};
+  if (page.layers.empty() && found.summary.spec) {
+    page.layers = summarize_layers(*found.summary.spec, checkpoint);
+  }
+  if (options.tensors) {
+    page.tensors = tensors_table(checkpoint, found.tensors);
+  }
+  if (options.stats) {
+    page.statistics = statistics_table(found.measured);
+  }
+  page.similarities = similarity_maps(found.similarities);
+  if (!options.conversion.empty()) {
+    page.conversion = read_conversion_record(options.conversion);
+  } else {
+    page.conversion = conversion_recorded_in(settings_of(options.path), options.path);
+  }
+  const auto run =
+      options.run.empty() ? run_beside(options.path) : std::filesystem::path(options.run);
+  if (run) {
+    page.training = read_training_curve(*run);
+  }
+  write_page(options.html, model_page(page), console);
+}
+
+void check_page_options(const InspectOptions& options) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
+}
+
+void run_inspect(const InspectOptions& options, const Console& console) {
+  check_page_options(options);
+  const Checkpoint checkpoint = open_checkpoint(options.path);
+  const Inspection found = inspect(options, checkpoint, console);
+  if (options.json) {
+    print_json(options, found, checkpoint, console);
+  } else {
+    print_text(options, found, checkpoint, console);
+  }
+  if (!options.html.empty()) {
+    put_page(options, found, checkpoint, console);
+  }
+}
+
+void add_similarity_options(CLI::App& command, SimilarityQuestion& question) {
+  command.add_flag("--similarity", question.asked,
+                   "compare the kv heads of every layer, as they are and aligned, and say what "
+                   "they would keep if neighbours shared one");
+  add_counts(command, "--kv-heads", question.kv_heads,
+             "of --similarity: kv heads that are left (default: half)", {1, kMostHeads});
+  command.add_option("--calibration", question.calibration,
+                     "of --similarity: statistics of the model made by regroup calibrate");
+}
+
+void add_page_options(CLI::App& command, InspectOptions& options) {
+  command.add_option("--html", options.html, "write a page with charts to this file");
+  command.add_option("--conversion", options.conversion,
+                     "of --html: what `convert --json` printed, for the energy that layers keep");
+  command.add_option(
+      "--run", options.run,
+      "of --html: an uptraining run, for its curves (default: PATH.run, if it is there)");
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = program.add_subcommand(
+      "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, provenance");
+  command->add_option("path", options->path, "model directory, index, or one weight file")
+      ->required();
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
+  command->add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
+  command->add_flag("--tensors", options->tensors, "list every tensor");
+  command->add_flag("--stats", options->stats,
+                    "read every tensor: norm, range, NaN and infinities");
+  add_similarity_options(*command, options->similarity);
+  command->add_option("--filter", options->choice.filter,
+                      "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
+  command->add_option("--sort", options->choice.sort, "order of --tensors and --stats")
+      ->check(CLI::IsMember({"shard", "name", "bytes"}));
+  add_count(*command, "--context", options->context, "tokens to count the KV cache for",
+            {1, kMostContext});
+  add_count(*command, "--batch", options->batch, "sequences to count the KV cache for",
+            {1, kMostBatch});
+  command->add_flag("--json", options->json, "report as JSON");
+  add_page_options(*command, *options);
+  command->footer(
+      "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
+      "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
+      "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
+      "Only headers are read, but with --stats and --similarity.");
+  command->callback([options, &console] { run_inspect(*options, console); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,116 @@
+// regroup plan MODEL
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/number_options.h"
+#include "cli/pages/plan_page.h"
+#include "cli/report/plan_report.h"
+#include "cli/report/report_file.h"
+#include "formats/base/error.h"
+#include "formats/inspect/serving_cost.h"
+
+namespace regroup {
+namespace {
+
+struct PlanOptions {
+  std::string path;
+  std::string layout;
+  std::optional<std::uint64_t> vram, bandwidth;
+  std::vector<std::uint64_t> contexts{4096, 8192, 16384, 32768, 131072};
+  std::uint64_t batch = 1;
+  std::string cache_dtype;
+  bool json = false;
+  std::string html;
+};
+
+const std::map<std::string, DType> kCacheDtypes{
+    {"fp32", DType::kF32},  {"fp16", DType::kF16},  {"bf16", DType::kBF16}, {"fp8", DType::kF8E4M3},
+    {"int8", DType::kI8},   {"q8_0", DType::kQ8_0}, {"q5_1", DType::kQ5_1}, {"q5_0", DType::kQ5_0},
+    {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0}};
+
+// The most kv heads whose weights and cache fit. Throws kUsage where not even the fewest do.
+std::size_t choose(const ServingPlan& plan) {
+  const auto needs = [&](const ServingCost& cost) {
+    return cost.memory(plan.contexts.front(), plan.batch);
+  };
+  const auto found =
+      std::find_if(plan.costs.begin(), plan.costs.end(),
+                   [&](const ServingCost& cost) { return needs(cost) <= *plan.vram; });
+  if (found == plan.costs.end()) {
+    throw_usage("--vram: {}", text_of_shortage(plan));
+  }
+  return static_cast<std::size_t>(found - plan.costs.begin());
+}
+
+void run_plan(const PlanOptions& options, bool one_case, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
+  ServingQuestion question;
+  if (!options.cache_dtype.empty()) {
+    question.cache_dtype = kCacheDtypes.at(options.cache_dtype);
+  }
+  ServingPlan plan;
+  plan.contexts = options.contexts;
+  plan.batch = options.batch;
+  plan.vram = options.vram;
+  plan.bandwidth = options.bandwidth;
+  const Model model = open_model_outline(options.path, {.layout = options.layout});
+  plan.path = options.path;
+  plan.costs = serving_costs(model, question);
+  plan.cache_dtype = question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
+  if (plan.vram && one_case && plan.contexts.size() == 1) {
+    plan.chosen = choose(plan);
+  }
+  print_plan(plan, options.json, console);
+  if (!options.html.empty()) {
+    write_page(options.html, plan_page(plan), console);
+  }
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = program.add_subcommand(
+      "plan", "Show what fewer kv heads would give: cache, what fits in memory, speed of decoding");
+  command
+      ->add_option("path", options->path,
+                   "model directory, one weight file, or a config.json without weights")
+      ->required();
+  add_size(*command, "--vram", options->vram,
+           "memory to fit into, such as 24GiB: shows the largest batches; with one --context and a "
+           "--batch, chooses the most kv heads that fit");
+  CLI::Option* context =
+      add_counts(*command, "--context", options->contexts,
+                 "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
+          ->default_str("4k,8k,16k,32k,128k");
+  CLI::Option* batch =
+      add_count(*command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
+  add_size(*command, "--bandwidth", options->bandwidth,
+           "memory bandwidth, such as 3.3TB/s: shows how long a step takes at least");
+  command
+      ->add_option("--cache-dtype", options->cache_dtype,
+                   "type of keys and values; the weights' own unless given")
+      ->check(CLI::IsMember(kCacheDtypes));
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write a page with charts to this file");
+  command->footer(
+      "Examples: regroup plan Llama-2-7b-hf --bandwidth 3.35TB/s\n"
+      "          regroup plan Llama-2-7b-hf --vram 24GiB --context 8192 --batch 16\n"
+      "Weights and cache are counted, not what an engine needs beside them. Only headers are "
+      "read.");
+  command->callback(
+      [=, &console] { run_plan(*options, context->count() > 0 && batch->count() > 0, console); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,92 @@
+// regroup plot RUN... -o FILE
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/options/option_needs.h"
+#include "cli/page/page.h"
+#include "cli/pages/training_charts.h"
+#include "cli/pages/training_curve.h"
+#include "cli/report/report_file.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PlotOptions {
+  std::vector<std::string> runs;
+  std::string output;
+  std::string chart;
+};
+
+// A run is named by its directory, or by the output that it made.
+TrainingCurve read_run(const fs::path& path) {
+  return read_training_curve(run_beside(path).value_or(path));
+}
+
+// The part of the path that tells runs apart, without OUTPUT.run's ending.
+std::string name_of_run(const fs::path& path) {
+  const fs::path whole = path.has_filename() ? path : path.parent_path();
+  const fs::path name = whole.filename() == "metrics.jsonl" ? whole.parent_path() : whole;
+  return name.extension() == ".run" ? name.stem().string() : name.filename().string();
+}
+
+void run_plot(const PlotOptions& options, const Console& console) {
+  const std::string extension = fs::path(options.output).extension().string();
+  if (extension == ".html" && !options.chart.empty()) {
+    refuse_without_effect("--chart", "a page has all charts");
+  }
+  if (extension != ".svg" && extension != ".html") {
+    throw_usage("--output: {}: allowed are names ending in .svg (a chart) and .html (all of them)",
+                printable(options.output, 0));
+  }
+  std::vector<NamedCurve> runs;
+  for (const std::string& run : options.runs) {
+    runs.push_back({name_of_run(run), read_run(run)});
+  }
+  const std::vector<Chart> charts = training_charts(runs);
+  if (extension == ".html") {
+    Page page(runs.size() == 1 ? runs.front().name : "Training runs", "regroup plot");
+    page.begin_section("training", "Training");
+    page.add_charts(charts);
+    write_page(options.output, page.text(), console);
+    return;
+  }
+  const std::string wanted = options.chart.empty() ? "loss" : options.chart;
+  const auto chart = std::find_if(charts.begin(), charts.end(),
+                                  [&](const Chart& each) { return each.id == wanted; });
+  if (chart == charts.end()) {
+    throw_bad_input("--chart {}: no run has recorded it", wanted);
+  }
+  write_drawing(options.output, svg_document(*chart), console);
+}
+
+}  // namespace
+
+void add_plot_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<PlotOptions>();
+  CLI::App* command =
+      program.add_subcommand("plot", "Draw the curves of training runs, beside each other");
+  command
+      ->add_option("runs", options->runs,
+                   "outputs of uptrain, their OUTPUT.run directories, or metrics.jsonl files")
+      ->required();
+  command
+      ->add_option("-o,--output", options->output,
+                   "file to write: .svg for one chart, .html for a page of all")
+      ->required();
+  command->add_option("--chart", options->chart, "of an .svg: which one (default: loss)")
+      ->check(CLI::IsMember({"loss", "learning-rate", "gradient-norm", "speed"}));
+  command->footer("Example: regroup plot Llama-2-7b-gqa8-up Llama-2-7b-gqa4-up -o curves.svg");
+  command->callback([options, &console] { run_plot(*options, console); });
+}
+
+}  // namespace regroup

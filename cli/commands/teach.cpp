@@ -1,0 +1,147 @@
+// regroup teach TEACHER --data FILE... -o ANSWERS
+#include "uptrain/run/teach.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/document_options.h"
+#include "cli/options/number_options.h"
+#include "cli/options/output_name.h"
+#include "cli/options/task_options.h"
+#include "cli/options/uptrain_options.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/run/uptrain_plan.h"
+
+namespace regroup {
+namespace {
+
+struct TeachOptions {
+  TeachSettings settings;
+  std::vector<std::string> data;
+  DocumentOptions documents;
+  TaskOptions task;
+  std::string output;
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  int threads = 0;
+  bool dry_run = false;
+  bool json = false;
+};
+
+Json json_of(const TeachPlan& plan, const std::string& output) {
+  return {{"output", output},
+          {"teacher", plan.facts.teacher},
+          {"windows", plan.facts.samples},
+          {"predictions_per_window", plan.facts.predictions},
+          {"top", plan.facts.top},
+          {"temperature", plan.facts.temperature},
+          {"files", plan.facts.files()},
+          {"bytes", plan.bytes()}};
+}
+
+std::string text_of(const TeachPlan& plan) {
+  const AnswersFacts& facts = plan.facts;
+  return fmt::format(
+      "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
+      "answers   the {} likeliest of {} tokens and the rest, temperature {:g}\n"
+      "size      {}, {:.3g} bytes for a prediction, in {} files",
+      with_thousands(static_cast<std::uint64_t>(facts.samples)), *plan.run.sequence_length,
+      facts.predictions, name_of(plan.task.objective), plan.run.seed, facts.top, facts.vocab_size,
+      facts.temperature, text_of_bytes(static_cast<double>(plan.bytes())),
+      static_cast<double>(facts.sample_bytes()) / static_cast<double>(facts.predictions),
+      facts.files());
+}
+
+void run_teach(TeachOptions options, const Console& console) {
+  let_threads_sleep();
+  set_compute_threads(options.threads);
+  UptrainSettings& run = options.settings.run;
+  check_directory_name(options.output);
+  set_data(run, options.data);
+  run.documents = options.documents.settings();
+  run.task = options.task.settings();
+  run.device = parse_device(options.device);
+  run.precision = parse_precision(options.precision);
+  const Model teacher = open_predicting_model(run.model);
+  const TokenBatches data = open_training_data(run, teacher.spec);
+  const TeachPlan plan = plan_teaching(options.settings, teacher, data);
+  check_task_options(options.task, plan.task.objective);
+  if (options.dry_run) {
+    console.print(options.json ? text_of_json(json_of(plan, options.output)) : text_of(plan));
+    console.note("dry run: nothing was written");
+    return;
+  }
+  console.note(text_of(plan));
+  Progress progress(console, "teach", static_cast<std::uint64_t>(plan.facts.samples), "windows");
+  teach(
+      plan, teacher, data, options.output,
+      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  if (options.json) {
+    console.print(text_of_json(json_of(plan, options.output)));
+  }
+  console.note(fmt::format("wrote {}", printable(options.output, 0)));
+}
+
+void add_question_options(CLI::App& command, TeachOptions& options) {
+  UptrainSettings& run = options.settings.run;
+  command
+      .add_option("--data", options.data,
+                  "token files, as uptrain will be given them: FILE or "
+                  "FILE:WEIGHT")
+      ->required()
+      ->default_str("");
+  add_document_options(command, options.documents);
+  add_sequence_options(command, run);
+  add_count(command, "--seed", run.seed, "of the order of the data", kAnySeed);
+  add_count(command, "--windows", options.settings.windows,
+            "sequences to answer, from the run's first on: its steps times --batch times "
+            "--accumulate (default: each once)")
+      ->default_str("");
+  add_task_options(command, options.task, "span-corruption");
+}
+
+}  // namespace
+
+void add_teach_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<TeachOptions>();
+  CLI::App* command = add_whole_command(program, "teach");
+  UptrainSettings& run = options->settings.run;
+  command->add_option("model", run.model, "the teacher: a model directory")->required();
+  command->add_option("-o,--output", options->output, "directory to make; must not exist yet")
+      ->required();
+  add_question_options(*command, *options);
+  add_count(*command, "--top", options->settings.top,
+            "likeliest tokens to keep of each prediction, beside the rest as a whole",
+            {1, kMostTokenId});
+  add_number(*command, "--temperature", run.teacher.distillation.temperature,
+             "of the teacher's distributions, as uptrain's", {0.01, 100.0});
+  command->add_option("--dtype", options->precision, "to compute in")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_threads_option(*command, options->threads);
+  command->add_flag("--dry-run", options->dry_run, "show what it comes to and do nothing");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup teach Llama-2-7b-hf --data tokens.bin --windows 100000 -o answers\n"
+      "         regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --teacher-logits answers ...\n"
+      "What a teacher predicts depends on where a window begins, so it is asked about the windows\n"
+      "that the run draws: data, --seed, --context, --documents and the task must be the same,\n"
+      "--batch and --accumulate need not. Stopped by Ctrl-C, the same command goes on.");
+  command->callback(
+      [options, &console] { with_torch_errors([&] { run_teach(*options, console); }); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,236 @@
+// regroup tokenize TEXT... --tokenizer MODEL --output FILE
+#include "tokens/tokenize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/number_options.h"
+#include "cli/options/option_needs.h"
+#include "cli/process/interrupt.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TokenizeOptions {
+  TokenizeSettings settings;
+  std::string tokenizer;
+  std::string layout;  // of the file
+  std::string field, separator;
+  std::optional<bool> bos, eos;
+  std::optional<std::int64_t> bos_token, eos_token;
+  int threads = 0;
+  bool json = false;
+};
+
+TokenLayout layout_of(const TokenizeOptions& options) {
+  if (!options.layout.empty()) {
+    return parse_token_layout(options.layout);
+  }
+  const fs::path extension = options.settings.output.extension();
+  if (extension == ".bin" || extension == ".npy") {
+    return extension == ".bin" ? TokenLayout::kMegatron : TokenLayout::kNumpy;
+  }
+  throw_usage("{}: --format is needed for names that end neither in .bin nor in .npy",
+              printable(options.settings.output.string(), 0));
+}
+
+// A token at one end of documents: its id, and whether it is added.
+void choose_end(std::string_view name, std::optional<bool> wanted,
+                std::optional<std::int64_t> named, std::optional<std::int64_t>& id, bool& added) {
+  if (named && wanted == false) {
+    throw_usage("--{0}-token is named and --no-{0} says not to add it", name);
+  }
+  id = named ? named : id;
+  added = wanted.value_or(named.has_value() || added);
+  if (added && !id) {
+    throw_usage("--{0}: the tokenizer has no such token; --{0}-token ID names one", name);
+  }
+}
+
+DocumentEnds ends_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  DocumentEnds ends = tokenizer.ends();
+  choose_end("bos", options.bos, options.bos_token, ends.bos, ends.add_bos);
+  choose_end("eos", options.eos, options.eos_token, ends.eos, ends.add_eos);
+  return ends;
+}
+
+Json ends_json(const DocumentEnds& ends) {
+  return {{"bos", ends.add_bos ? Json(*ends.bos) : Json()},
+          {"eos", ends.add_eos ? Json(*ends.eos) : Json()}};
+}
+
+// "each from token 1 to token 2".
+std::string ends_text(const DocumentEnds& ends) {
+  if (!ends.add_bos && !ends.add_eos) {
+    return "nothing between them";
+  }
+  return fmt::format(
+      "each{}{}", ends.add_bos ? fmt::format(" begins with token {}", *ends.bos) : "",
+      ends.add_eos ? fmt::format("{} ends with token {}", ends.add_bos ? "," : "", *ends.eos) : "");
+}
+
+void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
+            const TokenizeResult& result, double seconds, const Console& console) {
+  const auto text = static_cast<double>(result.text_bytes);
+  if (options.json) {
+    Json facts = {{"output", options.settings.output.string()},
+                  {"layout", name_of(options.settings.layout)},
+                  {"token_bytes", result.token_bytes},
+                  {"vocabulary", vocabulary_of(tokenizer)},
+                  {"tokens", result.tokens},
+                  {"documents", result.documents},
+                  {"empty_documents", result.empty_documents},
+                  {"text_bytes", result.text_bytes},
+                  {"seconds", seconds}};
+    facts.update(ends_json(tokenizer.ends()));
+    console.print(text_of_json(facts));
+    return;
+  }
+  const auto counted = [](std::int64_t number) {
+    return with_thousands(static_cast<std::uint64_t>(number));
+  };
+  console.print(
+      fmt::format("tokens     {}, {:.2f} bytes of text each\n"
+                  "documents  {}, {}{}\n"
+                  "wrote      {}: {}, {} bits each",
+                  counted(result.tokens), text / static_cast<double>(result.tokens),
+                  counted(result.documents), ends_text(tokenizer.ends()),
+                  result.empty_documents > 0
+                      ? fmt::format("; {} empty ones left out", counted(result.empty_documents))
+                      : "",
+                  printable(options.settings.output.string(), 0), name_of(options.settings.layout),
+                  8 * result.token_bytes));
+}
+
+// --field is of JSON lines, --document-separator of all other text.
+void choose_document_options(TokenizeOptions& options) {
+  TokenizeSettings& settings = options.settings;
+  const auto has_json_lines = [&](const fs::path& input) {
+    return settings.text.json_lines || is_named_json_lines(input.string());
+  };
+  const auto& inputs = settings.inputs;
+  if (!options.field.empty()) {
+    if (std::none_of(inputs.begin(), inputs.end(), has_json_lines)) {
+      refuse_without_effect("--field", "no input has JSON lines; --jsonl says that they have");
+    }
+    settings.text.field = options.field;
+  }
+  if (!options.separator.empty()) {
+    if (std::all_of(inputs.begin(), inputs.end(), has_json_lines)) {
+      refuse_without_effect("--document-separator", "each of the JSON lines is a document");
+    }
+    settings.text.separator = options.separator;
+  }
+}
+
+void run_tokenize(TokenizeOptions options, const Console& console) {
+  TokenizeSettings& settings = options.settings;
+  settings.layout = layout_of(options);
+  settings.threads = options.threads > 0
+                         ? options.threads
+                         : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  choose_document_options(options);
+  check_is_new(settings.output);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
+  tokenizer->set_ends(ends_of(options, *tokenizer));
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<Progress> progress;
+  const TokenizeProgress on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    if (!progress) {
+      progress.emplace(console, "tokenize", total, "bytes");
+    }
+    progress->update(done);
+  };
+  const TokenizeResult result = tokenize(*tokenizer, settings, on_progress, interrupt_requested());
+  progress->finish();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report(options, *tokenizer, result, seconds, console);
+}
+
+// --bos, --no-bos and --bos-token, and the same of EOS.
+void add_end_options(CLI::App& command, const std::string& name, std::string_view verb,
+                     std::optional<bool>& wanted, std::optional<std::int64_t>& token) {
+  command.add_flag_function(
+      fmt::format("--{0},!--no-{0}", name), [&wanted](std::int64_t count) { wanted = count > 0; },
+      fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
+                  verb));
+  add_count(command, fmt::format("--{}-token", name), token,
+            fmt::format("its id (default: the tokenizer's); implies --{}", name), kAnyToken);
+}
+
+void add_document_options(CLI::App& command, TokenizeOptions& options) {
+  TextSettings& text = options.settings.text;
+  command.add_flag("--jsonl", text.json_lines,
+                   "inputs are JSON lines, a document each (default: those named .jsonl)");
+  command
+      .add_option("--field", options.field,
+                  "JSON lines: the field that holds the document (default: text)")
+      ->default_str("");
+  command
+      .add_option("--document-separator", options.separator,
+                  "a line that stands between two documents, such as <|endoftext|> (default: a "
+                  "file is one document)")
+      ->default_str("");
+  add_end_options(command, "bos", "begin", options.bos, options.bos_token);
+  add_end_options(command, "eos", "end", options.eos, options.eos_token);
+  command.add_flag("--replace-invalid", text.replace_invalid,
+                   "put U+FFFD in the place of bytes that are no UTF-8");
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<TokenizeOptions>();
+  CLI::App* command =
+      program.add_subcommand("tokenize", "Make a token file of text, for uptrain and eval");
+  command
+      ->add_option("inputs", options->settings.inputs,
+                   "text files or JSON lines; - for standard input")
+      ->required()
+      ->default_str("");
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
+      ->required();
+  command
+      ->add_option("-o,--output", options->settings.output,
+                   "file to write: .bin (with its .idx beside it) or .npy; must not exist yet")
+      ->required();
+  command
+      ->add_option("--format", options->layout,
+                   "megatron (.bin and .idx, which keeps documents apart), npy or raw (default: by "
+                   "the output's name)")
+      ->check(CLI::IsMember({"megatron", "npy", "raw"}))
+      ->default_str("");
+  add_document_options(*command, *options);
+  add_threads_option(*command, options->threads, "that encode (default: one per core)");
+  command->add_flag("--json", options->json, "report as JSON");
+  command->footer(
+      "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
+      "Documents are the lines of JSON, or files, or what stands between separators. Those "
+      "without\n"
+      "text are left out. Ids have 16 bits where the vocabulary allows it, else 32. What text "
+      "spells\n"
+      "out, \"</s>\" for one, is text and no special token. The tokenizer.json of Hugging Face is\n"
+      "read by scripts/tokenize_with_transformers.py, which writes the same files.");
+  command->callback([options, &console] { run_tokenize(*options, console); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,154 @@
+// regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
+#include "uptrain/run/uptrain.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/options/option_needs.h"
+#include "cli/options/output_name.h"
+#include "cli/options/uptrain_options.h"
+#include "cli/process/freed_memory.h"
+#include "cli/process/interrupt.h"
+#include "cli/process/many_devices.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/report/uptrain_report.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "uptrain/trainer/run_directory.h"
+
+namespace regroup {
+namespace {
+
+// One line that says how to go on, after the error's own.
+[[noreturn]] void explain_resuming(const Error& fault) {
+  throw Error(fault.kind(),
+              fmt::format("{}; the same command with --resume goes on", fault.what()));
+}
+
+// Batches in a step: as asked for, or as the run to go on with has, or one for each rank.
+std::int64_t accumulation_of(const UptrainOptions& options) {
+  if (options.resume && !options.accumulation) {
+    const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
+    if (recipe.contains("accumulation") && recipe["accumulation"].is_number_integer()) {
+      return recipe["accumulation"];
+    }
+  }
+  return options.accumulation.value_or(options.settings.ranks);
+}
+
+void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
+  UptrainSettings& settings = options.settings;
+  check_directory_name(settings.output);
+  if (options.timeout && launch.alone()) {
+    refuse_without_effect("--timeout", "this process is the only one of the run");
+  }
+  // Before the ranks meet, as the first one makes a run only afterwards.
+  const bool automatic = options.resuming == "auto";
+  if (automatic && path_exists(settings.output)) {
+    if (launch.rank == 0) {
+      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
+    }
+    return;
+  }
+  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
+  let_threads_sleep();
+  set_compute_threads(threads_of_rank(options.threads, launch));
+  keep_freed_memory();
+  set_data(settings, options.data);
+  settings.documents = options.documents.settings();
+  settings.ranks = launch.ranks;
+  settings.local_ranks = launch.local_ranks;
+  settings.accumulation = accumulation_of(options);
+  settings.device = device_of_rank(options.device, launch);
+  settings.precision = parse_precision(options.precision);
+  settings.trained = parse_trained_weights(options.trained);
+  settings.optimizer.kind = parse_optimizer(options.optimizer);
+  settings.optimizer.moments = parse_precision(options.moments);
+  settings.schedule = parse_schedule(options.schedule);
+  settings.task = options.task.settings();
+  if (!options.teacher_precision.empty()) {
+    settings.teacher.precision = parse_precision(options.teacher_precision);
+  }
+  take_published_length(settings);
+  settings.validate();
+  if (launch.rank == 0) {  // which makes it, perhaps before another looks
+    RunDirectory::check_output(settings.output, options.resume);
+  }
+
+  const Model source = open_predicting_model(settings.model);
+  const TokenBatches data = open_training_data(settings, source.spec);
+  const UptrainPlan plan = plan_uptraining(settings, source, data);
+  if (plan.memory_available) {
+    options.memory_check.apply(plan.memory_needed, *plan.memory_available, settings.device,
+                               plan.leaner, options.dry_run, console);
+  }
+  check_task_options(options.task, plan.task.objective);
+  const auto ranks =
+      options.dry_run ? nullptr
+                      : meet_ranks(launch, settings.device,
+                                   std::chrono::seconds(options.timeout.value_or(kUsualTimeout)));
+  if (launch.rank > 0) {  // the first speaks for all
+    UptrainObserver silent;
+    if (ranks) {
+      run_uptraining(plan, source, data, options.resume, silent, interrupt_requested(),
+                     ranks.get());
+    }
+    return;
+  }
+  for (const std::string& note : plan.notes) {
+    console.note("note: " + note);
+  }
+  if (options.dry_run) {
+    if (options.json) {
+      console.print(text_of_json(plan_json(plan)));
+    } else {
+      console.print_facts(plan_text(plan), kPlanIndent);
+    }
+    console.note("dry run: nothing was written");
+    return;
+  }
+  console.note_facts(plan_text(plan), kPlanIndent);
+  ConsoleObserver observer(plan, console);
+  try {
+    const UptrainResult result = run_uptraining(plan, source, data, options.resume, observer,
+                                                interrupt_requested(), ranks.get());
+    observer.progress().finish();
+    report_result(plan, result, observer.tokens_per_second(), options.json, console);
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterruptedSaved) {
+      explain_resuming(fault);
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_uptrain_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<UptrainOptions>();
+  CLI::App* command = add_whole_command(program, "uptrain");
+  add_uptrain_options(*command, *options);
+  command->footer(
+      "Example: regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --alpha 0.05 \\\n"
+      "           --pretrain-steps 500000 --output Llama-2-7b-gqa8-up\n"
+      "Many GPUs: torchrun --no-python --nproc-per-node 8 regroup uptrain ... --device cuda\n"
+      "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
+      "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
+      "the state; Ctrl-C saves the state, --resume goes on from it.");
+  command->callback([options, &console] {
+    const Launch launch = launch_from(variable_of_process);
+    with_rank_named(launch, [&] { run_uptrain(*options, launch, console); });
+  });
+}
+
+}  // namespace regroup

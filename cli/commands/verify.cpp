@@ -1,0 +1,226 @@
+// regroup verify SRC DST
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/measure/verify_logits.h"
+#include "cli/options/option_needs.h"
+#include "cli/pages/verify_page.h"
+#include "cli/process/hand_over.h"
+#include "cli/process/interrupt.h"
+#include "cli/report/difference_report.h"
+#include "cli/report/report_file.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "converter/verify/recorded_request.h"
+#include "converter/verify/verify_conversion.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+struct VerifyOptions {
+  std::string source;
+  std::string result;
+  std::string calibration;
+  std::string layout;
+  LogitsQuestion logits;
+  bool json = false;
+  std::string html;
+};
+
+// Everything that was found.
+struct Verified {
+  Verification found;
+  std::optional<LogitsAnswer> logits;
+};
+
+Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
+                    const Console& console) {
+  Progress progress(console, "verify", plan.output_bytes, "bytes");
+  Verification found =
+      verify_conversion(plan, source, result, [&](std::uint64_t bytes, std::string_view tensor) {
+        if (interrupt_requested()) {
+          throw Error(ErrorKind::kInterrupted, "interrupted");
+        }
+        progress.update(bytes, printable(tensor, 60));
+      });
+  progress.finish();
+  return found;
+}
+
+// What was found wrong, as tables.
+void print_differences(const Verification& found, const Console& console) {
+  if (!found.tensors.empty()) {
+    console.print(differences_text(found.tensors, console) + (found.settings.empty() ? "" : "\n"));
+  }
+  if (!found.settings.empty()) {
+    console.print(settings_table(found.settings).text(console));
+  }
+}
+
+// What was not looked at, name by name.
+void print_unchecked(const std::vector<std::string>& tensors, const Console& console) {
+  if (tensors.empty()) {
+    return;
+  }
+  std::string text = fmt::format(
+      "not verified: {} tensors that were refitted after pooling, which is not computed again, and "
+      "without a checksum of when they were written (an earlier regroup's); only shape and dtype "
+      "were compared",
+      with_thousands(tensors.size()));
+  for (const std::string& tensor : tensors) {
+    text += "\n  " + printable(tensor, 0);
+  }
+  console.print(text);
+}
+
+void print_json(const VerifyOptions& options, const Verified& verified, const Console& console) {
+  const Verification& found = verified.found;
+  Json report{{"source", options.source},
+              {"result", options.result},
+              {"passed", found.passed()},
+              {"copied_tensors", found.copied},
+              {"computed_tensors", found.computed},
+              {"refitted_tensors", found.refitted},
+              {"unchecked_tensors", found.unchecked},
+              {"remarks", found.remarks},
+              {"bytes", found.bytes},
+              {"tensors", differences_json(found.tensors)},
+              {"settings", settings_json(found.settings)}};
+  if (options.logits.asked) {
+    report["logits"] = verified.logits ? logits_json(*verified.logits) : Json(nullptr);
+  }
+  console.print(text_of_json(report));
+}
+
+void print_text(const Verified& verified, const Console& console) {
+  const Verification& found = verified.found;
+  print_differences(found, console);
+  if (found.passed()) {
+    const std::size_t unchecked = found.unchecked.size();
+    const std::size_t written = found.refitted.size() - unchecked;
+    console.print(fmt::format(
+        "verified{}: {} tensors are the source's, {} are as computed again{} ({}); the settings "
+        "agree",
+        unchecked > 0 ? fmt::format(" but for {} tensors", with_thousands(unchecked)) : "",
+        with_thousands(found.copied), with_thousands(found.computed),
+        written > 0
+            ? fmt::format(", {} refitted ones as they were written", with_thousands(written))
+            : "",
+        text_of_bytes(static_cast<double>(found.bytes))));
+  }
+  print_unchecked(found.unchecked, console);
+  for (const std::string& remark : found.remarks) {
+    console.note("note: " + remark);
+  }
+  if (verified.logits) {
+    console.print(logits_text(*verified.logits));
+  }
+}
+
+// The result, as inspect shows it, and what was found of it.
+void put_page(const VerifyOptions& options, const Verified& verified, const Model& result,
+              const Console& console) {
+  const ModelSummary summary = summarize_model(options.result, result.checkpoint, options.layout);
+  ModelPage model{.summary = summary};
+  if (summary.spec) {
+    model.layers = summarize_layers(*summary.spec, result.checkpoint);
+  }
+  model.conversion = conversion_recorded_in(result.config, options.result);
+  write_page(options.html,
+             verify_page({options.source, options.result, verified.found, verified.logits, model}),
+             console);
+}
+
+// A result that lacks tensors cannot be run. That it does has been found by then, and is what
+// counts.
+std::optional<LogitsAnswer> compare_logits(const VerifyOptions& options, const Model& source,
+                                           const Model& result, const Verification& found,
+                                           const Console& console) {
+  if (!options.logits.asked) {
+    return std::nullopt;
+  }
+  try {
+    return measure_logits(options.logits, source, result, console);
+  } catch (const Error& fault) {
+    if (found.passed() || fault.kind() != ErrorKind::kBadInput) {
+      throw;
+    }
+    console.note(fmt::format("note: logits were not compared: {}", fault.what()));
+    return std::nullopt;
+  }
+}
+
+void run_verify(const VerifyOptions& options, const Console& console) {
+  if (!options.html.empty()) {
+    check_page_path(options.html);
+  }
+  if (options.logits.asked) {
+    hand_over_to_libtorch();
+  }
+  const Model source = open_model(options.source, {.layout = options.layout});
+  const Model result = open_model(options.result, {.layout = options.layout});
+  if (options.logits.asked) {
+    check_logits_question(options.logits, source, result);
+  }
+  const ConversionRequest request =
+      recorded_request(source, result, open_calibration(options.calibration, source));
+  if (!options.calibration.empty() && !request.calibration) {
+    refuse_without_effect("--calibration", "the conversion was made without one");
+  }
+  if (looks_at_weights(request.pooling.method)) {
+    hand_over_to_libtorch();
+  }
+  const ConversionPlan plan = plan_conversion(source, request);
+  Verified verified{verify(plan, source, result, console), std::nullopt};
+  verified.logits = compare_logits(options, source, result, verified.found, console);
+  if (options.json) {
+    print_json(options, verified, console);
+  } else {
+    print_text(verified, console);
+  }
+  if (!options.html.empty()) {
+    put_page(options, verified, result, console);
+  }
+  const Verification& found = verified.found;
+  if (!found.passed()) {
+    throw Error(ErrorKind::kDifference,
+                fmt::format("{} is not what its recorded conversion makes of {}: {}",
+                            printable(options.result, 0), printable(options.source, 0),
+                            text_of_counts(found.tensors, found.settings)));
+  }
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& program, Console& console) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = program.add_subcommand(
+      "verify", "Compute a recorded conversion again and compare the result with it");
+  command->add_option("source", options->source, "the model that was converted")->required();
+  command->add_option("result", options->result, "what it was converted into")->required();
+  command->add_option("--calibration", options->calibration,
+                      "statistics the conversion was given, where it was");
+  command->add_option("--layout", options->layout,
+                      "a file that describes an architecture regroup does not know");
+  add_logits_options(*command, options->logits);
+  command->add_flag("--json", options->json, "report as JSON");
+  command->add_option("--html", options->html, "write the report as a page to this file");
+  command->footer(
+      "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
+      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
+      "v.html\n"
+      "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
+      "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
+      "anything differs. What was refitted cannot be computed again and is compared with the\n"
+      "checksums taken when it was written. What --logits finds is told, not judged: fewer kv "
+      "heads\n"
+      "do change what a model predicts.");
+  command->callback([options, &console] { run_verify(*options, console); });
+}
+
+}  // namespace regroup

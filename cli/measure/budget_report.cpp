@@ -1,0 +1,76 @@
+#include "cli/measure/budget_report.h"
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "cli/terminal/table.h"
+#include "cli/terminal/text.h"
+
+namespace regroup {
+
+std::uint64_t KvBudget::bytes() const {
+  return std::accumulate(
+      layers.begin(), layers.end(), std::uint64_t{0},
+      [](std::uint64_t sum, const BudgetedLayer& layer) { return sum + layer.bytes; });
+}
+
+double KvBudget::divergence() const {
+  return std::accumulate(
+      layers.begin(), layers.end(), 0.0,
+      [](double sum, const BudgetedLayer& layer) { return sum + layer.divergence; });
+}
+
+std::vector<std::int64_t> KvBudget::kv_heads() const {
+  std::vector<std::int64_t> heads;
+  for (const BudgetedLayer& layer : layers) {
+    heads.push_back(layer.kv_heads);
+  }
+  return heads;
+}
+
+std::string budget_table(const KvBudget& budget, const Console& console) {
+  Table table;
+  for (const char* title : {"layer", "kv heads", "cache per token", "KL by itself"}) {
+    table.add_column(title, Table::Align::kRight);
+  }
+  for (const BudgetedLayer& layer : budget.layers) {
+    table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
+                   text_of_bytes(static_cast<double>(layer.bytes)),
+                   fmt::format("{:.2g} nats", layer.divergence)});
+  }
+  std::string text = table.text(console) +
+                     fmt::format(
+                         "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum of "
+                         "what each layer costs alone: together they may cost more, eval tells",
+                         text_of_bytes(static_cast<double>(budget.budget)),
+                         text_of_bytes(static_cast<double>(budget.source_bytes)),
+                         text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());
+  if (budget.uniform_kv_heads > 0) {
+    text += fmt::format(" ({} kv heads everywhere: {:.3g})", budget.uniform_kv_heads,
+                        budget.uniform_divergence);
+  }
+  return text;
+}
+
+Json budget_json(const KvBudget& budget) {
+  Json layers = Json::array();
+  for (const BudgetedLayer& layer : budget.layers) {
+    layers.push_back({{"layer", layer.layer},
+                      {"kv_heads", layer.kv_heads},
+                      {"bytes_per_token", layer.bytes},
+                      {"divergence", layer.divergence}});
+  }
+  Json json = {{"budget_bytes_per_token", budget.budget},
+               {"source_bytes_per_token", budget.source_bytes},
+               {"bytes_per_token", budget.bytes()},
+               {"divergence", budget.divergence()},
+               {"layers", std::move(layers)}};
+  if (budget.uniform_kv_heads > 0) {
+    json["uniform"] = {{"kv_heads", budget.uniform_kv_heads},
+                       {"divergence", budget.uniform_divergence}};
+  }
+  return json;
+}
+
+}  // namespace regroup

@@ -1,0 +1,118 @@
+#include "cli/measure/compare_result.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/process/interrupt.h"
+#include "cli/process/sleeping_threads.h"
+#include "formats/base/error.h"
+#include "uptrain/evaluate/compare_models.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+namespace {
+
+// The types that the reference rounds its means to. What GGUF keeps in F32 beside matrices of the
+// type asked for must not be rounded, so there it rounds nothing.
+ConversionRequest reference_request(ConversionRequest request, const ConversionPlan& plan) {
+  request.target = "same";
+  request.container = std::nullopt;
+  if (request.dtype && (is_block_type(*request.dtype) || plan.container == Container::kGguf)) {
+    request.dtype = std::nullopt;
+  }
+  return request;
+}
+
+// Whether a number of this tensor may be rounded otherwise than the reference rounds it: what is
+// folded and stored in half precision, what is quantised, means stored in another type.
+bool rounds_otherwise(const TensorStep& step, const ConversionRequest& reference,
+                      const Checkpoint& source) {
+  const DType dtype = step.output.dtype;
+  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || is_block_type(dtype);
+  if (step.unchanged() || step.moves.empty()) {
+    return false;
+  }
+  if (step.fold || step.add != 0.0) {
+    return narrow;
+  }
+  const bool pools = std::any_of(step.moves.begin(), step.moves.end(),
+                                 [](const HeadMove& move) { return move.pools(); });
+  const DType before = source.at(step.moves.front().source).dtype;
+  return (narrow || pools) && dtype != reference.dtype.value_or(before);
+}
+
+// Of the largest logit. Moved numbers are the same numbers, summed in another order; what is
+// rounded otherwise the network carries on to its logits.
+double allowed_share(const ConversionPlan& plan, const ConversionRequest& reference,
+                     const Checkpoint& source) {
+  const bool rounded = std::any_of(
+      plan.steps.begin(), plan.steps.end(),
+      [&](const TensorStep& step) { return rounds_otherwise(step, reference, source); });
+  return rounded ? 0.05 : 1e-4;
+}
+
+// Whether the type that was asked for, and that the reference is rounded to as well, loses digits
+// of the source's.
+bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference,
+                  const Checkpoint& source) {
+  return reference.dtype && bits_of(*reference.dtype) < 32 &&
+         std::any_of(
+             plan.steps.begin(), plan.steps.end(),
+             [&](const TensorStep& step) {
+               return !step.moves.empty() && step.output.dtype == *reference.dtype &&
+                      source.at(step.moves.front().source).dtype != *reference.dtype;
+             });
+}
+
+// What llama.cpp's graphs compute otherwise has been said; it is not to be found out once more.
+Model as_source_computes(Model result, const Model& source) {
+  if (result.convention == Convention::kGguf) {
+    result.spec.activation = source.spec.activation;
+    result.spec.sliding_window = source.spec.sliding_window;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<OutputComparison> compare_with_source(const Model& source,
+                                                    const ConversionRequest& request,
+                                                    const ConversionPlan& plan,
+                                                    const std::filesystem::path& result,
+                                                    const Console& console) {
+  const ConversionRequest same = reference_request(request, plan);
+  const ConversionPlan reference = plan_conversion(source, same);
+  if (!reference.target.not_computable.empty() || !plan.target.not_computable.empty()) {
+    console.note("note: this model cannot be computed, so that the result was not compared");
+    return std::nullopt;
+  }
+  OutputComparison comparison;
+  const auto compare = [&](const ConversionPlan& expected) {
+    with_torch_errors([&] {
+      const LogitComparison found = compare_logits(
+          expected, source, as_source_computes(open_computable_model(result), source),
+          interrupt_requested());
+      comparison.largest_difference = found.largest_difference;
+      comparison.largest_output = found.largest_logit;
+    });
+  };
+  compare(reference);
+  const double allowed =
+      allowed_share(plan, same, source.checkpoint) * std::max(1.0, comparison.largest_output);
+  if (!(comparison.largest_difference <= allowed)) {
+    throw Error(ErrorKind::kDifference,
+                fmt::format("written as {}, the model computes something else: logits differ by up "
+                            "to {:.3g}, {:.3g} allowed; nothing was left behind",
+                            plan.target.architecture, comparison.largest_difference, allowed));
+  }
+  if (loses_digits(plan, same, source.checkpoint)) {
+    comparison.without_rounding = comparison.largest_difference;
+    ConversionRequest exact = same;
+    exact.dtype = std::nullopt;
+    compare(plan_conversion(source, exact));
+  }
+  return comparison;
+}
+
+}  // namespace regroup

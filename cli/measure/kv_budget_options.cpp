@@ -1,0 +1,108 @@
+#include "cli/measure/kv_budget_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cli/options/quantity.h"
+#include "cli/process/sleeping_threads.h"
+#include "cli/terminal/progress.h"
+#include "converter/target/kv_budget.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/inspect/kv_cache_size.h"
+#include "uptrain/layerwise/sensitivity.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+namespace {
+
+SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,
+                                const RefitOptions& computing) {
+  SensitivitySettings settings;
+  settings.windows.context = context_of(source, computing);
+  settings.windows.batch = computing.batch;
+  settings.windows.max_tokens = options.max_tokens;
+  settings.device = parse_device(computing.device);
+  return settings;
+}
+
+// Of every layer: what was measured, and to stay as it is.
+std::vector<std::vector<LayerOption>> options_of(const Model& source,
+                                                 const std::vector<std::uint64_t>& bytes,
+                                                 const std::vector<Sensitivity>& measured) {
+  std::vector<std::vector<LayerOption>> layers;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    layers.push_back({{source.spec.kv_heads[i], bytes[i], 0.0}});
+  }
+  for (const Sensitivity& one : measured) {
+    const LayerOption& whole = layers[one.layer].front();
+    layers[one.layer].push_back({one.kv_heads,
+                                 whole.bytes / static_cast<std::uint64_t>(whole.kv_heads) *
+                                     static_cast<std::uint64_t>(one.kv_heads),
+                                 std::max(one.divergence, 0.0)});
+  }
+  return layers;
+}
+
+// The same number for all layers that can have it, as the budget allows.
+void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& result) {
+  std::map<std::int64_t, std::pair<std::uint64_t, double>> sums;
+  for (const auto& options : layers) {
+    for (const LayerOption& option : options) {
+      sums[option.kv_heads].first += option.bytes;
+      sums[option.kv_heads].second += option.cost;
+    }
+  }
+  for (const auto& [kv_heads, sum] : sums) {
+    const bool everywhere = std::all_of(layers.begin(), layers.end(), [&](const auto& options) {
+      return std::any_of(options.begin(), options.end(),
+                         [&](const auto& option) { return option.kv_heads == kv_heads; });
+    });
+    if (everywhere && sum.first <= result.budget) {
+      result.uniform_kv_heads = kv_heads;
+      result.uniform_divergence = sum.second;
+    }
+  }
+}
+
+}  // namespace
+
+KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
+                         const KvBudgetOptions& options, const RefitOptions& computing,
+                         const Console& console, const std::atomic<bool>& stop) {
+  if (options.data.empty()) {
+    throw_usage("--kv-budget needs --kv-budget-data, a token file to measure layers on");
+  }
+  check_computable("--kv-budget", source);
+  check_predicts(source);
+  const auto cost = kv_cache_cost(source.spec, cache_dtype_of(source.spec, source.checkpoint));
+  if (!cost) {
+    throw_usage("--kv-budget: {} keeps no keys and values from token to token",
+                printable(source.spec.architecture));
+  }
+  KvBudget result;
+  result.source_bytes = cost->per_token();
+  result.budget = parse_bytes_or_share("--kv-budget", options.budget, result.source_bytes);
+  let_threads_sleep();
+  set_compute_threads(computing.threads);
+  Progress progress(console, "measure", source.spec.layers.size(), "layers");
+  std::vector<Sensitivity> measured;
+  with_torch_errors([&] {
+    measured = measure_sensitivity(
+        source, request, TokenFile::open(options.data), settings_of(source, options, computing),
+        [&](std::size_t done) { progress.update(done); }, stop);
+  });
+  progress.finish();
+  const auto layers = options_of(source, cost->self, measured);
+  const std::vector<std::size_t> chosen = choose_within(layers, result.budget);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerOption& option = layers[i][chosen[i]];
+    result.layers.push_back({i, option.kv_heads, option.bytes, option.cost});
+  }
+  add_uniform(layers, result);
+  return result;
+}
+
+}  // namespace regroup

@@ -1,0 +1,36 @@
+// What `regroup convert --refit` asks for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "converter/pooling/attention_refiner.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+
+struct RefitOptions {
+  std::string data;          ///< a token file; empty: no refitting
+  std::int64_t context = 0;  ///< tokens in a window; 0: 512, or the model's positions if fewer
+  std::int64_t batch = 2;    ///< windows in a step
+  std::int64_t steps = 200;  ///< per attention
+  std::int64_t max_tokens = 131'072;
+  double learning_rate = 0.1;
+  std::string device = "cpu";
+  int threads = 0;  ///< 0: one per core
+};
+
+/// Tokens in a window of theirs for that model.
+std::int64_t context_of(const Model& source, const RefitOptions& options);
+
+/// Throws kUsage naming `option` where it is not known how to compute the model.
+void check_computable(const char* option, const Model& source);
+
+/// The refiner that they describe, or none. Throws kUsage in a build without LibTorch. Keeps
+/// references to `source` and `stop`.
+std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
+                                               const std::atomic<bool>& stop);
+
+}  // namespace regroup

@@ -1,0 +1,54 @@
+#include "cli/options/memory_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+// "--train kv (12.1 GiB), --dtype bf16 (9.8 GiB)".
+std::string list_of(const std::vector<LeanerRun>& runs) {
+  std::vector<std::string> texts;
+  for (const LeanerRun& run : runs) {
+    texts.push_back(fmt::format("{} ({})", run.options, text_of_bytes(run.bytes)));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string advice(double available, const std::vector<LeanerRun>& leaner) {
+  if (leaner.empty()) {
+    return "no option makes it less";
+  }
+  return leaner.front().bytes <= available ? fmt::format("what fits: {}", list_of(leaner))
+                                           : fmt::format("even {} do not fit", list_of(leaner));
+}
+
+}  // namespace
+
+void MemoryCheck::add_to(CLI::App& command) {
+  command
+      .add_option("--memory-check", mode_,
+                  "on: refuse to start where the estimate exceeds the memory that is free; off: "
+                  "start all the same")
+      ->check(CLI::IsMember({"on", "off"}));
+}
+
+void MemoryCheck::apply(double needed, double available, c10::Device device,
+                        const std::vector<LeanerRun>& leaner, bool dry_run,
+                        const Console& console) const {
+  if (needed <= available) {
+    return;
+  }
+  const std::string shortage =
+      fmt::format("training takes about {} of memory, {} are free on {}; {}", text_of_bytes(needed),
+                  text_of_bytes(available), device.str(), advice(available, leaner));
+  if (!dry_run && mode_ == "on") {
+    throw_environment("{}; --memory-check off starts all the same", shortage);
+  }
+  console.note("warning: " + shortage);
+}
+
+}  // namespace regroup

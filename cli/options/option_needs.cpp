@@ -1,0 +1,160 @@
+#include "cli/options/option_needs.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::array kNeeds = std::to_array<OptionNeed>({
+    {"convert", "--attention --pool --grouping --allow-nonfinite --refit --measure",
+     "--kv-heads --kv-budget"},
+    {"convert", "--pool-seed", "--pool=random"},
+    {"convert", "--calibration", "--pool=select,aligned,lowrank --grouping=similar --measure"},
+    {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
+    {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit"},
+    {"convert", "--refit-batch --refit-context --device", "--refit --kv-budget"},
+    {"inspect", "--kv-heads --calibration", "--similarity"},
+    {"inspect", "--filter --sort", "--tensors --stats"},
+    {"inspect", "--conversion --run", "--html"},
+    {"verify", "--data --context --max-tokens --device --threads", "--logits"},
+    {"eval", "--document-end --document-start", "--documents=separate"},
+    {"teach", "--document-end --document-start", "--documents=separate"},
+    {"uptrain", "--document-end --document-start", "--documents=separate"},
+    {"uptrain", "--min-lr-ratio", "--schedule=cosine,wsd"},
+    {"uptrain", "--decay-steps", "--schedule=wsd"},
+    {"uptrain", "--start-step", "--schedule=inverse-sqrt"},
+    {"uptrain", "--beta1 --beta2 --epsilon --moments", "--optimizer=adamw"},
+    {"uptrain", "--scale-by-parameter", "--optimizer=adafactor"},
+    {"uptrain", "--pretrain-steps --pretrain-tokens", "--alpha"},
+    {"uptrain", "--teacher-weight --temperature", "--teacher --teacher-logits"},
+    {"uptrain", "--teacher-dtype --distill-attention", "--teacher"},
+    {"uptrain", "--other-teacher", "--teacher-logits"},
+    {"uptrain", "--eval-every --eval-max-tokens", "--eval-data"},
+    {"bench train", "--moments", "--optimizer=adamw"},
+    {"bench decode", "--sinks", "--window"},
+});
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// One of the alternatives: an option, and its values if some only will do.
+struct Condition {
+  std::string_view option;
+  std::vector<std::string_view> values;
+};
+
+std::vector<Condition> conditions_of(const OptionNeed& need) {
+  std::vector<Condition> conditions;
+  for (const std::string_view part : split(need.any_of, ' ')) {
+    const std::size_t equals = part.find('=');
+    Condition condition{part.substr(0, equals), {}};
+    if (equals != part.npos) {
+      condition.values = split(part.substr(equals + 1), ',');
+    }
+    conditions.push_back(std::move(condition));
+  }
+  return conditions;
+}
+
+// The last value that was given; what holds where none was.
+std::string value_of(const CLI::Option& option) {
+  return option.count() > 0 ? option.results().back() : option.get_default_str();
+}
+
+bool holds(const CLI::App& command, const Condition& condition) {
+  const CLI::Option* option = command.get_option_no_throw(std::string(condition.option));
+  if (option == nullptr) {
+    return false;
+  }
+  if (condition.values.empty()) {
+    return option->count() > 0;
+  }
+  const std::string value = value_of(*option);
+  return std::find(condition.values.begin(), condition.values.end(), value) !=
+         condition.values.end();
+}
+
+bool names(const OptionNeed& need, std::string_view option) {
+  const auto options = split(need.options, ' ');
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+void check_values(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& value :
+         option->count() > 0 ? option->results() : std::vector<std::string>()) {
+      if (value.empty() && option->get_items_expected_max() > 0) {
+        throw_usage("{}: an empty value", option->get_name());
+      }
+    }
+  }
+}
+
+void check_needs(const CLI::App& command, const std::string& path) {
+  for (const OptionNeed& need : kNeeds) {
+    if (need.command != path) {
+      continue;
+    }
+    const auto conditions = conditions_of(need);
+    const bool met = std::any_of(conditions.begin(), conditions.end(),
+                                 [&](const Condition& each) { return holds(command, each); });
+    for (const std::string_view option : split(need.options, ' ')) {
+      if (!met && command.count(std::string(option)) > 0) {
+        throw_usage("{} has no effect without {}", option, text_of_need(need));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const OptionNeed> option_needs() { return kNeeds; }
+
+std::string text_of_need(const OptionNeed& need) {
+  std::vector<std::string> alternatives;
+  for (const Condition& condition : conditions_of(need)) {
+    alternatives.push_back(fmt::format("{}{}{}", condition.option,
+                                       condition.values.empty() ? "" : " ",
+                                       fmt::join(condition.values, " or ")));
+  }
+  return fmt::format("{}", fmt::join(alternatives, ", or "));
+}
+
+std::string text_of_needs(std::string_view command, std::string_view option) {
+  const auto found = std::find_if(kNeeds.begin(), kNeeds.end(), [&](const OptionNeed& need) {
+    return need.command == command && names(need, option);
+  });
+  return found == kNeeds.end() ? "" : text_of_need(*found);
+}
+
+void check_options(const CLI::App& program) {
+  check_values(program);
+  std::string path;
+  for (auto chosen = program.get_subcommands(); !chosen.empty();
+       chosen = chosen.front()->get_subcommands()) {
+    path += (path.empty() ? "" : " ") + chosen.front()->get_name();
+    check_values(*chosen.front());
+    check_needs(*chosen.front(), path);
+  }
+}
+
+void refuse_without_effect(std::string_view option, std::string_view why) {
+  throw_usage("{} has no effect: {}", option, why);
+}
+
+}  // namespace regroup

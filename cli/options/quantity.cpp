@@ -1,0 +1,164 @@
+#include "cli/options/quantity.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+// Bytes of a unit, 0 for what is none.
+double bytes_of_unit(const std::string& unit) {
+  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"b", 1},
+                                                                       {"kb", 1e3},
+                                                                       {"mb", 1e6},
+                                                                       {"gb", 1e9},
+                                                                       {"tb", 1e12},
+                                                                       {"kib", 1024.0},
+                                                                       {"mib", 1048576.0},
+                                                                       {"gib", 1073741824.0},
+                                                                       {"tib", 1099511627776.0}}};
+  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
+                                  [&](const auto& known) { return known.first == unit; });
+  return found == kUnits.end() ? 0.0 : found->second;
+}
+
+// A number and what follows it, in small letters; nothing where no number comes first.
+struct Amount {
+  double number = 0.0;
+  std::string unit;
+};
+
+std::optional<Amount> split_amount(std::string_view text) {
+  Amount amount;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), amount.number);
+  if (fault != std::errc() || !std::isfinite(amount.number)) {
+    return std::nullopt;
+  }
+  amount.unit = lower({end, text.data() + text.size()});
+  return amount;
+}
+
+// What was meant by a size whose unit is missing or says only half: "24", "24G".
+std::string meant_size(std::string_view text, const Amount& amount) {
+  if (amount.unit.empty()) {
+    return fmt::format(
+        "has no unit; write {0}GiB for 2^30 bytes each, {0}GB for 10^9, {0}B for bytes",
+        printable(text));
+  }
+  const std::string prefix(1, static_cast<char>(std::toupper(amount.unit.front())));
+  return fmt::format(
+      "leaves open which unit is meant; write {0:g}{1}iB (powers of 1024) or {0:g}{1}B "
+      "(powers of 1000)",
+      amount.number, prefix);
+}
+
+std::string text_of(NumberRange range) {
+  return range.least_allowed ? fmt::format("{} to {}", range.least, range.most)
+                             : fmt::format("more than {}, up to {}", range.least, range.most);
+}
+
+}  // namespace
+
+std::uint64_t parse_count(std::string_view option, std::string_view text, CountRange range) {
+  std::uint64_t count = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string unit = lower({end, text.data() + text.size()});
+  const std::uint64_t factor = unit.empty() ? 1 : unit == "k" ? 1024 : unit == "m" ? 1048576 : 0;
+  const bool fits = fault == std::errc() && factor > 0 && count <= range.most / factor;
+  if (!fits || count * factor < range.least) {
+    throw_usage("{}: \"{}\" is no whole number from {} to {}, such as 8192 or 8k (k: 1,024)",
+                option, printable(text), with_thousands(range.least), with_thousands(range.most));
+  }
+  return count * factor;
+}
+
+std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_view text,
+                                        CountRange range) {
+  std::vector<std::uint64_t> counts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    counts.push_back(parse_count(option, text.substr(begin, end - begin), range));
+    begin = end + 1;
+  }
+  return counts;
+}
+
+std::uint64_t parse_bytes(std::string_view option, std::string_view text) {
+  const std::optional<Amount> amount = split_amount(text);
+  std::string unit = amount ? amount->unit : "";
+  if (amount && (unit.empty() || unit == "k" || unit == "m" || unit == "g" || unit == "t")) {
+    throw_usage("{}: \"{}\" {}", option, printable(text), meant_size(text, *amount));
+  }
+  if (unit.ends_with("/s")) {
+    unit.erase(unit.size() - 2);
+  }
+  unit.erase(0, unit.find_first_not_of(' '));
+  const double bytes = amount ? amount->number * bytes_of_unit(unit) : 0.0;
+  if (!(bytes >= 1.0 && bytes <= 0x1p60)) {
+    throw_usage(
+        "{}: \"{}\" is no amount of bytes from 1B to 1,048,576TiB, such as 24GiB, 80GB or "
+        "3.3TB/s",
+        option, printable(text));
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,
+                                   std::uint64_t whole) {
+  if (!text.ends_with('%')) {
+    return parse_bytes(option, text);
+  }
+  const std::optional<Amount> amount = split_amount(text);
+  if (!amount || amount->unit != "%" || !(amount->number > 0.0 && amount->number <= 100.0)) {
+    throw_usage("{}: \"{}\" is no share from more than 0% to 100%", option, printable(text));
+  }
+  return static_cast<std::uint64_t>(
+      std::llround(amount->number / 100.0 * static_cast<double>(whole)));
+}
+
+double parse_number(std::string_view option, std::string_view text, NumberRange range) {
+  const std::optional<Amount> amount = split_amount(text);
+  const bool number = amount && amount->unit.empty();
+  const bool above = number && (range.least_allowed ? amount->number >= range.least
+                                                    : amount->number > range.least);
+  if (!above || amount->number > range.most) {
+    throw_usage("{}: \"{}\" is no number in the range allowed: {}", option, printable(text),
+                text_of(range));
+  }
+  return amount->number;
+}
+
+std::string shell_quoted(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/._-+=:@,%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) {
+    return text;
+  }
+  std::string quoted = "'";
+  for (const char c : text) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+}  // namespace regroup

@@ -1,0 +1,50 @@
+#include "cli/options/task_options.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/options/number_options.h"
+#include "cli/options/option_needs.h"
+
+namespace regroup {
+
+TaskSettings TaskOptions::settings() const {
+  TaskSettings settings{.mask_token = mask_token};
+  settings.end_token = end_token;
+  if (!objective.empty()) {
+    settings.objective = parse_objective(objective);
+  }
+  if (first_sentinel) {
+    settings.sentinels = Sentinels{.first = *first_sentinel};
+  }
+  return settings;
+}
+
+void add_task_options(CLI::App& command, TaskOptions& options, const std::string& usual) {
+  command
+      .add_option("--objective", options.objective,
+                  "encoder-decoders: span-corruption, which is what T5 was pretrained on, or "
+                  "continuation, the second half of a sequence after the first (default: " +
+                      usual + ")")
+      ->check(CLI::IsMember({"next-token", "masked-tokens", "continuation", "span-corruption"}));
+  add_count(command, "--first-sentinel", options.first_sentinel,
+            "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
+  add_count(command, "--end-token", options.end_token,
+            "span corruption: what ends a text (default: the config's)", kAnyToken);
+  add_count(command, "--mask-token", options.mask_token,
+            "BERT-like models: the id of [MASK] or <mask> (default: the config's)", kAnyToken);
+}
+
+void check_task_options(const TaskOptions& options, Objective objective) {
+  const auto check = [&](const char* option, bool given, Objective needed) {
+    if (given && objective != needed) {
+      refuse_without_effect(option, fmt::format("the model is asked for {}, not for {}",
+                                                name_of(objective), name_of(needed)));
+    }
+  };
+  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens);
+  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption);
+  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption);
+}
+
+}  // namespace regroup

@@ -1,0 +1,52 @@
+// What the command line says to `regroup uptrain`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+
+#include "cli/options/document_options.h"
+#include "cli/options/memory_check.h"
+#include "cli/options/task_options.h"
+#include "uptrain/run/uptrain_settings.h"
+
+namespace regroup {
+
+inline constexpr int kUsualTimeout = 600;  ///< seconds
+
+struct UptrainOptions {
+  UptrainSettings settings;
+  std::vector<std::string> data;
+  DocumentOptions documents;
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  std::string trained = "all";
+  TaskOptions task;
+  std::string optimizer = "adamw";
+  std::string schedule = "cosine";
+  std::string moments = "fp32";
+  std::string teacher_precision;
+  std::optional<std::int64_t> accumulation;
+  int threads = 0;
+  std::optional<int> timeout;
+  MemoryCheck memory_check;
+  std::string resuming;  // "", "yes" or "auto"
+  bool resume = false;   // what that comes to
+  bool dry_run = false;
+  bool json = false;
+};
+
+/// `options` must live as long as `command`.
+void add_uptrain_options(CLI::App& command, UptrainOptions& options);
+
+/// Which weights to train, and how: of `uptrain` and `bench train`.
+void add_optimizer_options(CLI::App& command, std::string& trained, std::string& optimizer,
+                           std::string& moments);
+
+/// Sequences: of `uptrain`, `teach` and `bench train`.
+void add_sequence_options(CLI::App& command, UptrainSettings& settings);
+
+}  // namespace regroup

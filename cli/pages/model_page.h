@@ -1,0 +1,32 @@
+// What `regroup inspect` found, as a page; with the records of its conversion and its training, the
+// report of both.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/page/heat_map.h"
+#include "cli/pages/training_curve.h"
+#include "cli/report/conversion_record.h"
+#include "cli/report/model_report.h"
+#include "cli/terminal/table.h"
+#include "formats/inspect/layer_summary.h"
+
+namespace regroup {
+
+struct ModelPage {
+  const ModelSummary& summary;
+  CacheQuestion cache = {};
+  std::vector<LayerSummary> layers = {};  ///< empty where no config says what they are
+  std::optional<Table> tensors = std::nullopt;
+  std::optional<Table> statistics = std::nullopt;
+  std::optional<ConversionRecord> conversion = std::nullopt;
+  std::optional<TrainingCurve> training = std::nullopt;
+  std::vector<HeatMap> similarities = {};
+};
+
+/// The text of an HTML document.
+std::string model_page(const ModelPage& facts);
+
+}  // namespace regroup

@@ -1,0 +1,47 @@
+#include "cli/pages/model_sections.h"
+
+#include "cli/pages/model_charts.h"
+#include "cli/report/conversion_facts.h"
+#include "cli/report/tensor_report.h"
+
+namespace regroup {
+
+void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
+  std::vector<Chart> charts = head_charts(layers);
+  for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
+    charts.insert(charts.end(), more.begin(), more.end());
+  }
+  if (charts.empty()) {
+    return;
+  }
+  page.begin_section("heads", "Heads and caches");
+  page.add_charts(charts);
+  if (summary.spec) {
+    page.add_table(layers_table(layers, summary.spec->head_dim), "Layers", true);
+  }
+}
+
+void add_provenance(Page& page, const ModelSummary& summary,
+                    const std::optional<ConversionRecord>& conversion) {
+  Facts lines = conversion_facts(summary.provenance);
+  if (lines.empty()) {
+    return;
+  }
+  page.begin_section("provenance", "Conversion");
+  if (conversion && !conversion->source.empty()) {
+    lines.insert(lines.begin(), {"converted from", conversion->source});
+  }
+  page.add_facts(lines);
+}
+
+void add_conversion(Page& page, const ConversionRecord& record) {
+  const auto charts = conversion_charts(record);
+  page.begin_section("kept", "What pooling kept");
+  if (charts.empty()) {
+    page.add_paragraph("This conversion measured no layers: convert --measure --json does.");
+  } else {
+    page.add_charts(charts);
+  }
+}
+
+}  // namespace regroup

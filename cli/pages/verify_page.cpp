@@ -1,0 +1,124 @@
+#include "cli/pages/verify_page.h"
+
+#include <fmt/format.h>
+
+#include "cli/page/page.h"
+#include "cli/pages/model_sections.h"
+#include "cli/report/difference_report.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+std::string verdict(std::uint64_t differing) {
+  return differing == 0 ? "passed" : with_thousands(differing) + " differ";
+}
+
+// What was compared and how it came out, a row each.
+Table checks_table(const Verification& found) {
+  Table table;
+  table.add_column("what", Table::Align::kLeft);
+  table.add_column("how many", Table::Align::kRight);
+  table.add_column("compared with", Table::Align::kLeft);
+  table.add_column("verdict", Table::Align::kLeft);
+  table.add_row({"copied tensors", with_thousands(found.copied), "the source's, byte for byte",
+                 verdict(found.copied_differing)});
+  table.add_row({"pooled or moved tensors", with_thousands(found.computed),
+                 "those computed again, byte for byte", verdict(found.computed_differing)});
+  const std::size_t checked = found.refitted.size() - found.unchecked.size();
+  if (checked > 0) {
+    table.add_row({"refitted tensors", with_thousands(checked),
+                   "their checksums of when they were written", verdict(found.refitted_differing)});
+  }
+  if (!found.unchecked.empty()) {
+    table.add_row({"refitted tensors without a checksum", with_thousands(found.unchecked.size()),
+                   "shape and dtype alone", "not verified"});
+  }
+  const std::uint64_t others = found.tensors.size() - found.copied_differing -
+                               found.computed_differing - found.refitted_differing;
+  if (others > 0) {
+    table.add_row({"tensors that do not belong there", with_thousands(others), "-", "differ"});
+  }
+  table.add_row({"config, metadata, slopes", "-", "what the conversion writes",
+                 verdict(found.settings.size())});
+  return table;
+}
+
+void add_verdict(Page& page, const VerifyPage& facts) {
+  const Verification& found = facts.found;
+  page.begin_section("verdict", "Verdict");
+  page.add_verdict(found.passed(),
+                   found.passed()
+                       ? found.unchecked.empty()
+                             ? "Passed: the result is what its recorded conversion makes of the "
+                               "source."
+                             : fmt::format("Passed but for {} tensors that could not be verified.",
+                                           with_thousands(found.unchecked.size()))
+                       : fmt::format("Not what its recorded conversion makes of the source: {}.",
+                                     text_of_counts(found.tensors, found.settings)));
+  page.add_facts({{"source", facts.source},
+                  {"result", facts.result},
+                  {"compared", text_of_bytes(static_cast<double>(found.bytes))}});
+  page.add_table(checks_table(found), "What was checked");
+  for (const std::string& remark : found.remarks) {
+    page.add_paragraph(remark);
+  }
+}
+
+void add_differences(Page& page, const Verification& found) {
+  if (found.passed()) {
+    return;
+  }
+  page.begin_section("differences", "Differences");
+  if (!found.tensors.empty()) {
+    page.add_table(differences_table(found.tensors),
+                   "Tensors: before, as they should be; largest and mean are of the absolute "
+                   "difference");
+  }
+  if (!found.settings.empty()) {
+    page.add_table(settings_table(found.settings, 0),
+                   "Settings: before, as they should be; after, as they are");
+  }
+}
+
+void add_logits(Page& page, const LogitsAnswer& answer) {
+  page.begin_section("logits", "Predictions");
+  page.add_paragraph(
+      "Both models were run on the same tokens. Fewer kv heads do change what a model predicts: "
+      "this tells by how much, and is no verdict.");
+  page.add_facts(logits_facts(answer));
+}
+
+void add_unchecked(Page& page, const std::vector<std::string>& tensors) {
+  if (tensors.empty()) {
+    return;
+  }
+  Table table;
+  table.add_column("tensor", Table::Align::kLeft);
+  for (const std::string& tensor : tensors) {
+    table.add_row({printable(tensor, 0)});
+  }
+  page.begin_section("refitted", "Not verified");
+  page.add_table(table, "Tensors that were refitted after pooling, without a checksum", true);
+}
+
+}  // namespace
+
+std::string verify_page(const VerifyPage& facts) {
+  Page page(facts.result, "regroup verify");
+  add_verdict(page, facts);
+  add_differences(page, facts.found);
+  if (facts.logits) {
+    add_logits(page, *facts.logits);
+  }
+  add_heads(page, facts.model.summary, facts.model.layers);
+  add_provenance(page, facts.model.summary, facts.model.conversion);
+  if (facts.model.conversion) {
+    add_conversion(page, *facts.model.conversion);
+  }
+  add_unchecked(page, facts.found.unchecked);
+  return page.text();
+}
+
+}  // namespace regroup

@@ -1,0 +1,43 @@
+#include "cli/process/interrupt.h"
+
+#include <csignal>
+#include <unistd.h>
+
+namespace regroup {
+namespace {
+
+// A signal handler can reach nothing but globals; these are the program's only ones.
+std::atomic<bool> requested{false};
+std::atomic<int> signal_number{0};
+
+extern "C" void on_interrupt(int number) {
+  if (requested.exchange(true)) {
+    ::_exit(128 + number);
+  }
+  signal_number = number;
+}
+
+}  // namespace
+
+void install_interrupt_handlers() {
+  struct sigaction action{};
+  action.sa_handler = on_interrupt;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // a read or write in progress goes on: the work stops in between
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup{};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) {  // as under nohup
+    sigaction(SIGHUP, &action, nullptr);
+  }
+  // A limit on files and a reader that has gone are errors of the write, not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+const std::atomic<bool>& interrupt_requested() { return requested; }
+
+int interrupting_signal() { return signal_number; }
+
+}  // namespace regroup

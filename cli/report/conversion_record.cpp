@@ -1,0 +1,68 @@
+#include "cli/report/conversion_record.h"
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::uint64_t kMaxReportBytes = 64U << 20;
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<double> number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+}
+
+std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& where) {
+  if (!layers.is_array()) {
+    throw_bad_input("{}: layers is a JSON {}, a list is needed", where, layers.type_name());
+  }
+  std::vector<RecordedLayer> found;
+  for (const Json& layer : layers) {
+    const auto number = layer.is_object() ? number_at(layer, "layer") : std::nullopt;
+    if (!number) {
+      throw_bad_input("{}: an entry of layers has no number \"layer\"", where);
+    }
+    found.push_back({text_at(layer, "attention"), *number, number_at(layer, "key_energy_kept"),
+                     number_at(layer, "value_energy_kept"),
+                     number_at(layer, "output_error_before_refit"),
+                     number_at(layer, "output_error_after_refit")});
+  }
+  return found;
+}
+
+}  // namespace
+
+ConversionRecord read_conversion_record(const std::filesystem::path& path) {
+  const std::string where = printable(path.string(), 0);
+  const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
+  ConversionRecord record{
+      text_at(report, "source"), text_at(report, "pool"), text_at(report, "grouping"), {}};
+  if (!report.contains("pool")) {
+    throw_bad_input("{}: no \"pool\": not what regroup convert --json printed", where);
+  }
+  if (report.contains("layers")) {
+    record.layers = layers_in(report["layers"], where);
+  }
+  return record;
+}
+
+std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
+                                                       const std::filesystem::path& path) {
+  const auto block = config.find("regroup");
+  if (block == config.end() || !block->is_object() || !block->contains("layers")) {
+    return std::nullopt;
+  }
+  return ConversionRecord{"", text_at(*block, "pool"), text_at(*block, "grouping"),
+                          layers_in(block->at("layers"), printable(path.string(), 0))};
+}
+
+}  // namespace regroup

@@ -1,0 +1,331 @@
+#include "cli/report/conversion_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "cli/terminal/table.h"
+#include "cli/terminal/text.h"
+#include "converter/provenance/layer_record.h"
+#include "converter/provenance/provenance.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+
+namespace regroup {
+namespace {
+
+std::size_t changed_tensors(const ConversionPlan& plan) {
+  return static_cast<std::size_t>(
+      std::count_if(plan.steps.begin(), plan.steps.end(),
+                    [](const TensorStep& step) { return !step.unchanged(); }));
+}
+
+bool pools_heads(const ConversionPlan& plan) {
+  const auto roles = plan.spec.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
+  });
+}
+
+double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
+  double sum = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    sum += group.*number;
+  }
+  return sum / static_cast<double>(layer.groups.size());
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+Json layers_json(const std::vector<LayerReport>& layers) {
+  Json list = Json::array();
+  for (const LayerReport& layer : layers) {
+    list.push_back(json_of(layer));
+    if (!layer.over_text) {
+      continue;
+    }
+    Json groups = Json::array();
+    for (const GroupReport& group : layer.groups) {
+      groups.push_back({{"key_energy_kept", group.key_energy},
+                        {"value_energy_kept", group.value_energy},
+                        {"key_norm_ratio", group.key_norm},
+                        {"value_norm_ratio", group.value_norm}});
+    }
+    list.back()["groups"] = std::move(groups);
+  }
+  return list;
+}
+
+// What every layer keeps of its heads, over all of its groups.
+Table layers_table(const std::vector<LayerReport>& layers) {
+  Table table(/*keys=*/2);
+  table.add_column("attention", Table::Align::kLeft);
+  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
+    table.add_column(title, Table::Align::kRight);
+  }
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty() || !layer.over_text) {
+      continue;  // not measured, or not over a text
+    }
+    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
+                   percent(keys_kept(layer)), percent(values_kept(layer)),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
+  }
+  return table;
+}
+
+// The layer that keeps least, keys and values counted alike, and how much of the energy all layers
+// keep on average. Empty where nothing was measured over a text.
+std::string kept_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double keys = 0.0, values = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty() || !layer.over_text) {
+      continue;
+    }
+    keys += keys_kept(layer);
+    values += values_kept(layer);
+    count += 1.0;
+    if (worst == nullptr ||
+        keys_kept(layer) + values_kept(layer) < keys_kept(*worst) + values_kept(*worst)) {
+      worst = &layer;
+    }
+  }
+  if (worst == nullptr) {
+    return "";
+  }
+  return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
+                     percent(keys / count), percent(values / count), name_of(worst->role),
+                     worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
+}
+
+// The layer whose output is furthest off after refitting, and the mean of all. Empty where none was
+// refitted.
+std::string refit_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double before = 0.0, after = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.refinement) {
+      before += layer.refinement->error_before;
+      after += layer.refinement->error_after;
+      count += 1.0;
+      const bool more =
+          worst == nullptr || layer.refinement->error_after > worst->refinement->error_after;
+      worst = more ? &layer : worst;
+    }
+  }
+  return worst == nullptr
+             ? ""
+             : fmt::format(
+                   "\nrefitted  squared error of each attention's output {} -> {} on "
+                   "average; most in {} layer {}: {}",
+                   percent(before / count), percent(after / count), name_of(worst->role),
+                   worst->layer, percent(worst->refinement->error_after));
+}
+
+// Of keys and values together, on average over layers, beside what neighbours would keep.
+std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
+  if (groupings.empty()) {
+    return "";
+  }
+  double similar = 0.0, contiguous = 0.0;
+  for (const LayerGrouping& layer : groupings) {
+    similar += 1.0 - layer.loss / 2;
+    contiguous += 1.0 - layer.contiguous_loss / 2;
+  }
+  const auto count = static_cast<double>(groupings.size());
+  return fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
+                     percent(similar / count), percent(contiguous / count));
+}
+
+Json groupings_json(const std::vector<LayerGrouping>& groupings) {
+  Json list = Json::array();
+  for (const LayerGrouping& layer : groupings) {
+    list.push_back({{"attention", name_of(layer.role)},
+                    {"layer", layer.layer},
+                    {"energy_kept", 1.0 - layer.loss / 2},
+                    {"energy_kept_contiguous", 1.0 - layer.contiguous_loss / 2}});
+  }
+  return list;
+}
+
+Json before_or_null(const std::optional<CacheChange>& change) {
+  return change ? Json(change->before) : Json(nullptr);
+}
+
+Json after_or_null(const std::optional<CacheChange>& change) {
+  return change ? Json(change->after) : Json(nullptr);
+}
+
+Json report_json(const ConversionReport& done) {
+  const ConversionPlan& plan = done.plan;
+  Json report = {{"source", done.source_name},
+                 {"destination", done.destination},
+                 {"dry_run", done.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
+                 {"grouping", plan.grouping},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
+                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
+                 {"notes", plan.notes},
+                 {"warnings", done.warnings},
+                 {"seconds", done.seconds}};
+  if (plan.refiner) {
+    report["refit"] = Json::parse(plan.refiner->recipe());
+    report["refit"]["train_token_equivalents"] =
+        plan.refiner->training_token_equivalents(plan.grouped);
+  }
+  if (!done.layers.empty()) {
+    report["layers"] = layers_json(done.layers);
+  }
+  if (!done.groupings.empty() && plan.calibration) {
+    report["groupings"] = groupings_json(done.groupings);
+  }
+  if (done.budget) {
+    report["kv_budget"] = budget_json(*done.budget);
+  }
+  if (plan.cross_kv_bytes_per_token) {
+    report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
+    report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
+  }
+  if (done.comparison) {
+    report["largest_logit_difference"] = done.comparison->largest_difference;
+    report["largest_logit"] = done.comparison->largest_output;
+    if (done.comparison->without_rounding) {
+      report["largest_logit_difference_without_rounding"] = *done.comparison->without_rounding;
+    }
+  }
+  return report;
+}
+
+// Nothing for models that keep no keys and values from token to token.
+std::string cache_text(const ConversionPlan& plan) {
+  const auto text = [](const CacheChange& change) {
+    return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),
+                       text_of_bytes(static_cast<double>(change.after)));
+  };
+  std::string line;
+  if (plan.kv_bytes_per_token) {
+    line = "\nKV cache  " + text(*plan.kv_bytes_per_token);
+  }
+  if (plan.cross_kv_bytes_per_token) {
+    line += "; cross " + text(*plan.cross_kv_bytes_per_token) + " of the source";
+  }
+  return line;
+}
+
+// "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "4".
+std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
+  const auto& source = plan.spec.kv_heads_of(role);
+  const auto& grouped = plan.grouped.kv_heads_of(role);
+  const auto& stored = plan.target.kv_heads_of(role);
+  if (stored == source) {
+    return text_of_heads(source);
+  }
+  const std::string times =
+      stored == grouped ? ""
+      : stored.size() == grouped.size() &&
+              stored.front() * grouped.back() == stored.back() * grouped.front()
+          ? fmt::format("each stored {} times", stored.front() / grouped.front())
+          : "some stored several times";
+  if (grouped == source) {
+    return fmt::format("{} -> {} ({})", text_of_heads(source), text_of_heads(stored), times);
+  }
+  return fmt::format("{} -> {} ({}{}{})", text_of_heads(source), text_of_heads(grouped),
+                     name_of(plan.pooling.method), times.empty() ? "" : ", ", times);
+}
+
+std::string heads_text(const ConversionPlan& plan) {
+  std::string text;
+  for (const AttentionRole role : plan.spec.roles()) {
+    text += fmt::format("{}{}{}", text.empty() ? "kv heads " : ", ",
+                        plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "",
+                        change_of_heads(plan, role));
+  }
+  return text;
+}
+
+std::string summary_text(const ConversionPlan& plan) {
+  const std::string architecture = plan.target.architecture != plan.spec.architecture
+                                       ? plan.spec.architecture + " -> " + plan.target.architecture
+                                       : plan.spec.architecture;
+  return fmt::format(
+      "{}: {} layers, {} query heads, {}\n"
+      "weights   {} -> {} ({} of {} tensors change){}",
+      architecture, plan.spec.layer_count(), plan.spec.query_heads, heads_text(plan),
+      text_of_bytes(static_cast<double>(plan.source_bytes)),
+      text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
+      plan.steps.size(), cache_text(plan));
+}
+
+// Every tensor that changes, with its shape before and after.
+Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
+  Table table;
+  table.add_column("tensor", Table::Align::kLeft);
+  table.add_column("dtype", Table::Align::kLeft);
+  table.add_column("shape", Table::Align::kRight);
+  table.add_column("becomes", Table::Align::kRight);
+  for (const TensorStep& step : plan.steps) {
+    if (!step.unchanged()) {
+      const TensorInfo* before =
+          step.moves.empty() ? nullptr : source.find(step.moves.front().source);
+      table.add_row({printable(step.output.name), std::string(name_of(step.output.dtype)),
+                     before == nullptr ? "none" : text_of(before->shape),
+                     text_of(step.output.shape)});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+void print_report(const ConversionReport& done, bool json, const Console& console) {
+  const ConversionPlan& plan = done.plan;
+  if (json) {
+    console.print(text_of_json(report_json(done)));
+  } else {
+    if (done.dry_run && changed_tensors(plan) > 0) {
+      console.print(steps_table(plan, done.source.checkpoint).text(console) + "\n");
+    }
+    if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
+      console.print(layers_table(done.layers).text(console) + "\n");
+    }
+    if (done.budget) {
+      console.print(budget_table(*done.budget, console) + "\n");
+    }
+    console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
+                  kept_text(done.layers) + refit_text(done.layers));
+    if (done.comparison) {
+      const auto& rest = done.comparison->without_rounding;
+      console.print(fmt::format(
+          "exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+          done.comparison->largest_difference, done.comparison->largest_output,
+          rest ? fmt::format(", {:.3g} without rounding to {}", *rest, name_of(plan.dtype.value()))
+               : ""));
+    }
+  }
+  for (const std::string& note : plan.notes) {
+    console.note("note: " + note);
+  }
+  for (const std::string& warning : done.warnings) {
+    console.note("warning: " + warning);
+  }
+  for (const std::string& name : plan.dropped) {
+    console.note("dropped: " + printable(name));
+  }
+  console.note(done.dry_run ? "dry run: nothing was written"
+                            : fmt::format("wrote {}", printable(done.destination, 0)));
+}
+
+}  // namespace regroup

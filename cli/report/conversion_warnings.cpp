@@ -1,0 +1,93 @@
+#include "cli/report/conversion_warnings.h"
+
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+// How to make statistics and use them.
+std::string calibrated_commands(const std::string& source) {
+  return fmt::format(
+      "regroup calibrate {} --data TOKENS -o stats.safetensors, then regroup convert with --pool "
+      "lowrank --calibration stats.safetensors",
+      printable(source, 0));
+}
+
+// Whether statistics can be taken, and lowrank can use them.
+bool can_calibrate(const ModelSpec& spec) {
+  return spec.not_computable.empty() && !spec.attention_only() && !spec.clip_qkv;
+}
+
+std::string without_statistics(const ConversionPlan& plan, const std::string& source) {
+  return fmt::format(
+      "--pool {} without --calibration knows the weights alone, not what they read in a text: on "
+      "real models it can lose as much as the mean does{}{}",
+      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; far less: " : "",
+      can_calibrate(plan.spec) ? calibrated_commands(source) : "");
+}
+
+std::string of_plain_heads(const ConversionPlan& plan, const std::string& source) {
+  return fmt::format(
+      "--pool {}: heads of trained models have little in common, so that the result may predict "
+      "next to nothing until it is uptrained{}{}",
+      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; far less is lost by: " : "",
+      can_calibrate(plan.spec) ? calibrated_commands(source) : "");
+}
+
+// By select's own measure: empty where its choice loses less than the mean would.
+std::string worse_than_mean(const std::vector<LayerReport>& layers) {
+  double lost = 0.0, lost_by_mean = 0.0;
+  for (const LayerReport& layer : layers) {
+    for (const GroupReport& group : layer.groups) {
+      lost += group.loss;
+      lost_by_mean += group.loss_of_mean;
+    }
+  }
+  return lost > lost_by_mean
+             ? fmt::format(
+                   "--pool select: the heads chosen lose {:.2f} times what --pool mean "
+                   "would, squared errors of scores and values counted",
+                   lost / lost_by_mean)
+             : "";
+}
+
+// Where refitting made no attention better on the text that was kept back.
+std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
+  bool any = false, helped = false;
+  for (const LayerReport& layer : layers) {
+    any = any || layer.refinement;
+    helped = helped ||
+             (layer.refinement && layer.refinement->error_after < layer.refinement->error_before);
+  }
+  return any && !helped
+             ? "--refit changed nothing: no attention came closer to the source's on the "
+               "tenth of the text that is kept back; more text (--refit-tokens) or a "
+               "smaller --refit-lr may help"
+             : "";
+}
+
+}  // namespace
+
+std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const std::string& source,
+                                             const std::vector<LayerReport>& layers) {
+  std::vector<std::string> warnings;
+  if (pooled_layers(plan).empty()) {
+    return warnings;
+  }
+  const PoolMethod method = plan.pooling.method;
+  if (looks_at_weights(method) && !plan.calibration) {
+    warnings.push_back(without_statistics(plan, source));
+  } else if (!looks_at_weights(method) && !plan.refiner) {
+    warnings.push_back(of_plain_heads(plan, source));
+  }
+  if (method == PoolMethod::kSelect) {
+    warnings.push_back(worse_than_mean(layers));
+  }
+  warnings.push_back(refitted_in_vain(layers));
+  std::erase(warnings, "");
+  return warnings;
+}
+
+}  // namespace regroup

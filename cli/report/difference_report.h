@@ -1,0 +1,28 @@
+// What differs between two checkpoints, as tables and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/terminal/table.h"
+#include "formats/inspect/checkpoint_difference.h"
+
+namespace regroup {
+
+Table differences_table(const std::vector<TensorDifference>& differences);
+/// For a terminal: those whose values were compared in a table of their own, so that there is room
+/// for names. Not empty.
+std::string differences_text(const std::vector<TensorDifference>& differences,
+                             const Console& console);
+/// Values are cut to `max_bytes` (0: never).
+Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
+
+Json differences_json(const std::vector<TensorDifference>& differences);
+Json settings_json(const std::vector<JsonDifference>& differences);
+
+/// "2 tensors added, 1 removed, 4 of other shapes, 3 of other values; 2 settings differ"; "nothing"
+/// where there is nothing.
+std::string text_of_counts(const std::vector<TensorDifference>& tensors,
+                           const std::vector<JsonDifference>& settings);
+
+}  // namespace regroup

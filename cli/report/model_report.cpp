@@ -1,0 +1,243 @@
+#include "cli/report/model_report.h"
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/report/conversion_facts.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "formats/families/kv_heads_config.h"
+
+namespace regroup {
+namespace {
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+
+Json heads_json(const std::vector<std::int64_t>& heads) {
+  return heads.empty() ? Json(nullptr) : Json::parse(per_layer_json(heads));
+}
+
+// One list where all layers agree, else one per layer; null where there are none.
+Json slopes_json(const std::vector<std::vector<double>>& slopes) {
+  const bool uniform =
+      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
+  return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
+}
+
+// One block per role of an encoder-decoder; null where there is but one attention.
+Json roles_json(const ModelSummary& summary) {
+  Json roles;
+  for (const AttentionSummary& role : summary.roles) {
+    roles[std::string(name_of(role.role))] = {
+        {"layers", role.kv_heads.size()},
+        {"query_heads", or_null(summary.query_heads)},
+        {"kv_heads", heads_json(role.kv_heads)},
+        {"config_kv_heads", heads_json(role.config_kv_heads)},
+        {"head_dim", or_null(summary.head_dim)},
+        {"attention", role.attention},
+        {"kv_bytes_per_token", or_null(role.kv_bytes_per_token)}};
+  }
+  return roles;
+}
+
+// The same record in words.
+Json conversion_json(const ModelSummary& summary) {
+  Json facts;
+  for (const auto& [name, value] : conversion_facts(summary.provenance)) {
+    facts[name] = value;
+  }
+  return facts;
+}
+
+// What a context and a batch take in the model's own cache; null where nothing is kept.
+Json cache_json(const ModelSummary& summary, const CacheQuestion& cache) {
+  if (!summary.kv_cache) {
+    return nullptr;
+  }
+  return {{"dtype", name_of(summary.cache_dtype)},
+          {"window", or_null(summary.kv_cache->window)},
+          {"context", cache.context},
+          {"batch", cache.batch},
+          {"bytes", cache.batch * summary.kv_cache->at(cache.context)}};
+}
+
+std::string attention_text(const ModelSummary& summary, const std::string& attention,
+                           const std::vector<std::int64_t>& kv_heads) {
+  if (kv_heads.empty() || !summary.query_heads) {
+    return "unknown (no config.json beside the file, no regroup metadata in it)";
+  }
+  const std::string dimension =
+      summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
+  return fmt::format("{}: {} query heads, {} kv heads{}", attention, *summary.query_heads,
+                     text_of_heads(kv_heads), dimension);
+}
+
+std::string layers_text(const ModelSummary& summary) {
+  const std::size_t encoder = summary.spec ? summary.spec->encoder_layers.size() : 0;
+  return fmt::format(
+      "{}{}{}{}", summary.layers,
+      encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
+      summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
+      summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
+}
+
+std::string cache_text(const ModelSummary& summary, const CacheQuestion& question) {
+  if (!summary.kv_cache) {
+    return "";
+  }
+  const KvCacheCost& cache = *summary.kv_cache;
+  const auto memory = [](std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); };
+  std::string text = fmt::format("{} per token", memory(cache.per_token()));
+  if (cache.cross_per_token() > 0) {
+    text += fmt::format(" (cross {} per token of the source)", memory(cache.cross_per_token()));
+  }
+  text += fmt::format(", {} at {} tokens", memory(question.batch * cache.at(question.context)),
+                      with_thousands(question.context));
+  if (question.batch > 1) {
+    text += fmt::format(" x {}", question.batch);
+  }
+  if (cache.window) {
+    text += fmt::format(", window of {}", with_thousands(*cache.window));
+  }
+  return fmt::format("{}, in {}", text, name_of(summary.cache_dtype));
+}
+
+// "attention 33 %, mlp 64 %, …", largest first.
+std::string parts_text(const ModelSummary& summary) {
+  std::vector<std::pair<std::uint64_t, std::string>> parts;
+  for (const auto& [part, count] : summary.parameters_by_part) {
+    parts.emplace_back(count, part);
+  }
+  std::sort(parts.begin(), parts.end(), std::greater<>());
+  std::vector<std::string> shares;
+  for (const auto& [count, part] : parts) {
+    shares.push_back(fmt::format("{} {}", part, text_of_count(static_cast<double>(count))));
+  }
+  return fmt::format("{}", fmt::join(shares, ", "));
+}
+
+std::string dtypes_text(const ModelSummary& summary) {
+  if (summary.bytes_by_dtype.size() == 1) {
+    return summary.dtype;
+  }
+  std::vector<std::string> shares;
+  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
+    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(static_cast<double>(bytes))));
+  }
+  return fmt::format("{}", fmt::join(shares, ", "));
+}
+
+std::string slopes_text(const std::vector<double>& slopes) {
+  constexpr std::size_t kShown = 6;
+  const auto shown = std::span(slopes).first(std::min(slopes.size(), kShown));
+  return fmt::format(
+      "{:.4g}{}", fmt::join(shown, " "),
+      slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
+}
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+// What attention there is: one line, or one for each role.
+Lines attention_lines(const ModelSummary& summary) {
+  Lines lines;
+  if (summary.roles.empty()) {
+    lines.emplace_back("attention", attention_text(summary, summary.attention, summary.kv_heads));
+  }
+  for (const AttentionSummary& role : summary.roles) {
+    lines.emplace_back(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
+  }
+  return lines;
+}
+
+// How it came about, a line for each part.
+void add_conversion(Lines& lines, const ModelSummary& summary) {
+  const std::string text = conversion_text(summary.provenance);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  lines.emplace_back("converted", text.substr(0, end));
+  if (end < text.size()) {
+    lines.emplace_back("", text.substr(end + 1));
+  }
+}
+
+std::string weights_text(const ModelSummary& summary) {
+  return fmt::format("{} in {} file{}, {} tensors, {}",
+                     text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
+                     summary.files == 1 ? "" : "s", with_thousands(summary.tensors),
+                     dtypes_text(summary));
+}
+
+}  // namespace
+
+Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
+  return {{"path", summary.path.string()},
+          {"family", summary.family},
+          {"architecture", or_null(summary.architecture)},
+          {"layers", summary.layers},
+          {"hidden_size", or_null(summary.hidden_size)},
+          {"query_heads", or_null(summary.query_heads)},
+          {"kv_heads", heads_json(summary.kv_heads)},
+          {"config_kv_heads", heads_json(summary.config_kv_heads)},
+          {"head_dim", or_null(summary.head_dim)},
+          {"vocab_size", or_null(summary.vocab_size)},
+          {"dtype", or_null(summary.dtype)},
+          {"bytes_by_dtype", summary.bytes_by_dtype},
+          {"parameters", summary.parameters},
+          {"parameters_by_part", summary.parameters_by_part},
+          {"bytes", summary.bytes},
+          {"tensor_count", summary.tensors},
+          {"files", summary.files},
+          {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
+          {"kv_cache", cache_json(summary, cache)},
+          {"attention", or_null(summary.attention)},
+          {"attention_by_role", roles_json(summary)},
+          {"positions", or_null(summary.positions)},
+          {"alibi_slopes", slopes_json(summary.alibi_slopes)},
+          {"provenance", summary.provenance},
+          {"conversion", conversion_json(summary)},
+          {"disagreements", summary.disagreements}};
+}
+
+std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
+                                                               const CacheQuestion& cache) {
+  Lines lines{
+      {"model",
+       fmt::format("{} ({})", printable(summary.path.string(), 0),
+                   summary.architecture.empty() ? "no config" : printable(summary.architecture))},
+      {"layers", layers_text(summary)}};
+  for (auto& line : attention_lines(summary)) {
+    lines.push_back(std::move(line));
+  }
+  lines.emplace_back("positions", summary.positions);
+  lines.emplace_back("slopes",
+                     summary.alibi_slopes.empty() ? "" : slopes_text(summary.alibi_slopes.front()));
+  lines.emplace_back("KV cache", cache_text(summary, cache));
+  lines.emplace_back("parameters",
+                     fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
+                                 with_thousands(summary.parameters)));
+  lines.emplace_back("", parts_text(summary));
+  lines.emplace_back("weights", weights_text(summary));
+  add_conversion(lines, summary);
+  return lines;
+}
+
+std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache) {
+  std::string text;
+  for (const auto& [label, value] : summary_facts(summary, cache)) {
+    if (!value.empty()) {
+      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", label, kFactsIndent, value);
+    }
+  }
+  return text;
+}
+
+}  // namespace regroup

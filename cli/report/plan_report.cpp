@@ -1,0 +1,266 @@
+#include "cli/report/plan_report.h"
+
+#include <filesystem>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "cli/options/quantity.h"
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+#include "formats/families/kv_heads_config.h"
+
+namespace regroup {
+namespace {
+
+std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
+
+// "4k", "1000".
+std::string tokens(std::uint64_t count) {
+  return count % 1024 == 0 ? fmt::format("{}k", count / 1024) : std::to_string(count);
+}
+
+// One row per cost: its kv heads, `first` columns, then what `cell` says of each context.
+Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
+               const std::function<std::vector<std::string>(const ServingCost&)>& facts,
+               const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
+  Table table;
+  table.add_column("kv heads", Table::Align::kRight);
+  for (const std::string& heading : first) {
+    table.add_column(heading, Table::Align::kRight);
+  }
+  for (const std::uint64_t context : plan.contexts) {
+    table.add_column(tokens(context), Table::Align::kRight);
+  }
+  for (const ServingCost& cost : plan.costs) {
+    std::vector<std::string> row{heads_text(cost)};
+    for (std::string& fact : facts(cost)) {
+      row.push_back(std::move(fact));
+    }
+    for (const std::uint64_t context : plan.contexts) {
+      row.push_back(cell(cost, context));
+    }
+    table.add_row(std::move(row));
+  }
+  return table;
+}
+
+std::string sequences(std::uint64_t count) {
+  return count == 1 ? "1 sequence" : fmt::format("{} sequences", with_thousands(count));
+}
+
+std::string heading(const ServingPlan& plan) {
+  const ModelSpec& spec = plan.costs.front().spec;
+  std::string text = fmt::format("{} ({}): {} layers, {} query heads, head dimension {}",
+                                 printable(plan.path, 0), printable(spec.architecture),
+                                 spec.layer_count(), spec.query_heads, spec.head_dim);
+  if (spec.max_positions) {
+    text += fmt::format("\nmade for {} positions",
+                        with_thousands(static_cast<std::uint64_t>(*spec.max_positions)));
+  }
+  if (spec.sliding_window) {
+    text += fmt::format("{}a window of {} tokens, which is all that is kept of a text",
+                        spec.max_positions ? ", " : "\n",
+                        with_thousands(static_cast<std::uint64_t>(*spec.sliding_window)));
+  }
+  return text;
+}
+
+PlanTable cache_table(const ServingPlan& plan) {
+  const bool cross = plan.costs.front().spec.has_encoder();
+  std::vector<std::string> first{"weights", "per token"};
+  if (cross) {
+    first.emplace_back("cross");
+  }
+  return {fmt::format("KV cache of {} in {}, by tokens each{}", sequences(plan.batch),
+                      name_of(plan.cache_dtype), cross ? " of the text and of the source" : ""),
+          table_of(
+              plan, first,
+              [&](const ServingCost& cost) {
+                std::vector<std::string> row{memory(cost.weight_bytes),
+                                             memory(cost.cache.per_token())};
+                if (cross) {
+                  row.push_back(memory(cost.cache.cross_per_token()));
+                }
+                return row;
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return memory(plan.batch * cost.cache.at(context));
+              })};
+}
+
+PlanTable batch_table(const ServingPlan& plan) {
+  return {fmt::format(
+              "Sequences that fit in {} beside the weights, by tokens each; longest: tokens of {}",
+              memory(*plan.vram), sequences(plan.batch)),
+          table_of(
+              plan, {"longest"},
+              [&](const ServingCost& cost) {
+                const auto longest = cost.largest_context(*plan.vram, plan.batch);
+                return std::vector{longest ? with_thousands(*longest) : std::string("any")};
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return with_thousands(cost.largest_batch(*plan.vram, context));
+              })};
+}
+
+double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint64_t context) {
+  return static_cast<double>(cost.bytes_per_step(context, plan.batch)) /
+         static_cast<double>(*plan.bandwidth);
+}
+
+PlanTable step_table(const ServingPlan& plan) {
+  return {fmt::format("Milliseconds to read weights and cache at {}/s, once per token of {}",
+                      text_of_bytes(static_cast<double>(*plan.bandwidth)), sequences(plan.batch)),
+          table_of(
+              plan, {"weights"},
+              [&](const ServingCost& cost) {
+                return std::vector{fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, 0))};
+              },
+              [&](const ServingCost& cost, std::uint64_t context) {
+                return fmt::format("{:.3g}", 1e3 * step_seconds(plan, cost, context));
+              })};
+}
+
+// "Llama-2-7b-gqa8" beside the source, "x-mqa.gguf" beside a file; of a name on the hub its last
+// part, here.
+std::string destination_of(const std::string& source, std::int64_t kv_heads) {
+  namespace fs = std::filesystem;
+  const std::string suffix = kv_heads == 1 ? "-mqa" : fmt::format("-gqa{}", kv_heads);
+  std::error_code fault;
+  const bool here = fs::exists(source, fault);
+  fs::path path = here ? fs::path(source) : fs::path(source.substr(0, source.find('@'))).filename();
+  if (!path.has_filename()) {
+    path = path.parent_path();
+  }
+  const bool file = here && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
+  const std::string extension = file ? path.extension().string() : "";
+  return path.replace_extension(file ? fs::path() : path.extension()).string() + suffix + extension;
+}
+
+std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
+  return printable(fmt::format("regroup convert {} {} --kv-heads {}", shell_quoted(plan.path),
+                               shell_quoted(destination_of(plan.path, kv_heads)), kv_heads),
+                   0);
+}
+
+std::string needs_of(const ServingPlan& plan, const ServingCost& cost) {
+  const std::uint64_t context = plan.contexts.front();
+  return fmt::format("{} of weights + {} of cache = {}", memory(cost.weight_bytes),
+                     memory(plan.batch * cost.cache.at(context)),
+                     memory(cost.memory(context, plan.batch)));
+}
+
+Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
+  Json report = {{"kv_heads", Json::parse(kv_heads_json(cost.spec))},
+                 {"convert_to", cost.kv_heads ? Json(*cost.kv_heads) : Json(nullptr)},
+                 {"weight_bytes", cost.weight_bytes},
+                 {"weight_bytes_per_step", cost.step_weight_bytes},
+                 {"kv_bytes_per_token", cost.cache.per_token()},
+                 {"cross_kv_bytes_per_token", cost.cache.cross_per_token()}};
+  if (plan.vram) {
+    const auto longest = cost.largest_context(*plan.vram, plan.batch);
+    report["largest_context"] = longest ? Json(*longest) : Json(nullptr);
+  }
+  for (const std::uint64_t context : plan.contexts) {
+    Json at = {{"context", context}, {"cache_bytes", plan.batch * cost.cache.at(context)}};
+    if (plan.vram) {
+      at["largest_batch"] = cost.largest_batch(*plan.vram, context);
+    }
+    if (plan.bandwidth) {
+      const double seconds = step_seconds(plan, cost, context);
+      at["seconds_per_step"] = seconds;
+      at["tokens_per_second"] = static_cast<double>(plan.batch) / seconds;
+    }
+    report["contexts"].push_back(std::move(at));
+  }
+  return report;
+}
+
+Json plan_json(const ServingPlan& plan) {
+  const ModelSpec& spec = plan.costs.front().spec;
+  Json report = {
+      {"model", plan.path},
+      {"architecture", spec.architecture},
+      {"layers", spec.layer_count()},
+      {"query_heads", spec.query_heads},
+      {"head_dim", spec.head_dim},
+      {"max_positions", spec.max_positions ? Json(*spec.max_positions) : Json(nullptr)},
+      {"sliding_window", spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr)},
+      {"cache_dtype", name_of(plan.cache_dtype)},
+      {"batch", plan.batch},
+      {"vram", plan.vram ? Json(*plan.vram) : Json(nullptr)},
+      {"bandwidth", plan.bandwidth ? Json(*plan.bandwidth) : Json(nullptr)},
+      {"costs", Json::array()}};
+  for (const ServingCost& cost : plan.costs) {
+    report["costs"].push_back(cost_json(plan, cost));
+  }
+  if (plan.chosen) {
+    const ServingCost& cost = plan.costs[*plan.chosen];
+    report["choice"] = {
+        {"convert_to", cost.kv_heads ? Json(*cost.kv_heads) : Json(nullptr)},
+        {"memory", cost.memory(plan.contexts.front(), plan.batch)},
+        {"command", cost.kv_heads ? Json(command_for(plan, *cost.kv_heads)) : Json(nullptr)}};
+  }
+  return report;
+}
+
+}  // namespace
+
+std::string heads_text(const ServingCost& cost) {
+  return cost.kv_heads ? std::to_string(*cost.kv_heads)
+                       : fmt::format("{} (now)", text_of_heads(cost.spec.kv_heads));
+}
+
+std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
+  std::vector<PlanTable> tables{cache_table(plan)};
+  if (plan.vram) {
+    tables.push_back(batch_table(plan));
+  }
+  if (plan.bandwidth) {
+    tables.push_back(step_table(plan));
+  }
+  return tables;
+}
+
+PlanChoice choice_of(const ServingPlan& plan) {
+  const ServingCost& cost = plan.costs[*plan.chosen];
+  return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), memory(*plan.vram),
+                      needs_of(plan, cost)),
+          cost.kv_heads ? command_for(plan, *cost.kv_heads) : ""};
+}
+
+std::string text_of_shortage(const ServingPlan& plan) {
+  const ServingCost& fewest = plan.costs.back();
+  return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
+                     sequences(plan.batch), with_thousands(plan.contexts.front()),
+                     memory(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
+}
+
+void print_plan(const ServingPlan& plan, bool json, const Console& console) {
+  if (json) {
+    console.print(text_of_json(plan_json(plan)));
+    return;
+  }
+  std::string text = heading(plan);
+  for (const PlanTable& table : plan_tables(plan)) {
+    text += fmt::format("\n\n{}\n{}", table.caption, table.table.text(console));
+  }
+  if (plan.chosen) {
+    const PlanChoice choice = choice_of(plan);
+    console.print_facts(
+        text + "\n\n" + choice.text + (choice.command.empty() ? ": no conversion is needed" : ":"),
+        0);
+    if (!choice.command.empty()) {
+      console.print("  " + choice.command);  // whole, to be copied
+    }
+  } else {
+    console.print_facts(text, 0);
+  }
+  const ModelSpec& spec = plan.costs.front().spec;
+  if (!spec.not_computable.empty()) {
+    console.note(fmt::format("note: {}: the cache may be smaller than this", spec.not_computable));
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,283 @@
+#include "cli/report/uptrain_report.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/terminal/text.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
+
+// "2e-4, cosine to 2e-05, warm-up 12 steps".
+std::string schedule_text(const Schedule& schedule) {
+  std::string text;
+  switch (schedule.kind) {
+    case ScheduleKind::kCosine:
+      text =
+          fmt::format("{:g}, cosine to {:g}", schedule.peak, schedule.peak * schedule.final_ratio);
+      break;
+    case ScheduleKind::kWarmupStableDecay:
+      text = fmt::format("{:g}, in the last {} steps down to {:g}", schedule.peak,
+                         schedule.decay_steps, schedule.peak * schedule.final_ratio);
+      break;
+    case ScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
+    case ScheduleKind::kInverseSqrt:
+      text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
+                         with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
+      break;
+  }
+  return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
+}
+
+// Who else has a say, if anybody.
+std::string teacher_text(const UptrainPlan& plan) {
+  const TeacherSettings& teacher = plan.settings.teacher;
+  if (!teacher.any()) {
+    return "";
+  }
+  std::string who =
+      printable(teacher.present() ? teacher.model.string() : teacher.logits.string(), 0);
+  if (!teacher.present()) {
+    who = fmt::format("its {} likeliest tokens in {}", plan.recipe["teacher_top"].dump(), who);
+  }
+  const std::string attention =
+      teacher.attention_weight > 0
+          ? fmt::format(", of its attention {:g}", teacher.attention_weight)
+          : "";
+  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", who,
+                     teacher.distillation.weight, teacher.distillation.temperature, attention);
+}
+
+std::string recipe_text(const UptrainPlan& plan) {
+  const UptrainSettings& settings = plan.settings;
+  std::string text = fmt::format(
+      "rate      {}\n"
+      "recipe    {} on {} weights, {}; weight decay {:g}, clipping at {:g}\n",
+      schedule_text(plan.schedule), name_of(settings.optimizer.kind), name_of(settings.trained),
+      name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
+      settings.max_gradient_norm);
+  return text + teacher_text(plan);
+}
+
+// A length that nobody gave is shown with where it comes from.
+std::string published_text(const UptrainSettings& settings) {
+  return settings.published.empty()
+             ? ""
+             : fmt::format(
+                   "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
+                   "says "
+                   "otherwise\n",
+                   *settings.alpha,
+                   with_thousands(static_cast<std::uint64_t>(*settings.pretrain_tokens)),
+                   settings.published);
+}
+
+// A line per file where there are several.
+std::string sources_text(const UptrainPlan& plan) {
+  std::string text;
+  for (const UptrainPlan::Source& source : plan.sources) {
+    text += fmt::format("          {:.3g} % from {}, {} tokens, seen {:.2f} times\n",
+                        100 * source.share, printable(source.path.string(), 0),
+                        count_text(source.tokens), source.epochs);
+  }
+  return plan.sources.size() > 1 ? text : "";
+}
+
+// What keeping documents apart costs.
+std::string padding_text(const UptrainPlan& plan) {
+  return plan.settings.documents.separate
+             ? fmt::format(
+                   "          documents kept apart: {:.3g} % of all places are left empty\n",
+                   100 * (1 - plan.filled))
+             : "";
+}
+
+std::vector<std::pair<double, std::string_view>> parts_of(const TrainingMemory& memory) {
+  return {{memory.weights, "weights"},         {memory.masters, "masters"},
+          {memory.gradients, "gradients"},     {memory.optimizer, "optimizer"},
+          {memory.activations, "activations"}, {memory.logits, "logits"},
+          {memory.teacher, "teacher"}};
+}
+
+std::string memory_text(const UptrainPlan& plan) {
+  const TrainingMemory& memory = plan.memory;
+  std::string parts;
+  for (const auto& [bytes, name] : parts_of(memory)) {
+    if (bytes > 0) {
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
+    }
+  }
+  const std::string available =
+      plan.memory_available ? fmt::format(", {} available", text_of_bytes(*plan.memory_available))
+                            : "";
+  return fmt::format("about {}{}\n          {}", text_of_bytes(memory.total()), available, parts);
+}
+
+// When the state is saved, and what that takes.
+std::string saving_text(const UptrainPlan& plan) {
+  const std::int64_t every = plan.settings.save_every;
+  const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
+  return fmt::format("{}, {} each, the last two kept, written {}", when,
+                     text_of_bytes(plan.state_bytes),
+                     plan.background_saving ? "while training goes on" : "while training waits");
+}
+
+Json sources_json(const UptrainPlan& plan) {
+  Json sources = Json::array();
+  for (const UptrainPlan::Source& source : plan.sources) {
+    sources.push_back({{"path", source.path.string()},
+                       {"tokens", source.tokens},
+                       {"share", source.share},
+                       {"epochs", source.epochs}});
+  }
+  return sources;
+}
+
+Json memory_json(const TrainingMemory& memory) {
+  Json parts;
+  for (const auto& [bytes, name] : parts_of(memory)) {
+    parts[std::string(name)] = bytes;
+  }
+  return parts;
+}
+
+Json leaner_json(const std::vector<LeanerRun>& runs) {
+  Json list = Json::array();
+  for (const LeanerRun& run : runs) {
+    list.push_back({{"options", run.options}, {"memory_bytes", run.bytes}});
+  }
+  return list;
+}
+
+Json evaluation_json(const std::optional<Evaluation>& evaluation) {
+  if (!evaluation) {
+    return {};
+  }
+  return {{"loss", evaluation->loss},
+          {"perplexity", evaluation->perplexity},
+          {"tokens", evaluation->tokens}};
+}
+
+// Who computes what of a step, where there are several.
+std::string ranks_text(const UptrainSettings& settings) {
+  return settings.ranks == 1 ? ""
+                             : fmt::format("ranks     {}, each {} of a step's {} batches of {}\n",
+                                           settings.ranks, settings.accumulation / settings.ranks,
+                                           settings.accumulation, settings.batch);
+}
+
+}  // namespace
+
+std::string plan_text(const UptrainPlan& plan) {
+  const UptrainSettings& settings = plan.settings;
+  return fmt::format(
+      "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
+      "{}{}"
+      "data      {} tokens, seen {:.2f} times\n"
+      "{}{}{}"
+      "model     {} parameters, {} on {}\n"
+      "compute   {:.3g} FLOPs\n"
+      "memory    {}\n"
+      "states    {}",
+      with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
+      settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
+      published_text(settings), ranks_text(settings), count_text(plan.data_tokens), plan.epochs,
+      sources_text(plan), padding_text(plan), recipe_text(plan), count_text(plan.parameters),
+      name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
+      saving_text(plan));
+}
+
+Json plan_json(const UptrainPlan& plan) {
+  return {{"steps", plan.steps},
+          {"ranks", plan.settings.ranks},
+          {"tokens_per_step", plan.tokens_per_step},
+          {"tokens", plan.tokens},
+          {"data_tokens", plan.data_tokens},
+          {"epochs", plan.epochs},
+          {"filled", plan.filled},
+          {"data", sources_json(plan)},
+          {"parameters", plan.parameters},
+          {"flops", plan.flops},
+          {"memory_bytes", plan.memory.total()},
+          {"memory", memory_json(plan.memory)},
+          {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
+          {"fits", plan.fits()},
+          {"leaner", leaner_json(plan.leaner)},
+          {"state_bytes", plan.state_bytes},
+          {"background_saving", plan.background_saving},
+          {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
+          {"notes", plan.notes},
+          {"recipe", plan.recipe}};
+}
+
+ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)
+    : plan_(plan),
+      console_(console),
+      progress_(console, "uptrain", static_cast<std::uint64_t>(plan.steps), "steps") {}
+
+void ConsoleObserver::on_start(const TrainingProgress& progress) {
+  progress_.set_start(static_cast<std::uint64_t>(progress.step));
+  if (progress.step > 0) {
+    console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.steps));
+  }
+}
+
+void ConsoleObserver::on_step(const StepReport& report) {
+  trained_seconds_ += report.seconds;
+  trained_tokens_ += report.tokens;
+  if (!report.skipped) {
+    smoothed_loss_ = smoothed_loss_ < 0 ? report.loss : 0.9 * smoothed_loss_ + 0.1 * report.loss;
+  }
+  progress_.update(
+      static_cast<std::uint64_t>(report.step),
+      fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_, text_of_count(tokens_per_second())));
+}
+
+void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {
+  progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:.4f}", step,
+                                       evaluation.loss, evaluation.perplexity));
+}
+
+void ConsoleObserver::on_saved(const std::filesystem::path& run, std::int64_t step) {
+  if (console_.verbosity() == Verbosity::kVerbose) {
+    progress_.interrupt_with(
+        fmt::format("step {}: state saved in {}", step, printable(run.string(), 0)));
+  }
+}
+
+void ConsoleObserver::on_warning(const std::string& text) {
+  progress_.interrupt_with("warning: " + text);
+}
+
+double ConsoleObserver::tokens_per_second() const {
+  return trained_seconds_ > 0 ? static_cast<double>(trained_tokens_) / trained_seconds_ : 0.0;
+}
+
+void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
+                   bool json, const Console& console) {
+  const std::string output = plan.settings.output.string();
+  if (json) {
+    Json text = plan_json(plan);
+    text["output"] = output;
+    text["last_loss"] = result.last_loss;
+    text["skipped_steps"] = result.progress.skipped;
+    text["before"] = evaluation_json(result.before);
+    text["after"] = evaluation_json(result.after);
+    text["tokens_per_second"] = tokens_per_second;
+    console.print(text_of_json(text));
+    return;
+  }
+  if (result.before && result.after) {
+    console.print(
+        fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss, result.after->loss));
+  }
+  console.print(fmt::format("wrote {}", printable(output, 0)));
+}
+
+}  // namespace regroup

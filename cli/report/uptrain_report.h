@@ -1,0 +1,51 @@
+// What regroup uptrain shows: the plan, the run as it goes, the result.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "cli/terminal/console.h"
+#include "cli/terminal/progress.h"
+#include "formats/json/json.h"
+#include "uptrain/run/uptrain.h"
+
+namespace regroup {
+
+/// The plan as lines of text.
+std::string plan_text(const UptrainPlan& plan);
+/// Columns that the names of its lines take.
+inline constexpr std::size_t kPlanIndent = 10;
+
+/// The same for programs.
+Json plan_json(const UptrainPlan& plan);
+
+/// Shows a run on the console as it goes.
+class ConsoleObserver : public UptrainObserver {
+ public:
+  ConsoleObserver(const UptrainPlan& plan, const Console& console);
+
+  void on_start(const TrainingProgress& progress) override;
+  void on_step(const StepReport& report) override;
+  void on_evaluation(std::int64_t step, const Evaluation& evaluation) override;
+  void on_saved(const std::filesystem::path& run, std::int64_t step) override;
+  void on_warning(const std::string& text) override;
+
+  /// Of the steps so far, evaluations and saving left out.
+  double tokens_per_second() const;
+  Progress& progress() { return progress_; }
+
+ private:
+  const UptrainPlan& plan_;
+  const Console& console_;
+  Progress progress_;
+  double smoothed_loss_ = -1.0;
+  double trained_seconds_ = 0.0;
+  std::int64_t trained_tokens_ = 0;
+};
+
+/// Prints what came of a run that is complete.
+void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
+                   bool json, const Console& console);
+
+}  // namespace regroup

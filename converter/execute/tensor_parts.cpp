@@ -1,0 +1,147 @@
+#include "converter/execute/tensor_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
+
+#include "formats/checkpoint/tensor_reader.h"
+#include "formats/dtype/numbers.h"
+
+namespace regroup {
+namespace {
+
+const std::vector<std::int64_t>& sources_of(const TensorPart& part) {
+  return part.move->mean_of[part.head];
+}
+
+std::int64_t first_element(const TensorPart& part) {
+  return part.move->to.first[part.head] + part.begin;
+}
+
+std::uint64_t source_bytes(const TensorPart& part, DType type) {
+  return sources_of(part).size() * bytes_of_elements(type, static_cast<std::size_t>(part.length));
+}
+
+// Whether the sources are read piece by piece, and are worth it.
+bool is_worth_cutting(const TensorStep& step, const Checkpoint& checkpoint,
+                      std::uint64_t part_bytes) {
+  std::uint64_t bytes = 0;
+  for (const HeadMove& move : step.moves) {
+    const TensorInfo& source = checkpoint.at(move.source);
+    if (move.pooled || !move.from.dense() || !move.to.dense() || ranges_of(source).empty()) {
+      return false;
+    }
+    bytes = std::max(bytes, source.bytes());
+  }
+  return bytes > part_bytes;
+}
+
+// One head's elements in parts.
+void add_head(std::vector<TensorPart>& parts, const HeadMove& move, std::size_t head,
+              const TensorStep& step, const Checkpoint& checkpoint, std::uint64_t part_bytes) {
+  const DType type = checkpoint.at(move.source).dtype;
+  const std::int64_t elements = move.to.rows * move.to.columns;
+  const bool whole =
+      !move.row_order.empty() || block_elements(type) > 1 || block_elements(step.output.dtype) > 1;
+  const auto fits = [&] {
+    return static_cast<std::int64_t>(part_bytes / bytes_of_elements(type, 1) /
+                                     move.mean_of[head].size());
+  };
+  const std::int64_t at_once = whole ? elements : std::max<std::int64_t>(1, fits());
+  for (std::int64_t begin = 0; begin < elements; begin += at_once) {
+    parts.push_back({&move, head, begin, std::min(at_once, elements - begin)});
+  }
+}
+
+// Whether the parts, in order, are the whole tensor.
+bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
+  std::int64_t next = 0;
+  for (const TensorPart& part : parts) {
+    if (first_element(part) != next) {
+      return false;
+    }
+    next += part.length;
+  }
+  return next == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// The part as a move of its own: out of its heads, one behind the other, into itself.
+HeadMove move_of(const TensorPart& part) {
+  const HeadMove& whole = *part.move;
+  const bool cut = part.length != whole.to.rows * whole.to.columns;
+  HeadMove move = whole;
+  move.from.rows = move.to.rows = cut ? 1 : whole.to.rows;
+  move.from.columns = move.to.columns = cut ? part.length : whole.to.columns;
+  move.from.row_stride = move.to.row_stride = move.to.columns;
+  move.to.first = {0};
+  move.from.first.clear();
+  move.mean_of = {{}};
+  for (std::size_t i = 0; i < sources_of(part).size(); ++i) {
+    move.from.first.push_back(static_cast<std::int64_t>(i) * part.length);
+    move.mean_of.front().push_back(static_cast<std::int64_t>(i));
+  }
+  return move;
+}
+
+void read_heads(const TensorPart& part, const TensorReader& reader, std::span<std::byte> out) {
+  const DType type = reader.tensor().dtype;
+  const std::size_t bytes = bytes_of_elements(type, static_cast<std::size_t>(part.length));
+  for (const std::int64_t head : sources_of(part)) {
+    const std::int64_t first = part.move->from.first[static_cast<std::size_t>(head)] + part.begin;
+    reader.read_at(bytes_of_elements(type, static_cast<std::size_t>(first)), out.first(bytes));
+    out = out.subspan(bytes);
+  }
+}
+
+}  // namespace
+
+std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& checkpoint,
+                                 std::uint64_t part_bytes) {
+  if (step.fold || step.add != 0.0 || !is_worth_cutting(step, checkpoint, part_bytes)) {
+    return {};
+  }
+  std::vector<TensorPart> parts;
+  for (const HeadMove& move : step.moves) {
+    for (std::size_t head = 0; head < move.mean_of.size(); ++head) {
+      add_head(parts, move, head, step, checkpoint, part_bytes);
+    }
+  }
+  std::sort(parts.begin(), parts.end(), [](const TensorPart& one, const TensorPart& other) {
+    return first_element(one) < first_element(other);
+  });
+  return fill(parts, step.output.shape) ? parts : std::vector<TensorPart>{};
+}
+
+std::uint64_t bytes_at_once(const std::vector<TensorPart>& parts, const TensorStep& step,
+                            const Checkpoint& checkpoint) {
+  std::uint64_t most = 0;
+  for (const TensorPart& part : parts) {
+    most = std::max(
+        most, source_bytes(part, checkpoint.at(part.move->source).dtype) +
+                  bytes_of_elements(step.output.dtype, static_cast<std::size_t>(part.length)));
+  }
+  return most;
+}
+
+void make_parts(const std::vector<TensorPart>& parts, const TensorStep& step,
+                const Checkpoint& checkpoint, const TensorSink& sink,
+                const std::function<void(const TensorInfo&)>& non_finite) {
+  std::map<std::string, TensorReader> readers;
+  for (const HeadMove& move : step.moves) {
+    readers.try_emplace(move.source, checkpoint, checkpoint.at(move.source)).first->second.start();
+  }
+  std::vector<std::byte> sources, result;
+  for (const TensorPart& part : parts) {
+    const TensorReader& reader = readers.at(part.move->source);
+    sources.resize(source_bytes(part, reader.tensor().dtype));
+    result.resize(bytes_of_elements(step.output.dtype, static_cast<std::size_t>(part.length)));
+    read_heads(part, reader, sources);
+    if (!move_heads(move_of(part), reader.tensor().dtype, sources, step.output.dtype, result)) {
+      non_finite(reader.tensor());
+    }
+    sink(result);
+  }
+}
+
+}  // namespace regroup

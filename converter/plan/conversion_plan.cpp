@@ -1,0 +1,299 @@
+#include "converter/plan/conversion_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "converter/plan/plan_notes.h"
+#include "converter/plan/plan_steps.h"
+#include "converter/provenance/provenance.h"
+#include "converter/target/kv_head_request.h"
+#include "converter/target/loader_gate.h"
+#include "converter/target/recorded_target.h"
+#include "converter/target/target.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_place.h"
+#include "formats/families/family.h"
+#include "formats/safetensors/safetensors.h"
+
+namespace regroup {
+namespace {
+
+std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return printable(checkpoint.file_of(tensor).path().string(), 0);
+}
+
+// The source as it shall be computed: with fewer kv heads, perhaps with other positions.
+ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
+  ModelSpec grouped = source;
+  for (const AttentionRole role : request.roles) {
+    const auto roles = source.roles();
+    if (!request.kv_heads.empty() && std::find(roles.begin(), roles.end(), role) != roles.end()) {
+      grouped.kv_heads_of(role) = resolve_kv_heads(request.kv_heads, source, role);
+    }
+  }
+  if (request.positions == PositionChange::kAlibi) {
+    use_alibi(grouped);
+  }
+  move_slopes(request.order, source, grouped);
+  return grouped;
+}
+
+// The container asked for, the one that a named architecture lives in, or the source's own.
+Container choose_container(const Model& source, const ConversionRequest& request) {
+  const bool names_architecture = request.target != "same" && request.target != "expanded";
+  const Container container = request.container.value_or(
+      names_architecture ? Container::kSafetensors : container_of(source));
+  if (names_architecture && is_single_file(container)) {
+    throw_usage(
+        "--target {} is an architecture of Hugging Face directories, which this container "
+        "does not hold",
+        printable(request.target));
+  }
+  if (request.target == "expanded" && container != container_of(source) &&
+      is_single_file(container)) {
+    throw_usage("--target expanded keeps the source's own container");
+  }
+  return container;
+}
+
+// A base model stays one: every other form calls for the head that it lacks.
+void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
+                Container container) {
+  const bool same_form = request.target == "same" || request.target == "expanded" ||
+                         (request.target == "auto" && loaders_take_heads(grouped));
+  if (!source.missing_head.empty() && (!same_form || is_single_file(container))) {
+    throw_usage(
+        "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
+        "cannot be written in another form; allowed are --target same and expanded, --to "
+        "safetensors and torch",
+        printable(source.path.string(), 0), printable(source.missing_head));
+  }
+}
+
+Target choose_target(const Model& source, const ModelSpec& grouped,
+                     const ConversionRequest& request, Container container) {
+  if (request.target == "expanded") {
+    Target target =
+        expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
+    return container == Container::kGguf ? gguf_target(source, target.spec) : std::move(target);
+  }
+  if (container == Container::kGguf) {
+    return gguf_target(source, grouped);
+  }
+  if (container == Container::kLlama2c) {
+    return llama2c_target(source, grouped);
+  }
+  if (request.target == "auto") {
+    return automatic_target(source, grouped);
+  }
+  if (request.target != "same") {
+    return named_target(source, grouped, request.target);
+  }
+  return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
+                                                       : hugging_face_target(source, grouped);
+}
+
+void check_output_names(const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.name.empty()) {
+      throw_bad_input("{}: a tensor without a name", file_of(checkpoint, tensor));
+    }
+  }
+}
+
+void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      const AttentionLayout& attention = spec.attention(role, i);
+      if (!attention.present()) {
+        continue;
+      }
+      const TensorInfo& k = checkpoint.at(attention.k.weight);
+      const TensorInfo& v = checkpoint.at(attention.v.weight);
+      if (k.dtype != v.dtype) {
+        throw_bad_input("{} is {} but {} is {}", place_of(checkpoint, k), name_of(k.dtype),
+                        printable(v.name), name_of(v.dtype));
+      }
+    }
+  }
+}
+
+// The dtype of the first keys there are.
+DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const LayerTensors& layer : spec.layers) {
+    if (layer.attention.present()) {
+      return checkpoint.at(layer.attention.k.weight).dtype;
+    }
+  }
+  return DType::kF16;
+}
+
+CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                         AttentionRole role) {
+  // Quantised weights make keys and values of half precision.
+  const DType stored = kv_dtype(plan.spec, checkpoint);
+  const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
+  return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
+          kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, dtype)};
+}
+
+void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    plan.source_bytes += tensor.bytes();
+  }
+  for (const TensorStep& step : plan.steps) {
+    plan.output_bytes += tensor_bytes(step.output.dtype, step.output.shape);
+  }
+  if (plan.spec.causal) {
+    plan.kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kSelf);
+  }
+  if (plan.spec.has_encoder()) {
+    plan.cross_kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kCross);
+  }
+}
+
+Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
+  Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
+                   plan.grouping, plan.order,   {}};
+  facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
+  if (plan.pooling.method == PoolMethod::kRandom) {
+    facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
+  }
+  if (plan.dtype) {
+    facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
+  }
+  if (plan.refiner) {
+    facts.more.emplace_back("refit", plan.refiner->recipe());
+  }
+  if (plan.calibration && looks_at_weights(plan.pooling.method)) {
+    facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
+    facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
+  }
+  return facts;
+}
+
+// ggml's number for the type of most weights.
+std::uint32_t gguf_file_type(const ConversionPlan& plan) {
+  std::map<DType, std::int64_t> matrices;
+  for (const TensorStep& step : plan.steps) {
+    matrices[step.output.dtype] += step.output.shape.size() == 2 ? 1 : 0;
+  }
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  switch (most == matrices.end() ? DType::kF32 : most->first) {
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 7;
+    case DType::kBF16: return 32;
+    default: return 0;
+  }
+}
+
+// Removes what is recorded of an earlier conversion, but not what the file was made of before.
+void forget_conversion(GgufMetadata& metadata) {
+  std::vector<std::string> keys;
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    if (is_conversion_fact(entry.key)) {
+      keys.push_back(entry.key);
+    }
+  }
+  for (const std::string& key : keys) {
+    metadata.remove(key);
+  }
+}
+
+// What a GGUF file says of itself, and of the directory it was made of.
+GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
+                                  const ConversionPlan& plan) {
+  forget_conversion(metadata);
+  for (const auto& [key, value] : plan.metadata) {
+    if (is_conversion_fact(key)) {
+      metadata.set_string(key, value);
+    }
+  }
+  if (source.convention == Convention::kHuggingFace) {
+    const Provenance own = provenance_of(plan, plan.grouped);
+    record_source(metadata, source, config_with_provenance(source.config_text, own));
+  }
+  if (!metadata.contains("general.file_type")) {
+    metadata.set_u32("general.file_type", gguf_file_type(plan));
+  }
+  return metadata;
+}
+
+// A refiner improves what was pooled, towards what the source computes.
+void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
+  if (!plan.refiner) {
+    return;
+  }
+  if (request.positions != PositionChange::kKeep) {
+    throw_usage("--refit: with other positions than the source's there is nothing to fit to");
+  }
+  const auto roles = plan.spec.roles();
+  if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+        return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
+      })) {
+    throw_usage("--refit: no attention gets fewer kv heads, so that there is nothing to refit");
+  }
+}
+
+}  // namespace
+
+std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
+                                 DType dtype) {
+  std::uint64_t heads = 0;
+  for (const std::int64_t count : kv_heads) {
+    heads += static_cast<std::uint64_t>(count);
+  }
+  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
+}
+
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  check_attention_shapes(source.spec, checkpoint);
+  check_output_names(checkpoint);
+  if (source.convention != Convention::kGguf) {  // where quantisation may choose for each tensor
+    check_kv_dtypes(source.spec, checkpoint);
+  }
+  check_order(request.order, source.spec);
+  ConversionPlan plan;
+  plan.spec = source.spec;
+  plan.source_fingerprint = fingerprint_of(source);
+  plan.grouped = grouped_spec(plan.spec, request);
+  plan.kv_heads = plan.grouped.kv_heads;
+  plan.container = choose_container(source, request);
+  plan.max_shard_bytes = request.max_shard_bytes;
+  plan.allow_nonfinite = request.allow_nonfinite;
+  plan.dtype = request.dtype;
+  plan.pooling = request.pooling;
+  plan.grouping = request.grouping;
+  plan.order = request.order;
+  plan.calibration = request.calibration;
+  plan.refiner = request.refiner;
+  plan.pooling.refined = plan.refiner != nullptr;
+  check_can_pool(plan.spec, plan.pooling.method);
+  check_can_refine(plan, request);
+  check_head(source, plan.grouped, request, plan.container);
+  Target target = choose_target(source, plan.grouped, request, plan.container);
+  keep_from_stock_loaders(target, plan.container, request.target);
+  plan.target = std::move(target.spec);
+  plan.in_place = target.in_place;
+  plan_steps(plan, source, request);
+  count_bytes(plan, checkpoint);
+  const Provenance facts = provenance_of(plan, plan.target);
+  plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
+  if (!is_single_file(plan.container)) {
+    plan.config_text = config_with_provenance(target.config_text, facts);
+  } else if (plan.container == Container::kGguf) {
+    plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
+  }
+  plan.notes = std::move(target.notes);
+  if (!is_single_file(plan.container)) {
+    const std::vector<std::string> left_out = notes_on_companions(source);
+    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+  }
+  add_notes(plan, checkpoint);
+  return plan;
+}
+
+}  // namespace regroup

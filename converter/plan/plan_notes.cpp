@@ -1,0 +1,134 @@
+#include "converter/plan/plan_notes.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "converter/target/kv_head_request.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+std::vector<std::string> loading_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  const ModelSpec& target = plan.target;
+  const bool hugging_face = !is_single_file(plan.container);
+  const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
+  const auto roles = target.roles();
+  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return !is_uniform(target.kv_heads_of(role));
+  });
+  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.grouped.kv_heads_of(role) != plan.spec.kv_heads_of(role);
+  });
+  if (hugging_face && mixed && !target.loaders_let_layers_differ) {
+    notes.push_back(fmt::format(
+        "kv heads differ between layers: stock {} loaders take one number for all of them{}",
+        printable(target.architecture), runs));
+  } else if (hugging_face && changed && target.attention_only()) {
+    notes.push_back(fmt::format(
+        "the config gets the number of kv heads as {}; whether the loaders of {} read it is not "
+        "known here",
+        printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
+        printable(target.architecture)));
+  } else if (hugging_face && changed && !loaders_take_heads(target)) {
+    notes.push_back(
+        fmt::format("stock {} loaders know no grouped heads (the config gets {} all the same){}",
+                    printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
+  }
+  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  const bool served = target.causal && !target.has_encoder();
+  if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
+    notes.push_back(fmt::format(
+        "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
+        most));
+  }
+  return notes;
+}
+
+// Whether any attention of that role gets fewer heads but cannot move them.
+bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
+  const auto& before = plan.spec.kv_heads_of(role);
+  const auto& after = plan.grouped.kv_heads_of(role);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] != after[i] && !heads_can_move(plan.spec, role, i)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What a user should know of heads that could not move.
+std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  for (const AttentionRole role : plan.spec.roles()) {
+    if (plan.grouping == "similar" && stays_in_place(plan, role)) {
+      notes.push_back(
+          fmt::format("{} layers that share a relative bias have different kv heads: theirs stay "
+                      "contiguous",
+                      name_of(role)));
+    }
+  }
+  return notes;
+}
+
+// What a pooling method cannot do to this model, though it goes ahead.
+std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
+  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+    return {};
+  }
+  return {fmt::format(
+      "queries and keys are normalised with weights of their own, which no change of basis leaves "
+      "alone: keys are averaged, values pooled by {}",
+      name_of(plan.pooling.method))};
+}
+
+std::int64_t elements_of(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Tensors that are stored in blocks of another type than before, since that one is only read.
+std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
+  std::set<std::string> before;
+  std::uint64_t tensors = 0, bytes = 0;
+  double smaller = 0.0;
+  for (const TensorStep& step : plan.steps) {
+    const DType dtype = step.output.dtype;
+    const TensorInfo* from = step.moves.empty() ? nullptr : source.find(step.moves.front().source);
+    if (from == nullptr || !is_block_type(from->dtype) || !is_block_type(dtype) ||
+        dtype == from->dtype || dtype == plan.dtype) {
+      continue;
+    }
+    ++tensors;
+    before.emplace(name_of(from->dtype));
+    bytes += tensor_bytes(dtype, step.output.shape);
+    smaller += static_cast<double>(from->bytes()) / static_cast<double>(from->elements()) *
+               static_cast<double>(elements_of(step.output.shape));
+  }
+  if (tensors == 0) {
+    return {};
+  }
+  return {fmt::format(
+      "{} tensors are computed anew and stored as Q8_0, since {} can be read but not written: "
+      "{} bytes where as many numbers took {:.0f}",
+      tensors, fmt::join(before, ", "), bytes, smaller)};
+}
+
+}  // namespace
+
+void add_notes(ConversionPlan& plan, const Checkpoint& source) {
+  for (const std::vector<std::string>& notes :
+       {loading_notes(plan), pooling_notes(plan), grouping_notes(plan),
+        requantising_notes(plan, source)}) {
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
+}
+
+}  // namespace regroup

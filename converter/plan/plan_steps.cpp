@@ -1,0 +1,256 @@
+// Which steps make the tensors of a result, in which types they are stored, and that nothing of the
+// source is lost on the way.
+#include "converter/plan/plan_steps.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "converter/target/recorded_target.h"
+#include "converter/transcription/transcription.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/dtype/numbers.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/layout_tensors.h"
+
+namespace regroup {
+namespace {
+
+std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return printable(checkpoint.file_of(tensor).path().string(), 0);
+}
+
+bool stays_in_place(const HeadMove& move) {
+  bool own = move.row_order.empty() && !move.pooled;
+  for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
+    own = own && move.mean_of[h] == std::vector{static_cast<std::int64_t>(h)};
+  }
+  return own && move.from.first == move.to.first && move.from.row_stride == move.to.row_stride &&
+         move.from.column_stride == move.to.column_stride;
+}
+
+// A step that moves every element of one tensor to where it was is a copy.
+bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
+  if (step.moves.empty() || step.add != 0.0 || step.fold) {
+    return false;
+  }
+  const TensorInfo& source = checkpoint.at(step.moves.front().source);
+  std::int64_t elements = 0;
+  for (const HeadMove& move : step.moves) {
+    if (move.source != source.name || !stays_in_place(move)) {
+      return false;
+    }
+    elements += move.to.heads() * move.to.rows * move.to.columns;
+  }
+  return elements == source.elements() && source.dtype == step.output.dtype &&
+         source.shape == step.output.shape;
+}
+
+// Which type a tensor of the result has: as its container wants it, as asked for, else as it was.
+DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
+                   std::optional<DType> wanted) {
+  if (!can_decode(tensor.dtype)) {
+    return tensor.dtype;  // integers and the like
+  }
+  const bool matrix = tensor.shape.size() == 2;
+  if (container == Container::kLlama2c) {
+    return DType::kF32;
+  }
+  if (container == Container::kGguf) {
+    // llama.cpp adds and multiplies by what is no matrix in float.
+    const bool exact = !matrix || tensor.name == "position_embd.weight";
+    if (exact && source.convention != Convention::kGguf) {
+      return DType::kF32;
+    }
+    const bool whole_blocks = matrix && tensor.shape.back() % 32 == 0;
+    if (wanted && !exact && (*wanted != DType::kQ8_0 || whole_blocks)) {
+      return *wanted;
+    }
+    return tensor.dtype == DType::kF64 ? DType::kF32 : tensor.dtype;
+  }
+  return wanted.value_or(recorded_dtype(source, tensor.name).value_or(tensor.dtype));
+}
+
+// Numbers that are computed anew in a type that cannot be written become Q8_0, in files that hold
+// quantised tensors at all.
+DType writable_dtype(const TensorStep& step, Container container) {
+  const DType dtype = step.output.dtype;
+  if (step.unchanged() || can_encode(dtype)) {
+    return dtype;
+  }
+  return container == Container::kGguf && can_decode(dtype) ? DType::kQ8_0 : dtype;
+}
+
+void check_holdable(const TensorStep& step, Container container) {
+  if (is_block_type(step.output.dtype) && container != Container::kGguf) {
+    throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
+                printable(step.output.name), name_of(step.output.dtype));
+  }
+}
+
+void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
+            Container container) {
+  step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
+  if (moves_nothing(step, source.checkpoint)) {
+    step.copy_of = step.moves.front().source;
+    step.moves.clear();
+  }
+  step.output.dtype = writable_dtype(step, container);
+  check_holdable(step, container);
+}
+
+TensorStep step_that_copies(const TensorInfo& tensor) {
+  const HeadBlocks all =
+      tensor.shape.size() == 2
+          ? head_blocks(tensor.shape, false, std::vector<std::int64_t>{0}, tensor.shape[0])
+          : head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0},
+                        tensor.elements());
+  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, {}, {}, 0.0, {}, {}};
+  step.moves.push_back(copy_of_heads(tensor.name, all, all));
+  return step;
+}
+
+// A scale, a zero point or a bias that the config does not mention would be copied as it is and no
+// longer fit the changed weight beside it.
+void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>& steps,
+                               const Checkpoint& checkpoint) {
+  const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  std::unordered_set<std::string> modules;
+  for (const auto& [name, step] : steps) {
+    if (!step.unchanged()) {
+      modules.insert(module_of(name));
+    }
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
+      throw_bad_input(
+          "{}: tensor {}: its weight is to be pooled, but the config says nothing of this part "
+          "(quantised, or an unmentioned bias?)",
+          file_of(checkpoint, tensor), printable(tensor.name));
+    }
+  }
+}
+
+// A norm of all keys that neither the config nor a layout mentions would keep the width of the
+// heads there were, and no loader would take the result.
+void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
+  const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.target, checkpoint);
+  if (tensor != nullptr) {
+    throw_bad_input(
+        "{}: tensor {} is as wide as the keys, whose number of heads changes, and nothing says "
+        "what "
+        "it is: a layout file names norms of queries and keys as q_norm and k_norm",
+        file_of(checkpoint, *tensor), printable(tensor->name));
+  }
+}
+
+// The source's position tensors, where the result has other positions.
+std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
+  if (plan.grouped.positions == plan.spec.positions) {
+    return {};
+  }
+  const std::vector<std::string> names = position_tensors(plan.spec);
+  return {names.begin(), names.end()};
+}
+
+// The source's own names: its tensors in its order, those of attention changed, all others copied.
+void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  std::unordered_map<std::string, TensorStep> steps;
+  for (TensorStep& step : transcribe_attention(
+           {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
+    settle(step, source, request, plan.container);
+    steps.emplace(step.output.name, std::move(step));
+  }
+  check_nothing_left_beside(steps, checkpoint);
+  check_keys_fit(plan, checkpoint);
+  const auto positions = dropped_positions(plan);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const auto step = steps.find(tensor.name);
+    if (positions.contains(tensor.name)) {
+      plan.dropped.push_back(tensor.name);
+    } else if (step != steps.end()) {
+      plan.steps.push_back(std::move(step->second));
+    } else {
+      plan.steps.push_back(step_that_copies(tensor));
+      settle(plan.steps.back(), source, request, plan.container);
+    }
+  }
+}
+
+// Masks and frequencies that older loaders saved with the weights and no loader reads.
+bool is_buffer(const std::string& name) {
+  constexpr std::string_view kEndings[] = {
+      "attn.bias",           "attn.masked_bias", "attention.bias",   "attention.masked_bias",
+      "rotary_emb.inv_freq", "rope.freqs",       "rope_freqs.weight"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor);
+}
+
+// Nothing of the source is lost without a word: what no step reads must be of no use.
+void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  std::unordered_set<std::string> used = dropped_positions(plan);
+  for (const TensorStep& step : plan.steps) {
+    used.insert(step.copy_of);
+    for (const HeadMove& move : step.moves) {
+      used.insert(move.source);
+    }
+    if (step.fold) {
+      used.insert({step.fold->from.weight, step.fold->from.bias});
+    }
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (used.contains(tensor.name)) {
+      continue;
+    }
+    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
+        !is_bias_of_zeros(checkpoint, tensor)) {
+      throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
+                  printable(tensor.name), printable(plan.target.architecture));
+    }
+    plan.dropped.push_back(tensor.name);
+  }
+}
+
+void plan_transcription(ConversionPlan& plan, const Model& source,
+                        const ConversionRequest& request) {
+  if (plan.spec.attention_only()) {
+    throw_usage("{}: a layout file tells of attention only: no other form can be written",
+                printable(source.path.string(), 0));
+  }
+  check_all_shapes(plan.spec, source.checkpoint);
+  plan.steps = transcribe_model(
+      {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
+  for (TensorStep& step : plan.steps) {
+    settle(step, source, request, plan.container);
+  }
+  if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
+    const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
+    TensorStep step{{"rope_freqs.weight", DType::kF32, {std::ssize(factors)}}, {}, {}, 0.0, {}, {}};
+    step.values.assign(factors.begin(), factors.end());
+    plan.steps.push_back(std::move(step));
+  }
+  account_for_rest(plan, source.checkpoint);
+}
+
+}  // namespace
+
+void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+  if (plan.in_place) {
+    plan_in_place(plan, source, request);
+  } else {
+    plan_transcription(plan, source, request);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,64 @@
+// Statistics of a model's attention inputs over a text, made by `regroup calibrate`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "converter/pooling/inputs/input_moments.h"
+#include "converter/pooling/inputs/key_distances.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/model/model.h"
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+/// Keys of a statistics file's safetensors metadata.
+inline constexpr const char* kCalibrationFormatKey = "regroup.calibration";
+inline constexpr const char* kCalibrationFormat = "1";
+inline constexpr const char* kCalibrationSourceKey = "regroup.source_fingerprint";
+inline constexpr const char* kCalibrationTokensKey = "regroup.tokens";
+
+/// The name under which a statistics file keeps the moments of those inputs: "NAME.mean" [D] and
+/// "NAME.covariance" [D, D]. All layers' cross-attention has the same keys and values to read.
+std::string moments_name(AttentionRole role, std::size_t layer, InputSide side);
+
+/// The name of KeyDistances in it, [H, T].
+std::string distances_name(AttentionRole role, std::size_t layer);
+
+class Calibration {
+ public:
+  /// Opens a statistics file. Throws kBadInput for any other file.
+  explicit Calibration(const std::filesystem::path& path);
+
+  /// Throws kBadInput where the statistics are of another model than the one with that fingerprint.
+  void check_source(const std::string& fingerprint) const;
+
+  /// The moments of inputs of that width. Throws kBadInput where they are missing, of another width
+  /// or not finite.
+  InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
+                       std::int64_t width) const;
+
+  /// How far the attention in that place looks, of as many query heads. Throws the same.
+  KeyDistances distances(AttentionRole role, std::size_t layer, std::int64_t query_heads) const;
+
+  /// Tokens the statistics were taken over, as the file says.
+  std::string tokens() const;
+
+  /// Tells these statistics from others, of the same source even.
+  std::string fingerprint() const;
+
+ private:
+  std::vector<double> read(const std::string& name, const Shape& shape) const;
+  std::string file() const;
+
+  Checkpoint checkpoint_;
+};
+
+/// The statistics at `path`, which must be of `source`; none for an empty path. Throws kBadInput as
+/// opening and check_source() do.
+std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,
+                                                    const Model& source);
+
+}  // namespace regroup

@@ -1,0 +1,85 @@
+#include "converter/pooling/inputs/pool_method.h"
+
+#include <array>
+#include <utility>
+
+#include "converter/heads/heads.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::array<std::pair<PoolMethod, std::string_view>, 6> kNames{{
+    {PoolMethod::kMean, "mean"},
+    {PoolMethod::kFirst, "first"},
+    {PoolMethod::kRandom, "random"},
+    {PoolMethod::kSelect, "select"},
+    {PoolMethod::kAligned, "aligned"},
+    {PoolMethod::kLowrank, "lowrank"},
+}};
+
+// A well mixed number of three: splitmix64 (Steele et al. 2014), once per number.
+std::uint64_t draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  std::uint64_t state = 0;
+  for (const std::uint64_t number : {seed, stream, index}) {
+    state = (state ^ number) + 0x9e3779b97f4a7c15U;
+    state = (state ^ (state >> 30U)) * 0xbf58476d1ce4e5b9U;
+    state = (state ^ (state >> 27U)) * 0x94d049bb133111ebU;
+    state ^= state >> 31U;
+  }
+  return state;
+}
+
+}  // namespace
+
+std::string_view name_of(PoolMethod method) {
+  for (const auto& [each, name] : kNames) {
+    if (each == method) {
+      return name;
+    }
+  }
+  return "mean";
+}
+
+PoolMethod parse_pool_method(std::string_view name) {
+  for (const auto& [method, each] : kNames) {
+    if (each == name) {
+      return method;
+    }
+  }
+  throw_usage("pooling method \"{}\" is none of mean, first, random, select, aligned, lowrank",
+              printable(name));
+}
+
+bool looks_at_weights(PoolMethod method) {
+  return method == PoolMethod::kSelect || changes_readers(method);
+}
+
+bool changes_readers(PoolMethod method) {
+  return method == PoolMethod::kAligned || method == PoolMethod::kLowrank;
+}
+
+std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
+                                                        std::int64_t groups, std::int64_t after,
+                                                        std::uint64_t stream) {
+  if (looks_at_weights(pooling.method)) {
+    throw_usage("pooling method {} looks at the weights", name_of(pooling.method));
+  }
+  auto heads = heads_of_groups(before, groups, after);
+  if (pooling.method == PoolMethod::kMean) {
+    return heads;
+  }
+  for (std::vector<std::int64_t>& members : heads) {
+    const bool random = pooling.method == PoolMethod::kRandom;
+    // The group's first head stands for the group: repeated copies of it agree.
+    const std::uint64_t chosen =
+        random ? draw(pooling.seed, stream, static_cast<std::uint64_t>(members.front())) %
+                     members.size()
+               : 0;
+    members = {members[chosen]};
+  }
+  return heads;
+}
+
+}  // namespace regroup

@@ -1,0 +1,125 @@
+#include "converter/pooling/solvers/combination.h"
+
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "converter/pooling/solvers/planes.h"
+
+namespace regroup {
+namespace {
+
+at::Tensor identities(const FreeProblem& problem) {
+  return at::eye(problem.features(), problem.gram.options())
+      .unsqueeze(0)
+      .repeat({problem.heads(), 1, 1});
+}
+
+at::Tensor ones_of(const PlaneProblem& problem) {
+  return at::ones_like(problem.gram.select(1, 0));  // [P, n]
+}
+
+double sum_of(const at::Tensor& tensor) { return tensor.sum().item<double>(); }
+
+Energy energy_of(const FreeProblem& problem, const FreeSolution& solution) {
+  const std::int64_t n = problem.heads(), f = problem.features();
+  // shared_j = E[x x_jᵀ], [n, f, f]; shared = E[x xᵀ], [f, f].
+  const at::Tensor mix = solution.mix.transpose(0, 1).reshape({f, n * f});
+  const at::Tensor side = at::matmul(mix, problem.gram.view({n * f, n * f}));  // [f, n·f]
+  const at::Tensor shared = at::matmul(side, mix.t());
+  const at::Tensor shared_j = side.view({f, n, f}).transpose(0, 1);
+  const at::Tensor own = problem.gram.diagonal(0, 0, 2).permute({2, 0, 1});  // [n, f, f]
+  const at::Tensor cross = at::bmm(solution.back, shared_j);
+  const at::Tensor error =
+      own - cross - cross.transpose(1, 2) +
+      at::bmm(at::matmul(solution.back, shared), solution.back.transpose(1, 2));
+  return {sum_of(problem.weight * error), sum_of(problem.weight * own),
+          shared.trace().item<double>(), sum_of(own.diagonal(0, 1, 2)) / static_cast<double>(n)};
+}
+
+Energy energy_of(const PlaneProblem& problem, const PlaneSolution& solution) {
+  const at::Tensor own = at::real(problem.gram.diagonal(0, 1, 2));  // [P, n]
+  const at::Tensor side = at::matmul(problem.gram, solution.mix.unsqueeze(2)).squeeze(2);
+  const at::Tensor shared = at::real((solution.mix.conj() * side).sum(1, true));  // [P, 1]
+  const at::Tensor error = own - 2 * at::real(solution.back * side) +
+                           at::real(solution.back.conj() * solution.back) * shared;
+  return {sum_of(problem.weight * error), sum_of(problem.weight * own), sum_of(shared),
+          sum_of(own) / static_cast<double>(problem.heads())};
+}
+
+Energy operator+(const Energy& a, const Energy& b) {
+  return {a.lost + b.lost, a.all + b.all, a.shared + b.shared, a.usual + b.usual};
+}
+
+}  // namespace
+
+double Energy::norm() const { return usual > 0.0 ? std::sqrt(shared / usual) : 1.0; }
+
+GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads) {
+  const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
+  GroupProblem part{problem.basis, std::nullopt, std::nullopt};
+  if (problem.free) {
+    part.free = {problem.free->gram.index_select(0, rows).index_select(2, rows),
+                 problem.free->weight.index_select(0, rows)};
+  }
+  if (problem.planes) {
+    part.planes = {problem.planes->gram.index_select(1, rows).index_select(2, rows),
+                   problem.planes->weight.index_select(1, rows)};
+  }
+  return part;
+}
+
+FreeSolution mean_of(const FreeProblem& problem) {
+  const at::Tensor one = identities(problem);
+  return {one / static_cast<double>(problem.heads()), one};
+}
+
+PlaneSolution mean_of(const PlaneProblem& problem) {
+  const at::Tensor one = ones_of(problem);
+  return {one / static_cast<double>(problem.heads()), one};
+}
+
+FreeSolution head_of(const FreeProblem& problem, std::int64_t head) {
+  const at::Tensor one = identities(problem);
+  at::Tensor mix = at::zeros_like(one);
+  mix.select(0, head).copy_(one.select(0, head));
+  return {mix, one};
+}
+
+PlaneSolution head_of(const PlaneProblem& problem, std::int64_t head) {
+  const at::Tensor one = ones_of(problem);
+  at::Tensor mix = at::zeros_like(one);
+  mix.select(1, head).fill_(1.0);
+  return {mix, one};
+}
+
+Energy energy_of(const GroupProblem& problem, const GroupSolution& solution) {
+  return (problem.free ? energy_of(*problem.free, *solution.free) : Energy{}) +
+         (problem.planes ? energy_of(*problem.planes, *solution.planes) : Energy{});
+}
+
+Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis) {
+  const std::int64_t n = solution.free ? solution.free->mix.size(0) : solution.planes->mix.size(1);
+  const std::int64_t d = basis.head_dim();
+  Combination result{at::zeros({n, d, d}, at::kDouble), at::zeros({n, d, d}, at::kDouble)};
+  if (solution.free) {
+    put_free(solution.free->mix, basis, result.mix);
+    put_free(solution.free->back, basis, result.back);
+  }
+  if (solution.planes) {
+    put_planes(solution.planes->mix, basis, result.mix);
+    put_planes(solution.planes->back, basis, result.back);
+  }
+  return result;
+}
+
+}  // namespace regroup

@@ -1,0 +1,137 @@
+#include "converter/pooling/solvers/head_moments.h"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/tensor.h>
+
+#include "converter/pooling/solvers/planes.h"
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kBlock = 512;  // columns at a time
+
+// rows · T for rows [R, D] and T + Tᵀ = C [D, D]: what lies below C's diagonal blocks, and half of
+// those. Half the work of rows · C.
+at::Tensor times_half(const at::Tensor& rows, const at::Tensor& covariance,
+                      const std::atomic<bool>* stop) {
+  const std::int64_t width = covariance.size(0);
+  at::Tensor result = at::empty_like(rows);
+  for (std::int64_t begin = 0; begin < width; begin += kBlock) {
+    check_not_stopped(stop);
+    const std::int64_t size = std::min(kBlock, width - begin), end = begin + size;
+    const at::Tensor columns = covariance.narrow(1, begin, size);
+    at::Tensor block = at::mm(rows.narrow(1, begin, size), columns.narrow(0, begin, size) / 2);
+    block.addmm_(rows.narrow(1, end, width - end), columns.narrow(0, end, width - end));
+    result.narrow(1, begin, size).copy_(block);
+  }
+  return result;
+}
+
+at::Tensor half_of(const HeadMaps& maps, const InputMoments& inputs,
+                   const std::atomic<bool>* stop) {
+  const std::int64_t width = inputs.width();
+  if (inputs.covariance.empty()) {
+    return maps.weight * (view_of(inputs.variance, {width}) / 2);
+  }
+  return times_half(maps.weight.view({-1, width}), view_of(inputs.covariance, {width, width}), stop)
+      .view(maps.weight.sizes());
+}
+
+// P + Pᵀ + m mᵀ for P [..., r, r] and means m [..., r].
+at::Tensor with_transpose(const at::Tensor& half, const at::Tensor& mean) {
+  at::Tensor result = mean.unsqueeze(-1) * mean.unsqueeze(-2);
+  return result.add_(half).add_(half.transpose(-1, -2));
+}
+
+// Those features of `count` heads, which are no copy where they are all there are.
+at::Tensor features_of(const at::Tensor& heads, const at::Tensor& features, std::int64_t first,
+                       std::int64_t count) {
+  const at::Tensor part = heads.narrow(0, first, count);
+  return features.size(0) == heads.size(1) ? part : part.index_select(1, features);
+}
+
+}  // namespace
+
+at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape) {
+  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble);
+}
+
+void check_not_stopped(const std::atomic<bool>* stop) {
+  if (stop != nullptr && *stop) {
+    throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+  }
+}
+
+HeadMaps::HeadMaps(const DenseLinear& linear, std::int64_t head_dim)
+    : weight(view_of(linear.weight, {linear.outputs / head_dim, head_dim, linear.inputs})) {
+  if (!linear.bias.empty()) {
+    bias = view_of(linear.bias, {linear.outputs / head_dim, head_dim});
+  }
+}
+
+at::Tensor mean_of(const HeadMaps& maps, const InputMoments& inputs) {
+  const at::Tensor mean = at::matmul(maps.weight, view_of(inputs.mean, {inputs.width()}));
+  return maps.bias.defined() ? mean + maps.bias : mean;
+}
+
+HeadMoments::HeadMoments(const DenseLinear& linear, std::int64_t head_dim,
+                         const InputMoments& inputs, const at::Tensor& counts_mean,
+                         const std::atomic<bool>* stop)
+    : maps_(linear, head_dim),
+      half_(half_of(maps_, inputs, stop)),
+      mean_(regroup::mean_of(maps_, inputs) * counts_mean) {}
+
+at::Tensor HeadMoments::covariances() const {
+  const at::Tensor half = at::bmm(half_, maps_.weight.transpose(1, 2));
+  return half + half.transpose(1, 2);
+}
+
+at::Tensor HeadMoments::powers() const {
+  return covariances() + mean_.unsqueeze(2) * mean_.unsqueeze(1);
+}
+
+at::Tensor HeadMoments::free_gram(const HeadBasis& basis, std::int64_t first,
+                                  std::int64_t count) const {
+  const at::Tensor features = at::tensor(basis.free);
+  const std::int64_t f = features.size(0), rows = count * f;
+  const auto part = [&](const at::Tensor& heads) {
+    return features_of(heads, features, first, count).reshape({rows, -1});
+  };
+  return with_transpose(at::mm(part(half_), part(maps_.weight).t()),
+                        part(mean_.unsqueeze(2)).squeeze(1))
+      .view({count, f, count, f});
+}
+
+at::Tensor HeadMoments::plane_gram(const HeadBasis& basis, std::int64_t first,
+                                   std::int64_t count) const {
+  const auto [a, b] = sides_of(basis);
+  const at::Tensor both = at::cat({a, b});
+  const std::int64_t planes = a.size(0);
+  // Both features of all heads, plane by plane: [P, 2·n, D].
+  const auto part = [&](const at::Tensor& heads) {
+    return heads.narrow(0, first, count)
+        .index_select(1, both)
+        .view({count, 2, planes, -1})
+        .permute({2, 1, 0, 3})
+        .reshape({planes, 2 * count, -1});
+  };
+  const at::Tensor gram = with_transpose(at::bmm(part(half_), part(maps_.weight).transpose(1, 2)),
+                                         part(mean_.unsqueeze(2)).squeeze(2));
+  const auto side = [&](std::int64_t row, std::int64_t column) {
+    return gram.narrow(1, row * count, count).narrow(2, column * count, count);
+  };
+  return at::complex((side(0, 0) + side(1, 1)).contiguous(),
+                     (side(0, 1) - side(1, 0)).contiguous());
+}
+
+}  // namespace regroup

@@ -1,0 +1,62 @@
+// How the heads of one linear map vary together over its inputs.
+//
+// Shapes: N heads of d features, D inputs; f free features and P planes of each.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "converter/heads/attention_heads.h"
+#include "converter/pooling/inputs/head_basis.h"
+#include "converter/pooling/inputs/input_moments.h"
+
+namespace regroup {
+
+/// The numbers themselves, not a copy: weight [N, d, D] and bias [N, d], undefined where there is
+/// none.
+struct HeadMaps {
+  at::Tensor weight, bias;
+
+  HeadMaps(const DenseLinear& linear, std::int64_t head_dim);
+};
+
+/// E[x_i x_jᵀ] for heads x = W y + b over inputs y. W is multiplied by the covariance once, for all
+/// heads together.
+class HeadMoments {
+ public:
+  /// The means of features with a 0 in `counts_mean` [d] are left out. Keeps references to the
+  /// numbers of `linear` and `inputs`. Throws kInterrupted soon after `stop`, if given, turns true.
+  HeadMoments(const DenseLinear& linear, std::int64_t head_dim, const InputMoments& inputs,
+              const at::Tensor& counts_mean, const std::atomic<bool>* stop);
+
+  /// Of each head by itself: [N, d, d]. Covariances leave the means out.
+  at::Tensor powers() const;
+  at::Tensor covariances() const;
+
+  /// Means, as far as they count: [N, d].
+  const at::Tensor& means() const { return mean_; }
+
+  /// Of the free features of `count` heads from `first` on: [n, f, n, f].
+  at::Tensor free_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
+
+  /// E[conj(x_i) x_j] in every plane: complex [P, n, n].
+  at::Tensor plane_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
+
+ private:
+  HeadMaps maps_;
+  at::Tensor half_;  ///< W T, where T + Tᵀ is the covariance: [N, d, D]
+  at::Tensor mean_;  ///< [N, d]
+};
+
+/// What the maps give on average: [N, d].
+at::Tensor mean_of(const HeadMaps& maps, const InputMoments& inputs);
+
+/// Throws kInterrupted where `stop` is given and true.
+void check_not_stopped(const std::atomic<bool>* stop);
+
+/// The numbers themselves as a tensor of that shape.
+at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape);
+
+}  // namespace regroup

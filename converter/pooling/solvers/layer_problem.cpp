@@ -1,0 +1,196 @@
+#include "converter/pooling/solvers/layer_problem.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/pooling/solvers/aligned.h"
+#include "converter/pooling/solvers/lowrank.h"
+#include "converter/pooling/solvers/planes.h"
+
+namespace regroup {
+namespace {
+
+// Keys count this much at least, so that no head's are given up.
+constexpr double kLeastSpread = 1e-2;
+
+// Which features' means count, [d]. A mean key adds the same to all scores of a query, unless it
+// rotates.
+at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
+  at::Tensor counts = at::zeros({head_dim}, at::kDouble);
+  for (const auto& [a, b] : basis.planes) {
+    counts[a] = 1.0;
+    counts[b] = 1.0;
+  }
+  return basis.fixed() ? counts + 1.0 : counts;
+}
+
+// The error of a mean value goes into the output's bias, if there is one and the method changes it.
+at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
+  const bool counts = heads.o.bias.empty() || !changes_readers(method);
+  return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
+}
+
+// The features of keys that a method may mix: all, for methods that leave the basis alone, where
+// keys are normalised.
+HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
+  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
+}
+
+// Readers of kv heads: query heads' matrices [H, d, d] summed over those of each kv head.
+at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
+  const std::int64_t d = of_query_heads.size(1);
+  return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
+}
+
+// What the output reads of each query head's values: O_hᵀ O_h, [H, d, d].
+at::Tensor output_readers(const AttentionHeads& heads) {
+  const at::Tensor outputs =
+      view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
+          .permute({1, 2, 0});  // [H, d, E]
+  return at::bmm(outputs, outputs.transpose(1, 2));
+}
+
+// How far the output moves where a query head's attention moves from one value to another, beside
+// the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
+at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
+  const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
+  const at::Tensor spread = (readers * values).sum({1, 2});
+  const double mean = spread.mean().item<double>();
+  return mean > 0.0 ? (spread / mean).clamp_min(kLeastSpread) : at::ones_like(spread);
+}
+
+// E[q qᵀ], each query head as important as its values differ.
+at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
+                       const at::Tensor& spread) {
+  const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
+                            at::ones({heads.head_dim}, at::kDouble), task.stop);
+  return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
+}
+
+// How far kv heads' readers look: [N, T], each reader as important as its values differ.
+at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
+                        std::int64_t kv_heads) {
+  const at::Tensor rows = view_of(distances.weights, {spread.size(0), distances.length});
+  const at::Tensor sum = (rows * spread.unsqueeze(1)).view({kv_heads, -1, distances.length}).sum(1);
+  return sum / sum.sum(1, true);
+}
+
+GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
+                        const HeadBasis& basis, std::int64_t first, std::int64_t count) {
+  const at::Tensor readers = weight.narrow(0, first, count);
+  GroupProblem problem{basis, std::nullopt, std::nullopt};
+  if (!basis.free.empty()) {
+    const at::Tensor features = at::tensor(basis.free);
+    problem.free = {moments.free_gram(basis, first, count),
+                    readers.index_select(1, features).index_select(2, features)};
+  }
+  if (!basis.planes.empty()) {
+    const auto [a, b] = sides_of(basis);
+    const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
+    problem.planes = {moments.plane_gram(basis, first, count),
+                      (diagonal.index_select(1, a) + diagonal.index_select(1, b)).t() / 2};
+  }
+  return problem;
+}
+
+template <typename Problem>
+auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) {
+  switch (method) {
+    case PoolMethod::kAligned: return solve_aligned(problem);
+    case PoolMethod::kLowrank: return solve_lowrank(problem);
+    case PoolMethod::kMean: return mean_of(problem);
+    default: return head_of(problem, chosen);
+  }
+}
+
+HeadSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
+  GroupSolution solution;
+  if (problem.free) {
+    solution.free = solve_part(method, *problem.free, chosen);
+  }
+  if (problem.planes) {
+    solution.planes = solve_part(method, *problem.planes, chosen);
+  }
+  return {matrices_of(solution, problem.basis), energy_of(problem, solution)};
+}
+
+double energy_of(const GroupProblem& problem) {
+  double energy = 0.0;
+  if (problem.free) {
+    const at::Tensor own = problem.free->gram.diagonal(0, 0, 2).permute({2, 0, 1});
+    energy += (problem.free->weight * own).sum().item<double>();
+  }
+  if (problem.planes) {
+    const at::Tensor own = at::real(problem.planes->gram.diagonal(0, 1, 2));
+    energy += (problem.planes->weight * own).sum().item<double>();
+  }
+  return energy;
+}
+
+}  // namespace
+
+HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t> heads) {
+  HeadProblems part{part_of(problems.keys, heads), part_of(problems.values, heads)};
+  if (problems.scores) {
+    part.scores.emplace(part_of(*problems.scores, heads));
+  }
+  return part;
+}
+
+LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
+    : key_basis_(pooled_key_basis(task, heads.head_dim)),
+      value_basis_(free_basis(heads.head_dim)),
+      keys_(heads.k, heads.head_dim, task.kv_inputs,
+            rotating_features(task.key_basis, heads.head_dim), task.stop),
+      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads, task.method),
+              task.stop) {
+  const at::Tensor readers = output_readers(heads);
+  const at::Tensor spread = spreads(readers, values_.covariances());
+  key_weight_ = key_weights(heads, task, spread);
+  value_weight_ = per_kv_head(readers, heads.kv_heads);
+  if (key_basis_.rotates() && task.distances.length > 0) {
+    turns_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
+  }
+}
+
+HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
+  return {problem_of(keys_, key_weight_, key_basis_, first, count),
+          problem_of(values_, value_weight_, value_basis_, first, count)};
+}
+
+HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
+  HeadProblems result = problems(first, count);
+  if (turns_) {
+    const HeadBasis all = free_basis(key_basis_.head_dim());
+    result.scores.emplace(ScoreProblem{
+        keys_.free_gram(all, first, count), keys_.means().narrow(0, first, count),
+        key_weight_.narrow(0, first, count), turns_->of(at::arange(first, first + count))});
+  }
+  return result;
+}
+
+HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
+  const bool fixed = task.key_basis.fixed() && changes_readers(task.method);
+  HeadSolutions solutions{
+      solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
+      solve_group(task.method, problems.values, chosen)};
+  if (problems.scores) {
+    Combination& heads = solutions.keys.heads;
+    heads = task.method == PoolMethod::kLowrank ? solve_scores(*problems.scores, heads) : heads;
+    solutions.keys.energy = energy_of(*problems.scores, heads);
+  }
+  return solutions;
+}
+
+HeadEnergies energies_of(const HeadProblems& problems) {
+  return {problems.scores ? energy_of(*problems.scores) : energy_of(problems.keys),
+          energy_of(problems.values)};
+}
+
+}  // namespace regroup

@@ -1,0 +1,201 @@
+// Shapes: H query heads, N kv heads before and G after, n = N / G, m = H / N, d features per head,
+// D inputs, E outputs.
+#include "converter/pooling/solvers/pool_attention.h"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/matmul.h>
+
+#include "converter/pooling/solvers/group_loss.h"
+#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/solvers/pooling_errors.h"
+
+namespace regroup {
+namespace {
+
+struct Views {
+  HeadMaps q, k, v;
+  at::Tensor o;  // [E, H, d]
+
+  explicit Views(const AttentionHeads& heads)
+      : q(heads.q, heads.head_dim),
+        k(heads.k, heads.head_dim),
+        v(heads.v, heads.head_dim),
+        o(view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})) {}
+};
+
+// Carries solutions out: the shared keys and values, and what fits them.
+class SharedHeads {
+ public:
+  SharedHeads(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& target)
+      : source_(source),
+        target_(target),
+        members_(source.kv_heads / task.groups),
+        readers_(source.query_heads / source.kv_heads) {}
+
+  void put(const HeadSolutions& solutions, std::int64_t group) const {
+    put_shared(source_.k, target_.k, solutions.keys.heads.mix, group);
+    put_shared(source_.v, target_.v, solutions.values.heads.mix, group);
+    put_queries(solutions.keys.heads.back, group * members_);
+    put_outputs(solutions.values.heads.back, group * members_);
+  }
+
+  // Σ_h O_h E[v_h] before minus after: what the output's bias gains, [E].
+  at::Tensor mean_error(const InputMoments& inputs) const {
+    const auto output = [&](const Views& views) {
+      const at::Tensor values = mean_of(views.v, inputs);
+      const std::int64_t copies = views.q.weight.size(0) / values.size(0);
+      return at::einsum("eha,ha->e", {views.o, values.repeat_interleave(copies, 0)});
+    };
+    return output(source_) - output(target_);
+  }
+
+ private:
+  at::Tensor part(const at::Tensor& heads, std::int64_t first) const {
+    return heads.narrow(0, first, members_);
+  }
+
+  void put_shared(const HeadMaps& from, const HeadMaps& to, const at::Tensor& mix,
+                  std::int64_t group) const {
+    const std::int64_t d = mix.size(1);
+    const at::Tensor wide = mix.transpose(0, 1).reshape({d, -1});  // [d, n·d]
+    const at::Tensor rows = part(from.weight, group * members_).reshape({wide.size(1), -1});
+    to.weight.select(0, group).copy_(at::matmul(wide, rows));
+    if (from.bias.defined()) {
+      to.bias.select(0, group).copy_(
+          at::matmul(wide, part(from.bias, group * members_).reshape({-1})));
+    }
+  }
+
+  // q·(back x) = (backᵀ q)·x
+  void put_queries(const at::Tensor& back, std::int64_t first) const {
+    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
+      const at::Tensor matrix = back.select(0, h / readers_ - first).t();
+      target_.q.weight.select(0, h).copy_(at::matmul(matrix, source_.q.weight.select(0, h)));
+      if (source_.q.bias.defined()) {
+        target_.q.bias.select(0, h).copy_(at::matmul(matrix, source_.q.bias.select(0, h)));
+      }
+    }
+  }
+
+  void put_outputs(const at::Tensor& back, std::int64_t first) const {
+    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
+      target_.o.select(1, h).copy_(
+          at::matmul(source_.o.select(1, h), back.select(0, h / readers_ - first)));
+    }
+  }
+
+  Views source_, target_;
+  std::int64_t members_, readers_;
+};
+
+// The groups' problems, made on all cores.
+std::vector<HeadProblems> problems_of(const AttentionHeads& heads, const PoolingTask& task) {
+  const LayerProblem layer(heads, task);
+  const std::int64_t members = heads.kv_heads / task.groups;
+  std::vector<HeadProblems> problems(static_cast<std::size_t>(task.groups));
+  at::parallel_for(0, task.groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t group = begin; group < end; ++group) {
+      check_not_stopped(task.stop);
+      problems[static_cast<std::size_t>(group)] =
+          layer.problems_with_scores(group * members, members);
+    }
+  });
+  return problems;
+}
+
+HeadEnergies sum_of_energies(const std::vector<HeadProblems>& problems) {
+  HeadEnergies sum;
+  for (const HeadProblems& each : problems) {
+    const HeadEnergies energies = energies_of(each);
+    sum.keys += energies.keys;
+    sum.values += energies.values;
+  }
+  return sum;
+}
+
+GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer) {
+  const Energy& keys = solutions.keys.energy;
+  const Energy& values = solutions.values.energy;
+  return {keys.kept(),
+          values.kept(),
+          keys.norm(),
+          values.norm(),
+          layer.keys > 0.0 ? keys.all / layer.keys : 0.0,
+          layer.values > 0.0 ? values.all / layer.values : 0.0,
+          loss_of(solutions, layer),
+          0.0};
+}
+
+double loss_of_mean(const HeadProblems& problems, PoolingTask task, const HeadEnergies& layer) {
+  task.method = PoolMethod::kMean;
+  return loss_of(solve(problems, task, 0), layer);
+}
+
+// The head that loses least where it stands for its whole group.
+std::int64_t best_head(const HeadProblems& problems, const PoolingTask& task,
+                       const HeadEnergies& layer) {
+  const std::vector<double> losses = losses_of_heads(problems, task, layer);
+  return std::min_element(losses.begin(), losses.end()) - losses.begin();
+}
+
+DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
+  DenseLinear result{rows, linear.inputs, {}, {}};
+  result.weight.resize(static_cast<std::size_t>(rows * linear.inputs));
+  result.bias.resize(linear.bias.empty() ? 0 : static_cast<std::size_t>(rows));
+  return result;
+}
+
+void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAttention& result) {
+  const std::vector<HeadProblems> problems = problems_of(heads, task);
+  const HeadEnergies layer = sum_of_energies(problems);
+  const SharedHeads shared(heads, task, result.heads);
+  const std::int64_t members = heads.kv_heads / task.groups;
+  at::parallel_for(0, task.groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t group = begin; group < end; ++group) {
+      check_not_stopped(task.stop);
+      const auto number = static_cast<std::size_t>(group);
+      const std::int64_t chosen = task.method == PoolMethod::kSelect
+                                      ? best_head(problems[number], task, layer)
+                                  : task.chosen.empty() ? 0
+                                                        : task.chosen[number] - group * members;
+      const HeadSolutions solutions = solve(problems[number], task, chosen);
+      shared.put(solutions, group);
+      result.groups[number] = report_of(solutions, layer);
+      if (task.method == PoolMethod::kSelect) {
+        result.groups[number].loss_of_mean = loss_of_mean(problems[number], task, layer);
+      }
+    }
+  });
+  if (changes_readers(task.method) && !heads.o.bias.empty()) {
+    at::Tensor bias = view_of(result.heads.o.bias, {heads.o.outputs});
+    bias += shared.mean_error(task.kv_inputs);
+  }
+}
+
+PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task) {
+  if (task.groups < 1 || heads.kv_heads % task.groups != 0) {
+    throw_usage("{} kv heads cannot become {}: no divisor", heads.kv_heads, task.groups);
+  }
+  PooledAttention result;
+  result.groups.resize(static_cast<std::size_t>(task.groups));
+  result.heads = heads;
+  if (task.groups == heads.kv_heads) {
+    return result;
+  }
+  result.heads.kv_heads = task.groups;
+  result.heads.k = fewer_rows(heads.k, task.groups * heads.head_dim);
+  result.heads.v = fewer_rows(heads.v, task.groups * heads.head_dim);
+  pool_groups(heads, task, result);
+  return result;
+}
+
+}  // namespace
+
+PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
+  return with_pooling_errors(task.method, [&] { return pool_layer(heads, task); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,56 @@
+#include "converter/pooling/solvers/similar_heads.h"
+
+#include "converter/pooling/solvers/group_loss.h"
+#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/solvers/pooling_errors.h"
+
+namespace regroup {
+namespace {
+
+// What groups of these heads lose, on all cores.
+GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
+  const HeadEnergies layer = energies_of(all);
+  return [&all, &task, layer](const std::vector<HeadGroup>& groups) {
+    std::vector<double> losses(groups.size());
+    at::parallel_for(0, std::ssize(groups), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto g = static_cast<std::size_t>(begin); g < static_cast<std::size_t>(end); ++g) {
+        check_not_stopped(task.stop);
+        losses[g] = loss_of_method(part_of(all, groups[g]), task, layer);
+      }
+    });
+    return losses;
+  };
+}
+
+SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
+  // The problem of all heads at once, of which those of groups are parts. Partitions are compared
+  // plane by plane, as there are many; what the best one loses is told by the scores.
+  const HeadProblems exact = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
+  const HeadProblems quick{exact.keys, exact.values};
+  const Partition contiguous = contiguous_partition(heads.kv_heads, task.groups);
+  SimilarHeads found;
+  found.partition = similar_partition(heads.kv_heads, task.groups, costs_of(quick, task));
+  found.loss = cost_of(found.partition, costs_of(exact, task));
+  found.contiguous_loss = cost_of(contiguous, costs_of(exact, task));
+  if (found.contiguous_loss < found.loss) {
+    found.partition = contiguous;
+    found.loss = found.contiguous_loss;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
+                                     const std::vector<HeadGroup>& groups) {
+  return with_pooling_errors(task.method, [&] {
+    const HeadProblems all = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
+    return costs_of(all, task)(groups);
+  });
+}
+
+SimilarHeads find_similar_heads(const AttentionHeads& heads, const PoolingTask& task) {
+  return with_pooling_errors(task.method, [&] { return find(heads, task); });
+}
+
+}  // namespace regroup

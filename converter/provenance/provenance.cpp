@@ -1,0 +1,146 @@
+#include "converter/provenance/provenance.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "converter/target/recorded_target.h"
+#include "formats/families/kv_heads_config.h"
+#include "formats/json/json.h"
+#include "formats/version.h"
+
+namespace regroup {
+namespace {
+
+template <typename T>
+bool all_equal(const std::vector<T>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
+}
+
+std::string slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
+  const auto slopes = alibi_slopes_per_layer(spec, role);
+  return all_equal(slopes) ? nlohmann::json(slopes.front()).dump() : nlohmann::json(slopes).dump();
+}
+
+// Per layer which of the source's query heads stands where; null where all keep their places.
+std::string query_order_json(const Provenance& facts) {
+  if (facts.order.empty()) {
+    return "null";
+  }
+  Json roles = Json::object();
+  for (const AttentionRole role : facts.source.roles()) {
+    Json layers = Json::array();
+    for (std::size_t i = 0; i < facts.source.stack(role).size(); ++i) {
+      layers.push_back(facts.order.heads(role, i, facts.source.query_heads));
+    }
+    roles[std::string(name_of(role))] = std::move(layers);
+  }
+  return facts.source.has_encoder() ? roles.dump() : roles.front().dump();
+}
+
+bool stored_repeatedly(const Provenance& facts) {
+  const auto roles = facts.grouped.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return facts.target.kv_heads_of(role) != facts.grouped.kv_heads_of(role);
+  });
+}
+
+// Facts beside the ones every conversion has, as key and JSON text.
+std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenance& facts) {
+  const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
+  std::vector<std::pair<std::string, std::string>> found = facts.more;
+  if (stored_repeatedly(facts)) {
+    found.emplace_back("stored_kv_heads", kv_heads_json(facts.target));
+  }
+  if (facts.source.architecture != facts.target.architecture) {
+    found.emplace_back("source_architecture", quoted(facts.source.architecture));
+  }
+  if (facts.source.positions != facts.grouped.positions) {
+    found.emplace_back("source_positions", quoted(name_of(facts.source.positions)));
+    found.emplace_back("positions", quoted(name_of(facts.grouped.positions)));
+  }
+  return found;
+}
+
+// `indent` columns of what config.json itself uses.
+std::string regroup_block(const Provenance& facts) {
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  std::string block = fmt::format(
+      "{{\n    \"version\": {},\n    \"source_kv_heads\": {},\n    \"kv_heads\": {},\n"
+      "    \"pool\": {},\n    \"grouping\": {},\n    \"query_order\": {}",
+      quoted(std::string(kVersion)), kv_heads_json(facts.source), kv_heads_json(facts.grouped),
+      quoted(facts.pool), quoted(facts.grouping), query_order_json(facts));
+  for (const auto& [key, value] : occasional_facts(facts)) {
+    block += fmt::format(",\n    {}: {}", quoted(key), value);
+  }
+  if (facts.target.positions == PositionKind::kAlibi) {
+    const std::string encoder =
+        facts.target.has_encoder() ? fmt::format(", \"encoder_slopes\": {}",
+                                                 slopes_json(facts.target, AttentionRole::kEncoder))
+                                   : "";
+    block +=
+        fmt::format(",\n    \"alibi\": {{\"bias_max\": {}, \"slopes\": {}{}}}",
+                    json_number(facts.target.alibi.bias_max), slopes_json(facts.target), encoder);
+  }
+  return block + "\n  }";
+}
+
+}  // namespace
+
+std::string config_with_provenance(const std::string& config_text, const Provenance& facts) {
+  const ModelSpec& spec = facts.target;
+  std::string text = config_text;
+  for (const AttentionRole role : spec.roles()) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    // A family whose loaders know no such key gets it only where it says something.
+    const bool said_before = facts.source.kv_heads_of(role) != heads;
+    if (spec.loaders_read_kv_heads || !all_are(heads, spec.query_heads) ||
+        (said_before && !all_are(facts.source.kv_heads_of(role), spec.query_heads))) {
+      text = role == AttentionRole::kSelf
+                 ? config_with_kv_heads(text, spec, heads)
+                 : with_member(text, spec.kv_heads_key_of(role), per_layer_json(heads));
+    }
+  }
+  if (!spec.multi_query_key.empty()) {
+    text = with_member(text, {spec.multi_query_key}, all_are(spec.kv_heads, 1) ? "true" : "false");
+  }
+  return with_member(text, {"regroup"}, regroup_block(facts));
+}
+
+bool is_conversion_fact(std::string_view key) {
+  return key.starts_with("regroup.") && key != kSourceConfigKey && key != kSourceDtypesKey;
+}
+
+std::map<std::string, std::string> metadata_with_provenance(
+    std::map<std::string, std::string> metadata, const Provenance& facts) {
+  const ModelSpec& spec = facts.target;
+  std::erase_if(metadata, [](const auto& entry) { return is_conversion_fact(entry.first); });
+  metadata["regroup.version"] = kVersion;
+  metadata["regroup.architecture"] = spec.architecture;
+  metadata["regroup.query_heads"] = std::to_string(spec.query_heads);
+  metadata["regroup.head_dim"] = std::to_string(spec.head_dim);
+  metadata["regroup.source_kv_heads"] = kv_heads_json(facts.source);
+  metadata["regroup.kv_heads"] = kv_heads_json(facts.grouped);
+  metadata["regroup.pool"] = facts.pool;
+  metadata["regroup.grouping"] = facts.grouping;
+  if (!facts.order.empty()) {
+    metadata["regroup.query_order"] = query_order_json(facts);
+  }
+  for (const auto& [key, value] : occasional_facts(facts)) {
+    metadata["regroup." + key] = value;
+  }
+  if (spec.positions == PositionKind::kAlibi) {
+    metadata["regroup.alibi_bias_max"] = json_number(spec.alibi.bias_max);
+    metadata["regroup.alibi_slopes"] = slopes_json(spec);
+    if (spec.has_encoder()) {
+      metadata["regroup.alibi_encoder_slopes"] = slopes_json(spec, AttentionRole::kEncoder);
+    }
+  }
+  return metadata;
+}
+
+}  // namespace regroup

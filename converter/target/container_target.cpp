@@ -1,0 +1,78 @@
+// Targets whose container is not Hugging Face's: GGUF and llama2.c.
+#include <algorithm>
+
+#include "converter/target/target.h"
+#include "formats/families/gguf/gguf_model.h"
+#include "formats/llama2c/llama2c.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kAssumedPositions = 2048;  // for models that name none
+
+std::string model_name(const Model& source) {
+  const std::string name = std::filesystem::weakly_canonical(source.path).stem().string();
+  return name.empty() ? source.spec.architecture : name;
+}
+
+// A GGUF file's own metadata with other kv heads.
+Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
+  Target target{grouped, "", {}, source.gguf, true};
+  const std::string key =
+      std::string(*source.gguf->text("general.architecture")) + ".attention.head_count_kv";
+  const auto& heads = grouped.kv_heads;
+  if (heads == source.spec.kv_heads) {
+    return target;
+  }
+  if (std::adjacent_find(heads.begin(), heads.end(), std::not_equal_to<>()) == heads.end()) {
+    target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));
+  } else {
+    target.gguf->set_array(key, std::vector<std::int32_t>(heads.begin(), heads.end()));
+  }
+  return target;
+}
+
+}  // namespace
+
+Container container_of(const Model& source) {
+  switch (source.convention) {
+    case Convention::kGguf: return Container::kGguf;
+    case Convention::kLlama2c: return Container::kLlama2c;
+    case Convention::kHuggingFace:
+    case Convention::kMeta: break;
+  }
+  return Container::kSafetensors;
+}
+
+bool is_single_file(Container container) {
+  return container == Container::kGguf || container == Container::kLlama2c;
+}
+
+Target gguf_target(const Model& source, const ModelSpec& grouped) {
+  if (source.convention == Convention::kGguf) {
+    return regrouped_gguf(source, grouped);
+  }
+  Target target;
+  target.in_place = false;
+  target.gguf = gguf_metadata_for(grouped);
+  target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
+  target.notes = gguf_differences(grouped);
+  target.gguf->set_string("general.name", model_name(source));
+  const bool directory = source.convention != Convention::kLlama2c;
+  const Vocabulary vocabulary =
+      directory ? read_vocabulary(source.path, grouped.vocab_size) : Vocabulary{};
+  set_vocabulary(*target.gguf, vocabulary);
+  target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+  return target;
+}
+
+Target llama2c_target(const Model& source, const ModelSpec& grouped) {
+  Target target;
+  target.spec = describe_llama2c(
+      llama2c_header_for(grouped, grouped.max_positions.value_or(kAssumedPositions)));
+  target.in_place = source.convention == Convention::kLlama2c;
+  return target;
+}
+
+}  // namespace regroup

@@ -1,0 +1,228 @@
+#include "converter/target/equivalence.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace regroup {
+namespace {
+
+// Collects what differs.
+class Comparison {
+ public:
+  template <typename T>
+  void same(std::string_view what, const T& source, const T& target) {
+    if (source != target) {
+      add(what, fmt::format("{}", source), fmt::format("{}", target));
+    }
+  }
+  template <typename T>
+  void same(std::string_view what, const std::optional<T>& source, const std::optional<T>& target) {
+    if (source != target) {
+      add(what, text(source), text(target));
+    }
+  }
+  // Enumerations, by a word for each.
+  void same_kind(std::string_view what, int source, int target) {
+    if (source != target) {
+      obstacles_.push_back(fmt::format("{} differs", what));
+    }
+  }
+  void need(bool holds, std::string obstacle) {
+    if (!holds) {
+      obstacles_.push_back(std::move(obstacle));
+    }
+  }
+  void add(std::string_view what, std::string_view source, std::string_view target) {
+    obstacles_.push_back(fmt::format("{}: {}, the target's is {}", what, source, target));
+  }
+
+  std::vector<std::string> take() { return std::move(obstacles_); }
+
+ private:
+  template <typename T>
+  static std::string text(const std::optional<T>& value) {
+    return value ? fmt::format("{}", *value) : "none";
+  }
+
+  std::vector<std::string> obstacles_;
+};
+
+double scale_of(const ModelSpec& spec) {
+  return spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+}
+
+// Numbers that went through decimal text or a float on their way.
+bool close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(a); }
+
+void compare_sizes(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  c.same("hidden size", source.hidden_size, target.hidden_size);
+  c.same("query heads", source.query_heads, target.query_heads);
+  c.same("head dimension", source.head_dim, target.head_dim);
+  c.same("vocabulary", source.vocab_size, target.vocab_size);
+  c.same("embedding width", source.embedding_width(), target.embedding_width());
+  for (const AttentionRole role : source.roles()) {
+    c.same("layers", source.stack(role).size(), target.stack(role).size());
+    const auto& stored = target.kv_heads_of(role);
+    const auto& needed = source.kv_heads_of(role);
+    for (std::size_t i = 0; i < std::min(stored.size(), needed.size()); ++i) {
+      const bool fits =
+          !source.attention(role, i).present() ||
+          (stored[i] >= needed[i] && stored[i] % std::max<std::int64_t>(needed[i], 1) == 0);
+      if (!fits) {
+        c.add("kv heads", fmt::format("{}", fmt::join(needed, ",")),
+              fmt::format("{}", fmt::join(stored, ",")));
+        break;
+      }
+    }
+  }
+  c.same("an encoder", source.has_encoder(), target.has_encoder());
+  c.same("causal attention", source.causal, target.causal);
+}
+
+void compare_rope(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  const RopeSpec& a = source.rope;
+  const RopeSpec& b = target.rope;
+  c.same("rotating dimensions", a.rotary_dim, b.rotary_dim);
+  c.need(a.rotary_dim == 0 || close(a.theta, b.theta),
+         fmt::format("RoPE's theta: {}, the target's is {}", a.theta, b.theta));
+  const bool same_scaling =
+      a.scaling.kind == b.scaling.kind &&
+      (a.scaling.kind == RopeScaling::Kind::kNone ||
+       (close(a.scaling.factor, b.scaling.factor) &&
+        close(a.scaling.original_positions, b.scaling.original_positions) &&
+        close(a.scaling.low_frequency_factor, b.scaling.low_frequency_factor) &&
+        close(a.scaling.high_frequency_factor, b.scaling.high_frequency_factor) &&
+        close(a.scaling.beta_fast, b.scaling.beta_fast) &&
+        close(a.scaling.beta_slow, b.scaling.beta_slow) &&
+        close(a.scaling.attention_factor, b.scaling.attention_factor) &&
+        a.scaling.truncate == b.scaling.truncate));
+  c.need(same_scaling, "RoPE scaling differs");
+}
+
+void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  c.same("positions", name_of(source.positions), name_of(target.positions));
+  c.same("sliding window", source.sliding_window, target.sliding_window);
+  if (source.positions != target.positions) {
+    return;
+  }
+  if (source.positions == PositionKind::kRope) {
+    compare_rope(c, source, target);
+  } else if (source.positions == PositionKind::kAlibi) {
+    c.need(close(source.alibi.bias_max, target.alibi.bias_max), "ALiBi's bias_max differs");
+    c.need(source.alibi.scaled == target.alibi.scaled,
+           "ALiBi's bias is divided by the square root of the head dimension in one of the two");
+    const auto slopes = [](const ModelSpec& spec) {
+      return std::pair(alibi_slopes_per_layer(spec),
+                       alibi_slopes_per_layer(spec, AttentionRole::kEncoder));
+    };
+    c.need(slopes(source) == slopes(target),
+           "ALiBi's slopes: those recorded are not the formula's, which the target's loaders use");
+  } else if (source.positions == PositionKind::kLearned) {
+    c.need(source.position_offset >= target.position_offset, "position embeddings begin later");
+  } else if (source.positions == PositionKind::kRelativeBias) {
+    c.same("relative buckets", source.relative_bias.buckets, target.relative_bias.buckets);
+    c.same("relative distance", source.relative_bias.max_distance,
+           target.relative_bias.max_distance);
+  }
+}
+
+void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  c.same_kind("the kind of norm", static_cast<int>(source.norm), static_cast<int>(target.norm));
+  c.need(close(source.norm_epsilon, target.norm_epsilon),
+         fmt::format("the norms' epsilon: {}, the target's is {}", source.norm_epsilon,
+                     target.norm_epsilon));
+  c.same_kind("where the norms stand", static_cast<int>(source.norm_placement),
+              static_cast<int>(target.norm_placement));
+  c.same("norms without parameters", source.norm_without_parameters,
+         target.norm_without_parameters);
+  c.same_kind("query and key norms", static_cast<int>(source.qk_norm),
+              static_cast<int>(target.qk_norm));
+  c.same_kind("the activation", static_cast<int>(source.activation),
+              static_cast<int>(target.activation));
+  c.same("parallel attention and MLP", source.parallel_residual, target.parallel_residual);
+  c.same("clipped q, k, v", source.clip_qkv, target.clip_qkv);
+  c.need(close(scale_of(source), scale_of(target)), "the scale of attention scores differs");
+  c.same("residuals after the norm", source.residual_after_norm, target.residual_after_norm);
+  c.need(close(source.embedding_scale, target.embedding_scale), "the embeddings' scale differs");
+  c.need(close(source.output_scale, target.output_scale), "the output's scale differs");
+}
+
+bool biases_fit(const LinearTensors& source, const LinearTensors& target) {
+  return source.bias.empty() || !target.bias.empty();
+}
+
+void compare_attention(Comparison& c, const std::string& where, const AttentionLayout& source,
+                       const AttentionLayout& target) {
+  c.need(source.present() == target.present(), where + ": attention in one of the two only");
+  const bool all_fit = biases_fit(source.q, target.q) && biases_fit(source.k, target.k) &&
+                       biases_fit(source.v, target.v) && biases_fit(source.o, target.o);
+  c.need(all_fit, where + ": attention biases have no place in the target");
+}
+
+// Returns whether the two layers agree.
+void compare_layer(Comparison& c, const std::string& where, const ModelSpec& models,
+                   const LayerTensors& source, const LayerTensors& target) {
+  compare_attention(c, where, source.attention, target.attention);
+  compare_attention(c, where, source.cross_attention, target.cross_attention);
+  c.need(source.gate.present() == target.gate.present(), where + ": a gated MLP in one of the two");
+  c.need(source.up.present() == target.up.present(), where + ": an MLP in one of the two only");
+  const bool mlp_biases = biases_fit(source.gate, target.gate) &&
+                          biases_fit(source.up, target.up) && biases_fit(source.down, target.down);
+  c.need(mlp_biases, where + ": MLP biases have no place in the target");
+  const bool folds = models.parallel_residual && source.mlp_norm.present() &&
+                     !target.mlp_norm.present() && !target.up.bias.empty() &&
+                     !target.attention.q.bias.empty();
+  c.need(source.mlp_norm.present() == target.mlp_norm.present() || folds,
+         where + ": a norm of the MLP's own in one of the two only");
+  c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
+         where + ": norm biases have no place in the target");
+  c.need(source.relative_bias.empty() == target.relative_bias.empty(),
+         where + ": a relative bias in one of the two only");
+}
+
+void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  c.need(source.embedding_norm.present() == target.embedding_norm.present(),
+         "a norm of the embeddings in one of the two only");
+  c.need(source.final_norm.present() == target.final_norm.present(),
+         "a last norm in one of the two only");
+  c.need(source.project_in.present() == target.project_in.present(),
+         "projected embeddings in one of the two only");
+  c.need(source.head_transform.present() == target.head_transform.present(),
+         "a masked-LM head in one of the two only");
+  c.need(source.token_type_embedding.empty() == target.token_type_embedding.empty(),
+         "token types in one of the two only");
+  c.need(source.lm_head.empty() || !target.lm_head.empty(),
+         "the output projection differs from the embedding, the target ties them");
+  c.need(source.lm_head_bias.empty() || !target.lm_head_bias.empty(),
+         "a bias of the output projection has no place in the target");
+  for (const AttentionRole self : {AttentionRole::kEncoder, AttentionRole::kSelf}) {
+    const std::size_t layers = std::min(source.stack(self).size(), target.stack(self).size());
+    for (std::size_t i = 0; i < layers; ++i) {
+      const auto width = [](const ModelSpec& spec, const LayerTensors& layer) {
+        return layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+      };
+      const LayerTensors& from = source.stack(self)[i];
+      const LayerTensors& to = target.stack(self)[i];
+      if (from.up.present()) {
+        c.same("the MLP's width", width(source, from), width(target, to));
+      }
+      compare_layer(c, fmt::format("layer {}", i), source, from, to);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelSpec& target) {
+  Comparison comparison;
+  compare_sizes(comparison, source, target);
+  compare_positions(comparison, source, target);
+  compare_block(comparison, source, target);
+  compare_tensors(comparison, source, target);
+  return comparison.take();
+}
+
+}  // namespace regroup

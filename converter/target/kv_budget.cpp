@@ -1,0 +1,92 @@
+#include "converter/target/kv_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+// No measurement is larger, and as many layers as a model can have do not add up to infinity.
+constexpr double kLargestCost = 1e300;
+
+// Units of bytes that all options are multiples of.
+std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
+  std::uint64_t unit = 0;
+  for (const auto& options : layers) {
+    for (const LayerOption& option : options) {
+      unit = std::gcd(unit, option.bytes);
+    }
+  }
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool most) {
+  std::uint64_t sum = 0;
+  for (const auto& options : layers) {
+    const auto [low, high] =
+        std::minmax_element(options.begin(), options.end(),
+                            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    sum += most ? high->bytes : low->bytes;
+  }
+  return sum;
+}
+
+void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerOption& option : layers[layer]) {
+      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
+        throw_bad_input(
+            "--kv-budget: layer {} with {} kv heads: what that costs was measured as {}; regroup "
+            "eval tells whether the model gives finite predictions on that text, regroup inspect "
+            "--stats which tensors hold NaN, infinities or numbers near the largest",
+            layer, option.kv_heads, option.cost);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
+                                       std::uint64_t budget) {
+  check_costs(layers);
+  if (sum_of(layers, false) > budget) {
+    throw_usage("--kv-budget: {} bytes per token, the fewest kv heads need {}", budget,
+                sum_of(layers, false));
+  }
+  const std::uint64_t unit = common_unit(layers);
+  const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // least[u]: of the layers so far in exactly u units; choice[l][u]: the option of layer l then.
+  std::vector<double> least(room + 1, kNever);
+  least[0] = 0.0;
+  std::vector<std::vector<std::size_t>> choice;
+  for (const auto& options : layers) {
+    std::vector<double> next(room + 1, kNever);
+    std::vector<std::size_t>& chosen = choice.emplace_back(room + 1, 0);
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const auto units = static_cast<std::size_t>(options[o].bytes / unit);
+      for (std::size_t u = units; u <= room; ++u) {
+        if (least[u - units] + options[o].cost < next[u]) {
+          next[u] = least[u - units] + options[o].cost;
+          chosen[u] = o;
+        }
+      }
+    }
+    least = std::move(next);
+  }
+  auto units =
+      static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin());
+  std::vector<std::size_t> result(layers.size());
+  for (std::size_t l = layers.size(); l-- > 0;) {
+    result[l] = choice[l][units];
+    units -= static_cast<std::size_t>(layers[l][result[l]].bytes / unit);
+  }
+  return result;
+}
+
+}  // namespace regroup

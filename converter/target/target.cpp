@@ -1,0 +1,233 @@
+#include "converter/target/target.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "converter/target/equivalence.h"
+#include "converter/target/kv_head_request.h"
+#include "converter/target/loader_gate.h"
+#include "converter/target/recorded_target.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/config_writers.h"
+#include "formats/families/family.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+
+namespace regroup {
+namespace {
+
+// Architectures whose stock loaders take fewer kv heads, in the order in which they are tried.
+constexpr std::array<std::string_view, 8> kGrouped{
+    "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
+    "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
+
+// Who loads the result, as it was tried: docs/compatibility.md has versions and differences.
+std::string runtimes_of(const ModelSpec& spec) {
+  if (spec.architecture == "DeciLMForCausalLM") {
+    return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
+           "directory (auto_map)";
+  }
+  // Some runtimes compute the activation that the architecture usually has, whatever the config
+  // says.
+  const bool own_activation =
+      (spec.architecture == "NemotronForCausalLM" && spec.activation != Activation::kReluSquared) ||
+      (spec.architecture == "GPTBigCodeForCausalLM" && spec.activation == Activation::kRelu);
+  return own_activation ? "which transformers and vLLM load; llama.cpp and mlx-lm compute another "
+                          "activation in this architecture"
+                        : "which transformers, vLLM and llama.cpp load";
+}
+
+constexpr std::size_t kShownObstacles = 3;
+
+std::string text_of(std::vector<std::string> obstacles) {
+  const std::size_t more =
+      obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
+  obstacles.resize(obstacles.size() - more);
+  return fmt::format("{}{}", fmt::join(obstacles, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+// Keys that mean the same in every architecture.
+void carry_over(const Json& from, Json& to) {
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
+                          "torch_dtype", "dtype", "initializer_range"}) {
+    if (from.contains(key)) {
+      to[key] = from[key];
+    }
+  }
+}
+
+// A GGUF file's special tokens, by config.json's names for them.
+void carry_over(const GgufMetadata& from, std::int64_t vocab_size, Json& to) {
+  const std::map<std::string, std::int64_t> ids = special_ids_in(from);
+  for (const char* role : {"bos", "eos", "pad", "unk"}) {
+    const auto id = ids.find(role);
+    if (id != ids.end() && id->second < vocab_size) {
+      to[fmt::format("{}_token_id", role)] = id->second;
+    }
+  }
+}
+
+struct Candidate {
+  Target target;
+  std::vector<std::string> obstacles;
+};
+
+Candidate try_architecture(const Model& source, const ModelSpec& grouped,
+                           std::string_view architecture) {
+  Candidate candidate;
+  candidate.target.in_place = false;
+  Json config = write_config(architecture, grouped);
+  carry_over(source.config, config);
+  if (source.gguf) {
+    carry_over(*source.gguf, grouped.vocab_size, config);
+  }
+  candidate.target.config_text = config.dump(2) + "\n";
+  try {
+    candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
+    candidate.obstacles = obstacles_between(grouped, candidate.target.spec);
+  } catch (const Error& fault) {  // it cannot say what this model is
+    candidate.obstacles.push_back(fault.what());
+  }
+  if (!grouped.not_computable.empty()) {
+    candidate.obstacles.insert(candidate.obstacles.begin(), printable(grouped.not_computable));
+  }
+  return candidate;
+}
+
+std::string architecture_named(const std::string& name) {
+  const std::string_view architecture = architecture_of_model_type(name);
+  return architecture.empty() ? name : std::string(architecture);
+}
+
+}  // namespace
+
+bool loaders_take_heads(const ModelSpec& spec) {
+  const auto all = [&](AttentionRole role, std::int64_t count) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    return std::all_of(heads.begin(), heads.end(),
+                       [&](std::int64_t stored) { return stored == count || stored == 0; });
+  };
+  const auto roles = spec.roles();
+  const bool plain = std::all_of(roles.begin(), roles.end(),
+                                 [&](AttentionRole role) { return all(role, spec.query_heads); });
+  const bool reads =
+      spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
+  return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
+}
+
+Target same_target(const Model& source, const ModelSpec& grouped) {
+  Target target{grouped, source.config_text, {}, source.gguf, true};
+  if (grouped.positions != source.spec.positions) {
+    use_own_names(target);
+    target.notes.push_back(
+        "positions are now ALiBi's: stock loaders, which would go on computing the old ones, do "
+        "not "
+        "know the model_type and refuse it; regroup runs and uptrains the result");
+  }
+  return target;
+}
+
+Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored) {
+  Target target = same_target(source, grouped);
+  if (stored < 1 || grouped.query_heads % stored != 0) {
+    throw_usage("{} kv heads cannot be stored for {} query heads: no divisor", stored,
+                grouped.query_heads);
+  }
+  for (const AttentionRole role : grouped.roles()) {
+    for (std::int64_t& heads : target.spec.kv_heads_of(role)) {
+      if (heads == 0 || heads == grouped.query_heads) {
+        continue;  // no attention, or nothing to repeat
+      }
+      if (stored % heads != 0) {
+        throw_usage("{} kv heads cannot be stored as {}: no multiple", heads, stored);
+      }
+      heads = stored;
+    }
+  }
+  if (grouped.qk_norm == QkNorm::kEachHead) {
+    throw_usage("{}: every key head has a norm of its own; its heads cannot be stored repeatedly",
+                printable(grouped.architecture));
+  }
+  return target;
+}
+
+Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
+  Candidate candidate = try_architecture(source, grouped, architecture_named(name));
+  if (!candidate.obstacles.empty()) {
+    throw_usage("{} cannot be written as {}: {}", printable(grouped.architecture), printable(name),
+                text_of(candidate.obstacles));
+  }
+  return std::move(candidate.target);
+}
+
+namespace {
+
+// The first architecture of the list that computes the same, if there is one; else why not.
+std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
+                                  std::span<const std::string_view> architectures,
+                                  bool for_grouped_heads, std::string& reasons) {
+  std::map<std::string, std::vector<std::string_view>> refused;  // architectures by obstacle
+  for (const std::string_view architecture : architectures) {
+    Candidate candidate = try_architecture(source, grouped, architecture);
+    if (candidate.obstacles.empty() && for_grouped_heads &&
+        !loaders_take_heads(candidate.target.spec)) {
+      candidate.obstacles.push_back("its loaders take no such kv heads");
+    }
+    if (candidate.obstacles.empty()) {
+      return std::move(candidate.target);
+    }
+    refused[candidate.obstacles.front()].push_back(architecture);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [reason, names] : refused) {
+    lines.push_back(fmt::format("{} ({})", fmt::join(names, ", "), reason));
+  }
+  reasons = fmt::format("{}", fmt::join(lines, "; "));
+  return std::nullopt;
+}
+
+}  // namespace
+
+Target automatic_target(const Model& source, const ModelSpec& grouped) {
+  if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
+    return same_target(source, grouped);
+  }
+  std::string reasons;
+  std::optional<Target> target = first_exact(source, grouped, kGrouped, true, reasons);
+  if (!target) {
+    throw_usage(
+        "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
+        "expanded may serve",
+        printable(grouped.architecture), reasons);
+  }
+  target->notes.push_back(
+      fmt::format("written as {}, {}", target->spec.architecture, runtimes_of(target->spec)));
+  return std::move(*target);
+}
+
+Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
+  std::optional<Target> target = recorded_target(source, grouped);
+  if (!target) {
+    std::string reasons;
+    target = first_exact(source, grouped, writable_architectures(), false, reasons);
+    if (!target) {
+      throw_usage("{}: no Hugging Face architecture computes the same: {}",
+                  printable(source.path.string(), 0), reasons);
+    }
+    target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
+  }
+  if (source.gguf && has_tokenizer(*source.gguf)) {
+    target->notes.push_back(
+        "the GGUF file's tokenizer is not written: copy tokenizer.json (or tokenizer.model) and "
+        "tokenizer_config.json of the original model into the result");
+  }
+  return std::move(*target);
+}
+
+}  // namespace regroup

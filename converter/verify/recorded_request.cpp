@@ -1,0 +1,331 @@
+#include "converter/verify/recorded_request.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <string_view>
+
+#include "converter/execute/tensor_checksums.h"
+#include "converter/provenance/provenance.h"
+#include "converter/provenance/recorded_order.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/dtype/numbers.h"
+#include "formats/families/loader_agreement.h"
+#include "formats/version.h"
+
+namespace regroup {
+namespace {
+
+std::string where(const Model& model) { return printable(model.path.string(), 0); }
+
+std::string shown(const Json& value) { return printable(value.dump(), 100); }
+
+// Facts that a request follows from, or that follow from it. With any other key more was done than
+// is known here.
+void check_known(const Json& facts, const Model& result) {
+  constexpr std::array<std::string_view, 25> kKnown{"version",
+                                                    "source_kv_heads",
+                                                    "kv_heads",
+                                                    "pool",
+                                                    "grouping",
+                                                    "query_order",
+                                                    "pool_seed",
+                                                    "calibration_tokens",
+                                                    "calibration",
+                                                    "refit",
+                                                    "dtype",
+                                                    kChecksumsKey,
+                                                    "layers",
+                                                    "stored_kv_heads",
+                                                    "positions",
+                                                    "source_architecture",
+                                                    "source_positions",
+                                                    "alibi",
+                                                    "architecture",
+                                                    "query_heads",
+                                                    "head_dim",
+                                                    "alibi_bias_max",
+                                                    "alibi_slopes",
+                                                    "alibi_encoder_slopes",
+                                                    kSourceFingerprintKey};
+  for (const auto& [key, value] : facts.items()) {
+    if (key == "uptrain") {
+      throw_usage("{}: was trained after its conversion, which cannot be computed again",
+                  where(result));
+    }
+    if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
+      throw_usage("{}: records \"{}\", which cannot be computed again", where(result),
+                  printable(key));
+    }
+  }
+}
+
+using VersionNumbers = std::array<int, 3>;
+
+std::optional<VersionNumbers> numbers_of(std::string_view version) {
+  VersionNumbers numbers{};
+  const char* at = version.data();
+  const char* end = at + version.size();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0 && (at == end || *at++ != '.')) {
+      return std::nullopt;
+    }
+    const auto [next, fault] = std::from_chars(at, end, numbers[i]);
+    if (fault != std::errc() || numbers[i] < 0) {
+      return std::nullopt;
+    }
+    at = next;
+  }
+  return at == end ? std::optional(numbers) : std::nullopt;
+}
+
+// A later version may have computed what this one does not.
+void check_version(const Json& facts, const Model& result) {
+  const Json version = facts.value("version", Json(nullptr));
+  const auto numbers =
+      version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
+  if (!numbers) {
+    throw_bad_input("{}: records version {}, which is none of regroup's", where(result),
+                    shown(version));
+  }
+  if (*numbers > numbers_of(kVersion)) {
+    throw_usage("{}: was written by regroup {}, this is {}: verify it with that version or a later",
+                where(result), version.get<std::string>(), kVersion);
+  }
+}
+
+// What refined a result: only its record is left.
+class RecordedRefiner : public AttentionRefiner {
+ public:
+  RecordedRefiner(std::string recipe, std::string result)
+      : recipe_(std::move(recipe)), result_(std::move(result)) {}
+
+  RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
+                          AttentionHeads&) override {
+    throw_usage("{}: was refitted after pooling, which cannot be computed again", result_);
+  }
+  std::string recipe() const override { return recipe_; }
+  double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
+
+ private:
+  std::string recipe_, result_;
+};
+
+// What stock loaders load and misread is wrong, whatever made it.
+void check_loaders_agree(const Model& result) {
+  const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
+  if (!misread.empty() && loaders_take_heads(result.spec)) {
+    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders take its model_type, but {}",
+                                                    where(result), misread.front()));
+  }
+}
+
+// A number or a list of them, as --kv-heads takes.
+std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
+  const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
+  if (is_count(recorded)) {
+    return {recorded.get<std::int64_t>()};
+  }
+  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_count)) {
+    throw_bad_input("{}: recorded kv_heads are {}, a number or a list of them is needed",
+                    where(result), shown(recorded));
+  }
+  return recorded.get<std::vector<std::int64_t>>();
+}
+
+// In an encoder-decoder, of the roles whose heads became fewer; one request asked for them.
+void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
+                const Model& result) {
+  const Json heads = facts.value("kv_heads", Json(nullptr));
+  if (!source.spec.has_encoder()) {
+    request.kv_heads = heads_in(heads, result);
+    return;
+  }
+  request.roles.clear();
+  for (const AttentionRole role : source.spec.roles()) {
+    const Json before = Json::parse(per_layer_json(source.spec.kv_heads_of(role)));
+    const std::string key(name_of(role));
+    const Json after = heads.is_object() ? heads.value(key, Json(nullptr)) : Json(nullptr);
+    if (after == before) {
+      continue;
+    }
+    const auto asked = heads_in(after, result);
+    if (!request.roles.empty() && asked != request.kv_heads) {
+      throw_usage("{}: its attentions were grouped apart, which cannot be computed again at once",
+                  where(result));
+    }
+    request.kv_heads = asked;
+    request.roles.push_back(role);
+  }
+}
+
+void read_grouping(ConversionRequest& request, const Json& facts, const Model& source,
+                   const Model& result) {
+  request.grouping = facts.value("grouping", "contiguous");
+  if (request.grouping != "contiguous" && request.grouping != "similar") {
+    throw_usage("{}: records grouping \"{}\", allowed are contiguous and similar", where(result),
+                printable(request.grouping));
+  }
+  const Json order = facts.value("query_order", Json(nullptr));
+  request.order = recorded_order(order, source.spec, where(result));
+}
+
+// The statistics that were pooled with, and no others.
+void check_calibration(const Json& facts, const Model& result, const Calibration* calibration) {
+  const Json tokens = facts.at("calibration_tokens");
+  if (calibration == nullptr) {
+    throw_usage("{}: was pooled with statistics of {} tokens: --calibration FILE is needed",
+                where(result), shown(tokens));
+  }
+  if (Json::parse(calibration->tokens(), nullptr, false) != tokens) {
+    throw_usage("{}: was pooled with statistics of {} tokens, those given are of {}", where(result),
+                shown(tokens), printable(calibration->tokens()));
+  }
+  const Json fingerprint = calibration->fingerprint();
+  const Json recorded = facts.value("calibration", fingerprint);
+  if (recorded != fingerprint) {
+    throw_usage(
+        "{}: was pooled with other statistics: their fingerprint is {}, that of those given {}",
+        where(result), shown(recorded), shown(fingerprint));
+  }
+}
+
+void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
+                  std::shared_ptr<const Calibration> calibration) {
+  request.pooling.method = parse_pool_method(facts.value("pool", ""));
+  request.pooling.seed = facts.value("pool_seed", std::uint64_t{0});
+  if (facts.contains("calibration_tokens")) {
+    check_calibration(facts, result, calibration.get());
+    request.calibration = std::move(calibration);
+  }
+  if (facts.contains("refit")) {
+    request.refiner = std::make_shared<RecordedRefiner>(facts.at("refit").dump(), where(result));
+  }
+}
+
+void read_target(ConversionRequest& request, const Json& facts, const Model& source,
+                 const Model& result) {
+  request.container = container_of(result);
+  if (facts.contains("source_positions")) {
+    request.positions = PositionChange::kAlibi;
+  } else if (facts.contains("source_architecture") && !is_single_file(*request.container) &&
+             source.convention == Convention::kHuggingFace) {
+    request.target = result.spec.architecture;
+  }
+  if (facts.contains("stored_kv_heads")) {
+    const std::vector<std::int64_t>& stored = result.spec.kv_heads;
+    request.target = "expanded";
+    request.stored_kv_heads = *std::max_element(stored.begin(), stored.end());
+  }
+}
+
+// The type that most matrices of a result have.
+std::optional<DType> usual_dtype(const Checkpoint& result) {
+  std::map<DType, std::size_t> matrices;
+  for (const TensorInfo& tensor : result.tensors()) {
+    matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
+  }
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
+}
+
+// The type that most matrices have been stored in, though they would not have been without being
+// asked for.
+std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
+  std::map<DType, std::size_t> others;
+  std::size_t matrices = 0;
+  for (const TensorStep& step : plan.steps) {
+    const TensorInfo* tensor = result.find(step.output.name);
+    if (tensor == nullptr || step.output.shape.size() != 2 || !can_decode(step.output.dtype)) {
+      continue;
+    }
+    ++matrices;
+    if (tensor->dtype != step.output.dtype && can_encode(tensor->dtype)) {
+      ++others[tensor->dtype];
+    }
+  }
+  const auto most = std::max_element(others.begin(), others.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
+                                                             : std::nullopt;
+}
+
+// The type asked for: as recorded, or in results of earlier versions found out by looking.
+std::optional<DType> dtype_in(const ConversionRequest& request, const Json& facts,
+                              const Model& source, const Model& result) {
+  if (facts.contains("dtype")) {
+    const Json& recorded = facts.at("dtype");
+    const auto dtype =
+        recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
+    if (!dtype || !can_encode(*dtype)) {
+      throw_bad_input("{}: its recorded dtype is {}", where(result), shown(recorded));
+    }
+    return dtype;
+  }
+  const auto& tensors = source.checkpoint.tensors();
+  const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
+    return is_block_type(tensor.dtype);
+  });
+  return quantised && request.container != Container::kGguf
+             ? usual_dtype(result.checkpoint)
+             : asked_dtype(plan_conversion(source, request), result.checkpoint);
+}
+
+ConversionRequest request_in(const Json& facts, const Model& source, const Model& result,
+                             std::shared_ptr<const Calibration> calibration) {
+  check_known(facts, result);
+  check_loaders_agree(result);
+  check_version(facts, result);
+  const Json before = Json::parse(kv_heads_json(source.spec));
+  if (facts.value("source_kv_heads", Json(nullptr)) != before) {
+    throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
+                shown(facts.value("source_kv_heads", Json(nullptr))), where(source), shown(before));
+  }
+  ConversionRequest request;
+  request.allow_nonfinite = true;
+  read_heads(request, facts, source, result);
+  read_grouping(request, facts, source, result);
+  read_pooling(request, facts, result, std::move(calibration));
+  read_target(request, facts, source, result);
+  request.dtype = dtype_in(request, facts, source, result);
+  return request;
+}
+
+}  // namespace
+
+Json recorded_fact(const std::string& text) {
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_discarded() ? Json(text) : parsed;
+}
+
+Json recorded_conversion(const Model& result) {
+  if (result.config.contains("regroup")) {
+    return result.config.at("regroup");
+  }
+  constexpr std::size_t kPrefix = std::string_view("regroup.").size();
+  Json facts = nullptr;
+  for (const auto& [key, value] : result.checkpoint.metadata()) {
+    if (is_conversion_fact(key) && result.convention != Convention::kHuggingFace) {
+      facts[key.substr(kPrefix)] = recorded_fact(value);
+    }
+  }
+  return facts;
+}
+
+ConversionRequest recorded_request(const Model& source, const Model& result,
+                                   std::shared_ptr<const Calibration> calibration) {
+  const Json facts = recorded_conversion(result);
+  if (!facts.is_object()) {
+    throw_usage("{}: records no conversion by regroup", where(result));
+  }
+  try {
+    return request_in(facts, source, result, std::move(calibration));
+  } catch (const Json::exception&) {  // a value of another type than was written
+    throw_bad_input("{}: its record of the conversion is damaged: {}", where(result), shown(facts));
+  }
+}
+
+}  // namespace regroup

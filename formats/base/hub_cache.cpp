@@ -1,0 +1,164 @@
+#include "formats/base/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/open_failure.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxRefBytes = 4096;
+
+std::string shown(const fs::path& path) { return printable(path.string(), 0); }
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The hub's letters, and nothing that leads out of a directory.
+bool is_plain_name(std::string_view name) {
+  const auto allowed = [](char letter) {
+    return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+           (letter >= 'A' && letter <= 'Z') || letter == '-' || letter == '_' || letter == '.';
+  };
+  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed);
+}
+
+bool is_commit(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+struct HubName {
+  std::string organisation, name, revision;
+};
+
+// What reads "org/name[@revision]"; a revision may have slashes ("refs/pr/1").
+std::optional<HubName> parse_name(const std::string& text) {
+  const std::size_t at = text.find('@');
+  const std::string repository = text.substr(0, at);
+  const std::size_t slash = repository.find('/');
+  if (slash == std::string::npos) {
+    return std::nullopt;
+  }
+  HubName parsed{repository.substr(0, slash), repository.substr(slash + 1),
+                 at == std::string::npos ? "main" : text.substr(at + 1)};
+  return is_plain_name(parsed.organisation) && is_plain_name(parsed.name) ? std::optional(parsed)
+                                                                          : std::nullopt;
+}
+
+bool is_safe_revision(const std::string& revision) {
+  for (const fs::path& part : fs::path(revision)) {
+    if (!is_plain_name(part.string())) {
+      return false;
+    }
+  }
+  return !revision.empty() && revision.front() != '/';
+}
+
+// The commit that refs/<revision> names, if there is such a file.
+std::optional<std::string> commit_of_ref(const fs::path& model, const std::string& revision) {
+  const fs::path ref = model / "refs" / revision;
+  if (!is_file_there(ref)) {
+    return std::nullopt;
+  }
+  std::string commit = read_text(ref, kMaxRefBytes);
+  commit.erase(commit.find_last_not_of(" \t\r\n") + 1);
+  if (!is_commit(commit)) {
+    throw_bad_input("{}: holds \"{}\", a commit is needed", shown(ref), printable(commit));
+  }
+  return commit;
+}
+
+std::vector<std::string> snapshots_beginning_with(const fs::path& model,
+                                                  const std::string& beginning) {
+  std::vector<std::string> found;
+  std::error_code fault;
+  for (fs::directory_iterator entry(model / "snapshots", fault), end; !fault && entry != end;
+       entry.increment(fault)) {
+    const std::string name = entry->path().filename().string();
+    if (is_commit(name) && name.starts_with(beginning)) {
+      found.push_back(name);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
+  std::string commit = wanted.revision;
+  if (const auto named = commit_of_ref(model, wanted.revision)) {
+    commit = *named;
+  } else if (is_commit(wanted.revision)) {
+    const std::vector<std::string> found = snapshots_beginning_with(model, wanted.revision);
+    if (found.size() > 1) {
+      throw_bad_input("{}: {} snapshots begin with {}", shown(model), found.size(),
+                      printable(wanted.revision));
+    }
+    commit = found.empty() ? commit : found.front();
+  } else {
+    throw_bad_input("{}: has no revision {}; nothing is downloaded", shown(model),
+                    printable(wanted.revision));
+  }
+  const fs::path snapshot = model / "snapshots" / commit;
+  if (!is_directory_there(snapshot)) {
+    throw_bad_input("{}: no such snapshot of revision {}; nothing is downloaded", shown(snapshot),
+                    printable(wanted.revision));
+  }
+  return snapshot;
+}
+
+}  // namespace
+
+HubEnvironment HubEnvironment::of_process() {
+  return {variable("HF_HUB_CACHE"), variable("HF_HOME"), variable("XDG_CACHE_HOME"),
+          variable("HOME")};
+}
+
+fs::path hub_cache_directory(const HubEnvironment& environment) {
+  if (!environment.hf_hub_cache.empty()) {
+    return environment.hf_hub_cache;
+  }
+  if (!environment.hf_home.empty()) {
+    return fs::path(environment.hf_home) / "hub";
+  }
+  if (!environment.xdg_cache_home.empty()) {
+    return fs::path(environment.xdg_cache_home) / "huggingface" / "hub";
+  }
+  return environment.home.empty() ? fs::path()
+                                  : fs::path(environment.home) / ".cache" / "huggingface" / "hub";
+}
+
+fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environment) {
+  const auto name = path_exists(path) ? std::nullopt : parse_name(path.string());
+  if (!name) {
+    return path;
+  }
+  if (!is_safe_revision(name->revision)) {
+    throw_bad_input("{}: \"{}\" is no revision", shown(path), printable(name->revision));
+  }
+  const fs::path cache = hub_cache_directory(environment);
+  const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
+  if (cache.empty() || !is_directory_there(model)) {
+    throw_bad_input(
+        "{}: no such file or directory, and no model of that name in the local hub "
+        "cache ({}); nothing is downloaded",
+        shown(path), cache.empty() ? "none is set" : shown(model));
+  }
+  return find_snapshot(model, *name);
+}
+
+fs::path resolve_model_path(const fs::path& path) {
+  return resolve_model_path(path, HubEnvironment::of_process());
+}
+
+}  // namespace regroup

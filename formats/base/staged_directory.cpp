@@ -1,0 +1,176 @@
+#include "formats/base/staged_directory.h"
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <string_view>
+#include <sys/file.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::string_view kPartial = ".partial-";
+
+// The descriptor of a directory that nobody else has locked, or -1.
+int open_and_lock(const std::filesystem::path& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor);
+    return -1;
+  }
+  return descriptor;
+}
+
+// Whether that is the number of a process that is no more.
+bool is_dead(std::string_view digits) {
+  pid_t process = 0;
+  const auto [end, fault] = std::from_chars(digits.begin(), digits.end(), process);
+  return fault == std::errc() && end == digits.end() && process > 0 && ::kill(process, 0) != 0 &&
+         errno == ESRCH;
+}
+
+// "a/" and "a/." name the directory "a".
+std::filesystem::path without_trailing_slash(std::filesystem::path path) {
+  while (path.has_relative_path() && (!path.has_filename() || path.filename() == ".")) {
+    path = path.parent_path();
+  }
+  return path;
+}
+
+// Renames without ever replacing; filesystems that cannot promise it get a check and a rename.
+int rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const int result = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+  if (result == 0 || (errno != EINVAL && errno != ENOSYS)) {
+    return result;
+  }
+  if (std::filesystem::exists(std::filesystem::symlink_status(to))) {
+    errno = EEXIST;
+    return -1;
+  }
+  return ::rename(from.c_str(), to.c_str());
+}
+
+}  // namespace
+
+void check_is_new(const std::filesystem::path& destination) {
+  if (destination.empty()) {
+    throw_usage("the destination has no name");
+  }
+  const auto path = without_trailing_slash(std::filesystem::absolute(destination));
+  std::error_code fault;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, fault))) {
+    throw_usage("{}: exists already; name one that does not exist yet",
+                printable(path.string(), 0));
+  }
+}
+
+StagedDirectory::StagedDirectory(std::filesystem::path destination) {
+  check_is_new(destination);
+  destination_ = without_trailing_slash(std::filesystem::absolute(destination));
+  std::error_code fault;
+  staging_ = destination_;
+  staging_ += fmt::format("{}{}", kPartial, ::getpid());
+  for (auto parent = destination_.parent_path(); !std::filesystem::exists(parent, fault);
+       parent = parent.parent_path()) {
+    ++parents_made_;
+  }
+  create();
+  lock();
+  remove_abandoned();
+}
+
+void StagedDirectory::create() {
+  std::error_code fault;
+  std::filesystem::create_directories(destination_.parent_path(), fault);
+  if (!fault) {
+    // Left by a killed run whose process number came round again: nobody else can be writing it.
+    std::filesystem::remove_all(staging_, fault);
+  }
+  if (!fault) {
+    std::filesystem::create_directory(staging_, fault);
+  }
+  if (fault) {
+    discard();
+    throw_environment("{}: cannot create: {}", printable(staging_.string(), 0), fault.message());
+  }
+}
+
+// Where a filesystem has no locks, nothing is ever taken for abandoned.
+void StagedDirectory::lock() { lock_ = open_and_lock(staging_); }
+
+void StagedDirectory::remove_abandoned() const {
+  const std::string prefix = destination_.filename().string() + std::string(kPartial);
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(destination_.parent_path(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !is_dead(std::string_view(name).substr(prefix.size()))) {
+      continue;
+    }
+    const int abandoned = open_and_lock(entry.path());
+    if (abandoned >= 0) {
+      std::filesystem::remove_all(entry.path(), ignored);
+      ::close(abandoned);
+    }
+  }
+}
+
+StagedDirectory::~StagedDirectory() {
+  if (!published_) {
+    discard();
+  }
+  if (lock_ >= 0) {
+    ::close(lock_);
+  }
+}
+
+void StagedDirectory::discard() const {
+  std::error_code ignored;
+  std::filesystem::remove_all(staging_, ignored);
+  if (!beside_.empty()) {
+    std::filesystem::remove(beside_, ignored);
+  }
+  auto parent = destination_.parent_path();
+  for (int i = 0; i < parents_made_; ++i) {
+    std::filesystem::remove(parent, ignored);  // fails, as it should, where others put something
+    parent = parent.parent_path();
+  }
+}
+
+void StagedDirectory::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (rename_to_new(from, to) != 0) {
+    throw_environment("{}: cannot publish: {}", printable(to.string(), 0), std::strerror(errno));
+  }
+}
+
+void StagedDirectory::publish() {
+  sync_directory(staging_);
+  rename(staging_, destination_);
+  published_ = true;
+  sync_directory(destination_.parent_path());
+}
+
+void StagedDirectory::publish_file(const std::string& name) {
+  sync_directory(staging_);
+  rename(staging_ / name, destination_);
+  published_ = true;
+  std::error_code ignored;
+  std::filesystem::remove_all(staging_, ignored);
+  sync_directory(destination_.parent_path());
+}
+
+void StagedDirectory::publish_beside(const std::string& name, const std::filesystem::path& beside) {
+  rename(staging_ / name, beside);
+  beside_ = beside;
+}
+
+}  // namespace regroup

@@ -1,0 +1,23 @@
+// A number as it lies in a file.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/base/file.h"
+
+namespace regroup {
+
+static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
+
+/// The little-endian number at `offset`. Throws as File::read_at() does.
+template <typename T>
+T read_number(const File& file, std::uint64_t offset) {
+  std::array<std::byte, sizeof(T)> bytes;
+  file.read_at(offset, bytes);
+  return std::bit_cast<T>(bytes);
+}
+
+}  // namespace regroup

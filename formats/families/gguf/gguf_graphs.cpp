@@ -1,0 +1,220 @@
+// Read off llama.cpp's src/models/*.cpp; beside each row the Hugging Face models whose computation
+// it is. "gelu" is erf's in Hugging Face's GPT-NeoX, MPT and Falcon and tanh's in every graph;
+// llama.cpp has always run them so, and the difference is below 5e-4 per activation.
+#include "formats/families/gguf/gguf_graphs.h"
+
+#include <algorithm>
+#include <array>
+
+namespace regroup {
+namespace {
+
+using enum Presence;
+
+// Llama, with biases or without; Mistral (all tokens within its window).
+constexpr GgufGraph kLlama{.architecture = "llama",
+                           .family = "llama",
+                           .norm = NormKind::kRmsNorm,
+                           .activation = Activation::kSilu,
+                           .gated = true,
+                           .interleaved = true,
+                           .whole_head_rotates = true,
+                           .free_head_dim = true,
+                           .rope_factors = true,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kOptional,
+                           .o_bias = kOptional,
+                           .mlp_bias = kOptional};
+
+// Nemotron-NAS (DeciLM), and Llama with another number of kv heads in each layer.
+constexpr GgufGraph with_layers_of_their_own(GgufGraph graph) {
+  graph.architecture = "deci";
+  graph.made_for = "DeciLMForCausalLM";
+  graph.per_layer = true;
+  return graph;
+}
+constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
+
+// Qwen2.
+constexpr GgufGraph kQwen2{.architecture = "qwen2",
+                           .family = "llama",
+                           .made_for = "Qwen2ForCausalLM",
+                           .norm = NormKind::kRmsNorm,
+                           .activation = Activation::kSilu,
+                           .gated = true,
+                           .whole_head_rotates = true,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kOptional,
+                           .o_bias = kNever,
+                           .mlp_bias = kNever,
+                           .head_bias = kOptional};
+
+// Qwen3.
+constexpr GgufGraph kQwen3{.architecture = "qwen3",
+                           .family = "llama",
+                           .norm = NormKind::kRmsNorm,
+                           .activation = Activation::kSilu,
+                           .gated = true,
+                           .whole_head_rotates = true,
+                           .free_head_dim = true,
+                           .qk_norm = QkNorm::kEveryHead,
+                           .qk_norm_tensors = kAlways,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kOptional,
+                           .o_bias = kNever,
+                           .mlp_bias = kNever};
+
+// Gemma (the first): norm weights hold the 1 that Hugging Face adds.
+constexpr GgufGraph kGemma{.architecture = "gemma",
+                           .family = "gemma",
+                           .norm = NormKind::kRmsNorm,
+                           .gated = true,
+                           .whole_head_rotates = true,
+                           .free_head_dim = true,
+                           .scaled_embedding = true,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kOptional,
+                           .o_bias = kNever,
+                           .mlp_bias = kNever,
+                           .head = kNever};
+
+// OLMo.
+constexpr GgufGraph kOlmo{.architecture = "olmo",
+                          .family = "olmo",
+                          .activation = Activation::kSilu,
+                          .gated = true,
+                          .interleaved = true,
+                          .whole_head_rotates = true,
+                          .clips = true,
+                          .norm_without_parameters = true,
+                          .fused_qkv = kOptional,
+                          .norm_bias = kNever,
+                          .qkv_bias = kOptional,
+                          .o_bias = kNever,
+                          .mlp_bias = kNever};
+
+// OLMo2.
+constexpr GgufGraph kOlmo2{.architecture = "olmo2",
+                           .family = "olmo",
+                           .norm = NormKind::kRmsNorm,
+                           .activation = Activation::kSilu,
+                           .norm_placement = NormPlacement::kAfterSublayer,
+                           .gated = true,
+                           .whole_head_rotates = true,
+                           .qk_norm = QkNorm::kProjection,
+                           .qk_norm_tensors = kAlways,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kOptional,
+                           .o_bias = kNever,
+                           .mlp_bias = kNever,
+                           .head = kAlways};
+
+// StableLM. Its norms of heads lie in one tensor [H, d], which regroup's vocabulary has no name
+// for.
+constexpr GgufGraph kStablelm{.architecture = "stablelm",
+                              .family = "stablelm",
+                              .activation = Activation::kSilu,
+                              .residual = Residual::kByMlpNorm,
+                              .gated = true,
+                              .qk_norm = QkNorm::kEachHead,
+                              .qk_norm_tensors = kOptional,
+                              .fused_qkv = kOptional,
+                              .qkv_bias = kOptional,
+                              .o_bias = kNever,
+                              .mlp_bias = kNever,
+                              .mlp_norm = kOptional,
+                              .head = kAlways};
+
+// Nemotron: norm weights hold the 1 that Hugging Face adds. GPT-NeoX is not among them: another
+// activation.
+constexpr GgufGraph kNemotron{.architecture = "nemotron",
+                              .family = "nemotron",
+                              .activation = Activation::kReluSquared,
+                              .fused_qkv = kOptional,
+                              .qkv_bias = kOptional,
+                              .o_bias = kOptional,
+                              .mlp_bias = kOptional,
+                              .head = kAlways};
+
+// Phi (1, 1.5 and 2, without norms of queries and keys); GPT-J, its rotating rows reordered.
+constexpr GgufGraph kPhi2{.architecture = "phi2",
+                          .family = "phi",
+                          .residual = Residual::kParallel,
+                          .fused_qkv = kOptional,
+                          .qkv_bias = kOptional,
+                          .mlp_norm = kNever,
+                          .head = kAlways,
+                          .head_bias = kAlways};
+
+// Starcoder2 (all tokens within its window); GPT-NeoX one after the other with rotary_pct 1.
+constexpr GgufGraph kStarcoder2{.architecture = "starcoder2",
+                                .family = "starcoder2",
+                                .whole_head_rotates = true,
+                                .fused_qkv = kOptional,
+                                .qkv_bias = kOptional};
+
+// GPT-NeoX, side by side or one after the other; but for the kind of GELU.
+constexpr GgufGraph kGptNeoX{
+    .architecture = "gptneox", .family = "gpt_neox", .residual = Residual::kByKey, .head = kAlways};
+
+// GPT-2 with tanh's GELU.
+constexpr GgufGraph kGpt2{
+    .architecture = "gpt2", .family = "gpt2", .positions = PositionKind::kLearned};
+
+// GPTBigCode; the same graph as GPT-2's.
+constexpr GgufGraph kStarcoder{
+    .architecture = "starcoder", .family = "gpt_bigcode", .positions = PositionKind::kLearned};
+
+// BLOOM without apply_residual_connection_post_layernorm.
+constexpr GgufGraph kBloom{.architecture = "bloom",
+                           .family = "bloom",
+                           .positions = PositionKind::kAlibi,
+                           .embedding_norm = true};
+
+// MPT, but for the kind of GELU; with max_alibi_bias 0, learned positions or none.
+constexpr GgufGraph kMpt{.architecture = "mpt",
+                         .family = "mpt",
+                         .positions = PositionKind::kAlibi,
+                         .clips = true,
+                         .max_alibi_bias = true,
+                         .qk_norm = QkNorm::kProjection,
+                         .qk_norm_tensors = kOptional,
+                         .norm_bias = kOptional,
+                         .qkv_bias = kOptional,
+                         .o_bias = kOptional,
+                         .mlp_bias = kOptional};
+
+// Falcon with RoPE (7B, 40B, 180B, 11B), but for the kind of GELU. Not Falcon-RW: it has biases,
+// ALiBi, and attention and MLP one after the other.
+constexpr GgufGraph kFalcon{.architecture = "falcon",
+                            .family = "falcon",
+                            .residual = Residual::kParallel,
+                            .whole_head_rotates = true,
+                            .second_norm = true,
+                            .qkv_bias = kNever,
+                            .o_bias = kNever,
+                            .mlp_bias = kNever,
+                            .mlp_norm = kOptional};
+
+// Where several graphs compute the same, the first of them is written.
+constexpr std::array<GgufGraph, 17> kGraphs{
+    kLlama, kDeci,       kQwen2,   kQwen3, kGemma,     kOlmo,  kOlmo2, kStablelm, kNemotron,
+    kPhi2,  kStarcoder2, kGptNeoX, kGpt2,  kStarcoder, kBloom, kMpt,   kFalcon};
+
+}  // namespace
+
+std::span<const GgufGraph> gguf_graphs() { return kGraphs; }
+
+const GgufGraph* find_gguf_graph(std::string_view architecture) {
+  const auto graph = std::find_if(kGraphs.begin(), kGraphs.end(), [&](const GgufGraph& known) {
+    return known.architecture == architecture;
+  });
+  return graph == kGraphs.end() ? nullptr : &*graph;
+}
+
+}  // namespace regroup

@@ -1,0 +1,221 @@
+// GGUF metadata and tensor names in, ModelSpec out.
+#include "formats/families/gguf/gguf_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/gguf/gguf_graphs.h"
+#include "formats/families/gguf/gguf_hyperparameters.h"
+#include "formats/families/gguf/gguf_positions.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kMaxHeads = 1 << 16;  // no model comes near
+
+const GgufGraph& graph_of(const GgufMetadata& metadata) {
+  const auto architecture = metadata.text("general.architecture");
+  if (!architecture) {
+    throw_bad_input("{}: general.architecture is missing", metadata.where());
+  }
+  const GgufGraph* graph = find_gguf_graph(*architecture);
+  if (graph == nullptr) {
+    throw_bad_input("{}: the architecture {} is not known", metadata.where(),
+                    printable(*architecture));
+  }
+  return *graph;
+}
+
+// What would make another model of the one described.
+void refuse_what_is_not_described(const GgufHyperparameters& parameters) {
+  if (parameters.metadata().count(parameters.key("expert_count")).value_or(0) > 0) {
+    throw_bad_input("{}: {} is set; mixtures of experts are not known", parameters.where(),
+                    parameters.key("expert_count"));
+  }
+  const auto files = parameters.metadata().count("split.count").value_or(1);
+  if (files > 1) {
+    throw_bad_input(
+        "{}: one of {} files of a split model; merge them first (llama-gguf-split "
+        "--merge)",
+        parameters.where(), files);
+  }
+}
+
+void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int64_t layers) {
+  const auto heads = parameters.per_layer("attention.head_count", layers);
+  if (!heads) {
+    throw_bad_input("{}: {} is missing", parameters.where(),
+                    parameters.key("attention.head_count"));
+  }
+  spec.query_heads = *std::max_element(heads->begin(), heads->end());
+  if (spec.query_heads < 1 || spec.query_heads > kMaxHeads) {
+    throw_bad_input("{}: {} is {}, 1 to {} allowed", parameters.where(),
+                    parameters.key("attention.head_count"), spec.query_heads, kMaxHeads);
+  }
+  spec.kv_heads = parameters.per_layer("attention.head_count_kv", layers).value_or(*heads);
+  for (std::size_t i = 0; i < heads->size(); ++i) {
+    const std::int64_t kv = spec.kv_heads[i];
+    const bool none = (*heads)[i] == 0 && kv == 0;
+    if (!none && ((*heads)[i] != spec.query_heads || kv == 0 || spec.query_heads % kv != 0)) {
+      throw_bad_input(
+          "{}: layer {} has {} query and {} kv heads; {} and a divisor of it, or 0 and "
+          "0, are needed",
+          parameters.where(), i, (*heads)[i], kv, spec.query_heads);
+    }
+  }
+  const auto key_length = parameters.optional_count("attention.key_length");
+  const auto value_length = parameters.optional_count("attention.value_length");
+  if (!key_length && spec.hidden_size % spec.query_heads != 0) {
+    throw_bad_input("{}: embedding length {} is no multiple of {} heads", parameters.where(),
+                    spec.hidden_size, spec.query_heads);
+  }
+  spec.head_dim = key_length.value_or(spec.hidden_size / spec.query_heads);
+  if (value_length.value_or(spec.hidden_size / spec.query_heads) != spec.head_dim) {
+    throw_bad_input("{}: keys of {} and values of another dimension are not known",
+                    parameters.where(), spec.head_dim);
+  }
+}
+
+// Sets the widths, and gives that of each layer, 0 where it has no MLP.
+std::vector<std::int64_t> read_mlp_widths(ModelSpec& spec, const GgufHyperparameters& parameters) {
+  const auto widths = parameters.per_layer("feed_forward_length", spec.layer_count());
+  if (!widths || *std::max_element(widths->begin(), widths->end()) < 1) {
+    throw_bad_input("{}: {} {}", parameters.where(), parameters.key("feed_forward_length"),
+                    widths ? "is 0" : "is missing");
+  }
+  spec.intermediate_size = *std::max_element(widths->begin(), widths->end());
+  for (std::size_t i = 0; i < widths->size(); ++i) {
+    const std::int64_t width = (*widths)[i];
+    spec.layers[i].intermediate_size = width == spec.intermediate_size ? 0 : width;
+  }
+  return *widths;
+}
+
+void read_block(ModelSpec& spec, const GgufHyperparameters& parameters, const GgufGraph& graph,
+                const GgufParts& parts) {
+  const bool rms = graph.norm == NormKind::kRmsNorm;
+  const std::string_view epsilon =
+      rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+  const auto value = parameters.metadata().number(parameters.key(epsilon));
+  if (!value) {
+    throw_bad_input("{}: {} is missing", parameters.where(), parameters.key(epsilon));
+  }
+  spec.norm = graph.norm;
+  spec.norm_epsilon = *value;
+  spec.norm_placement = graph.norm_placement;
+  spec.norm_without_parameters = graph.norm_without_parameters;
+  spec.qk_norm = there(graph.qk_norm_tensors, parts.qk_norm) ? graph.qk_norm : QkNorm::kNone;
+  spec.activation = graph.activation;
+  const double clip = graph.clips ? parameters.number_or("attention.clamp_kqv", 0.0) : 0.0;
+  spec.clip_qkv = clip > 0.0 ? std::optional(clip) : std::nullopt;
+  if (graph.scaled_embedding) {
+    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+  switch (graph.residual) {
+    case Residual::kSequential: break;
+    case Residual::kParallel: spec.parallel_residual = true; break;
+    case Residual::kByMlpNorm: spec.parallel_residual = !parts.mlp_norm; break;
+    case Residual::kByKey:
+      spec.parallel_residual =
+          parameters.metadata().flag(parameters.key("use_parallel_residual")).value_or(true);
+      break;
+  }
+}
+
+// What the vocabulary of ModelSpec has no words for.
+void refuse_to_compute(ModelSpec& spec, const GgufHyperparameters& parameters,
+                       const GgufGraph& graph) {
+  if (spec.qk_norm == QkNorm::kEachHead ||
+      (spec.qk_norm != QkNorm::kNone && graph.fused_qkv == Presence::kAlways)) {
+    spec.not_computable = "norms of queries and keys as this architecture keeps them";
+  }
+  const bool window = graph.norm_placement == NormPlacement::kAfterSublayer &&
+                      parameters.optional_count("attention.sliding_window").has_value();
+  if (window) {
+    spec.not_computable = "a sliding window in some of the layers";
+  }
+}
+
+std::int64_t vocabulary_in(const GgufHyperparameters& parameters) {
+  if (const auto size = parameters.optional_count("vocab_size")) {
+    return *size;
+  }
+  const auto tokens = parameters.metadata().array("tokenizer.ggml.tokens");
+  if (!tokens || tokens->size() < 1 || tokens->size() > static_cast<std::uint64_t>(kMaxGgufSize)) {
+    throw_bad_input("{}: neither {} nor tokenizer.ggml.tokens tells the size of the vocabulary",
+                    parameters.where(), parameters.key("vocab_size"));
+  }
+  return static_cast<std::int64_t>(tokens->size());
+}
+
+// All but the vocabulary's size.
+ModelSpec describe(const GgufMetadata& metadata, const GgufParts& parts) {
+  const GgufGraph& graph = graph_of(metadata);
+  const GgufHyperparameters parameters(metadata, graph.architecture);
+  refuse_what_is_not_described(parameters);
+  const std::int64_t layers = parameters.count("block_count");
+  if (layers > kMaxGgufLayers) {
+    throw_bad_input("{}: {} is {}, at most {} allowed", metadata.where(),
+                    parameters.key("block_count"), layers, kMaxGgufLayers);
+  }
+  ModelSpec spec;
+  spec.family = graph.family;
+  spec.architecture = graph.architecture;
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.hidden_size = parameters.count("embedding_length");
+  spec.max_positions = parameters.count("context_length");
+  spec.kv_heads_key = {parameters.key("attention.head_count_kv")};
+  spec.loaders_read_kv_heads = true;
+  read_heads(spec, parameters, layers);
+  const std::vector<std::int64_t> mlp_widths = read_mlp_widths(spec, parameters);
+  read_gguf_positions(spec, parameters, graph, parts);
+  read_block(spec, parameters, graph, parts);
+  name_gguf_tensors(spec, graph, parts, mlp_widths);
+  refuse_to_compute(spec, parameters, graph);
+  return spec;
+}
+
+}  // namespace
+
+bool is_known_gguf_model(const GgufMetadata& metadata) {
+  const GgufMetadata::Entry* entry = metadata.find("general.architecture");
+  if (entry == nullptr || entry->type != GgufType::kString) {
+    return false;
+  }
+  const std::string architecture(*metadata.text("general.architecture"));
+  return find_gguf_graph(architecture) != nullptr &&
+         metadata.count(architecture + ".expert_count").value_or(0) == 0 &&
+         metadata.count("split.count").value_or(1) <= 1;
+}
+
+ModelSpec describe_gguf(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
+  const GgufParts parts = gguf_parts_in(checkpoint);
+  ModelSpec spec = describe(metadata, parts);
+  if (spec.layers.size() > checkpoint.tensors().size()) {
+    throw_bad_input("{}: block_count is {}, but the file has only {} tensors", metadata.where(),
+                    spec.layers.size(), checkpoint.tensors().size());
+  }
+  const TensorInfo& embedding = checkpoint.at(spec.token_embedding);
+  if (embedding.shape.size() != 2 || embedding.shape[0] < 1) {
+    throw_bad_input("{}: tensor {} has shape {}, two dimensions are needed", metadata.where(),
+                    printable(embedding.name), text_of(embedding.shape));
+  }
+  spec.vocab_size = embedding.shape[0];
+  if (parts.fused_qkv && !parts.qkv_bias && checkpoint.find("blk.0.attn_q.bias") != nullptr) {
+    throw_bad_input(
+        "{}: fused weights with separate biases (blk.0.attn_qkv.weight, "
+        "blk.0.attn_q.bias) are not known",
+        metadata.where());
+  }
+  return spec;
+}
+
+ModelSpec describe_gguf(const GgufMetadata& metadata, const GgufParts& parts) {
+  ModelSpec spec = describe(metadata, parts);
+  spec.vocab_size = vocabulary_in(GgufHyperparameters(metadata, spec.architecture));
+  return spec;
+}
+
+}  // namespace regroup

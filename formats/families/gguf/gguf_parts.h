@@ -1,0 +1,37 @@
+// The tensors that graphs of llama.cpp may do without, and the names of all of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/families/gguf/gguf_graphs.h"
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+/// Which of the tensors that graphs of llama.cpp may do without are there.
+struct GgufParts {
+  bool fused_qkv = false;  ///< attn_qkv, in place of attn_q, attn_k, attn_v
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool norm_bias = false;
+  bool mlp_norm = false;
+  bool second_norm = false;  ///< attn_norm_2
+  bool qk_norm = false;
+  bool position_embedding = false;
+  bool head = false;  ///< output.weight
+  bool head_bias = false;
+  bool rope_factors = false;  ///< rope_freqs.weight
+};
+
+/// What is there in a file.
+GgufParts gguf_parts_in(const Checkpoint& checkpoint);
+
+/// Names every tensor of `spec`, whose heads are known, as `graph` does. `mlp_widths` has one value
+/// per layer, 0 where it has no MLP.
+void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
+                       std::span<const std::int64_t> mlp_widths);
+
+}  // namespace regroup

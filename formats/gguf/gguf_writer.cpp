@@ -1,0 +1,115 @@
+#include "formats/gguf/gguf_writer.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/gguf/gguf.h"
+
+namespace regroup {
+namespace {
+
+template <typename T>
+void put(std::string& out, T value) {
+  const std::size_t at = out.size();
+  out.resize(at + sizeof(T));
+  std::memcpy(out.data() + at, &value, sizeof(T));
+}
+
+void put_string(std::string& out, std::string_view text) {
+  put<std::uint64_t>(out, text.size());
+  out += text;
+}
+
+void put_entry(std::string& out, const GgufMetadata::Entry& entry) {
+  put_string(out, entry.key);
+  put(out, static_cast<std::uint32_t>(entry.type));
+  out += entry.bytes;
+}
+
+void put_tensor(std::string& out, const OutputTensor& tensor, std::uint64_t offset) {
+  const auto type = ggml_type_of(tensor.dtype);
+  if (!type || tensor.shape.size() > kMaxGgufDimensions ||
+      tensor.name.size() > kMaxGgufTensorName) {
+    throw_usage(
+        "tensor {} ({} {}) does not fit a GGUF file, which holds ggml's types, up to {} "
+        "dimensions and names up to {} bytes",
+        printable(tensor.name), name_of(tensor.dtype), text_of(tensor.shape), kMaxGgufDimensions,
+        kMaxGgufTensorName);
+  }
+  put_string(out, tensor.name);
+  put(out, static_cast<std::uint32_t>(tensor.shape.size()));
+  for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
+    put(out, *size);
+  }
+  put(out, *type);
+  put(out, offset);
+}
+
+std::uint64_t pad(std::uint64_t offset, std::uint64_t alignment) {
+  const auto padded = padded_to(offset, alignment);
+  if (!padded) {
+    throw_usage("the tensors' bytes overflow a GGUF file's offsets");
+  }
+  return *padded;
+}
+
+struct Layout {
+  std::string header;
+  std::vector<std::uint64_t> offsets;  // in the data section
+  std::uint64_t data_bytes = 0;        // padding included
+};
+
+Layout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tensors,
+               std::uint64_t alignment) {
+  Layout layout;
+  layout.header = kGgufMagic;
+  put(layout.header, kGgufVersion);
+  put<std::uint64_t>(layout.header, tensors.size());
+  put<std::uint64_t>(layout.header, metadata.entries().size());
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    put_entry(layout.header, entry);
+  }
+  for (const OutputTensor& tensor : tensors) {
+    layout.offsets.push_back(layout.data_bytes);
+    put_tensor(layout.header, tensor, layout.data_bytes);
+    const std::uint64_t bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    layout.data_bytes = pad(layout.data_bytes + bytes, alignment);
+  }
+  layout.header.resize(pad(layout.header.size(), alignment));
+  return layout;
+}
+
+}  // namespace
+
+GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
+                       std::span<const OutputTensor> tensors)
+    : tensors_(tensors.begin(), tensors.end()) {
+  const Layout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
+  check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
+  header_bytes_ = layout.header.size();
+  File& file = add_file(path);
+  file.write_at(0, std::as_bytes(std::span(layout.header)));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    place(tensors[i].name, {0, layout.header.size() + layout.offsets[i],
+                            tensor_bytes(tensors[i].dtype, tensors[i].shape), false});
+  }
+  // Padding between tensors is what is left unwritten; that of the last needs the file to reach
+  // over it.
+  if (layout.data_bytes > 0) {
+    const std::byte zero{0};
+    file.write_at(layout.header.size() + layout.data_bytes - 1, std::span(&zero, 1));
+  }
+}
+
+void GgufWriter::replace_metadata(const GgufMetadata& metadata) {
+  const Layout layout = lay_out(metadata, tensors_, gguf_alignment(metadata));
+  if (layout.header.size() != header_bytes_) {
+    throw_usage("metadata of {} bytes in place of {}", layout.header.size(), header_bytes_);
+  }
+  file(0).write_at(0, std::as_bytes(std::span(layout.header)));
+}
+
+}  // namespace regroup

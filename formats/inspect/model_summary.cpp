@@ -1,0 +1,281 @@
+#include "formats/inspect/model_summary.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+#include "formats/base/hub_cache.h"
+#include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
+#include "formats/families/family.h"
+#include "formats/families/layout_file.h"
+#include "formats/gguf/gguf.h"
+#include "formats/inspect/disagreements.h"
+#include "formats/inspect/model_parts.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
+  summary.tensors = checkpoint.tensors().size();
+  summary.files = checkpoint.files().size();
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    summary.bytes += tensor.bytes();
+    summary.bytes_by_dtype[std::string(name_of(tensor.dtype))] += tensor.bytes();
+    summary.parameters += static_cast<std::uint64_t>(tensor.elements());
+  }
+  const auto most =
+      std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
+}
+
+void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
+  constexpr std::string_view kPrefix = "regroup.";
+  for (const auto& [key, value] : checkpoint.metadata()) {
+    if (key.starts_with(kPrefix)) {
+      summary.provenance.emplace(key.substr(kPrefix.size()), value);
+    }
+  }
+}
+
+// What the config records, where the weight files have no metadata (torch's): as these would have
+// it, strings of one word as they are, anything else as JSON.
+void read_provenance(ModelSummary& summary, const Json& config) {
+  const auto record = config.find("regroup");
+  if (record == config.end() || !record->is_object()) {
+    return;
+  }
+  for (const auto& [key, value] : record->items()) {
+    if (key != "layers" && key != "alibi" && key != "uptrain") {
+      summary.provenance.emplace(
+          key, value.is_string() ? value.get<std::string>()
+                                 : value.dump(-1, ' ', true, Json::error_handler_t::replace));
+    }
+  }
+}
+
+std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::int64_t> attending(kv_heads.begin(), kv_heads.end());
+  attending.erase(0);  // layers without attention
+  std::set<std::string> kinds;
+  for (const std::int64_t heads : attending) {
+    kinds.insert(heads == query_heads ? "mha" : heads == 1 ? "mqa" : "gqa");
+  }
+  const bool same_count = attending.size() <= 1;
+  return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
+}
+
+// Buffers such as GPT-2's causal mask are no parameters.
+void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::array<std::optional<std::uint64_t>, static_cast<std::size_t>(ModelPart::kOutput) + 1> counts;
+  for (const auto& [name, part] : parts_of(spec)) {
+    if (const TensorInfo* tensor = checkpoint.find(name)) {
+      auto& count = counts[static_cast<std::size_t>(part)];
+      count = count.value_or(0) + static_cast<std::uint64_t>(tensor->elements());
+    }
+  }
+  std::uint64_t all = 0;
+  for (std::size_t part = 0; part < counts.size(); ++part) {
+    if (counts[part]) {
+      summary.parameters_by_part[std::string(name_of(static_cast<ModelPart>(part)))] =
+          *counts[part];
+      all += *counts[part];
+    }
+  }
+  if (!spec.attention_only()) {
+    summary.parameters = all;
+  }
+}
+
+AttentionSummary summarize_attention(const ModelSpec& config, const Checkpoint& checkpoint,
+                                     AttentionRole role) {
+  AttentionSummary summary;
+  summary.role = role;
+  summary.config_kv_heads = config.kv_heads_of(role);
+  summary.kv_heads = kv_heads_from_shapes(config, checkpoint, role);
+  summary.attention = attention_kind(config.query_heads, summary.kv_heads);
+  return summary;
+}
+
+// Costs are those of the kv heads that are stored, whatever the config says.
+void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
+  const ModelSpec& config = *summary.spec;
+  std::map<AttentionRole, AttentionSummary> found;
+  for (const AttentionRole role : config.roles()) {
+    found.emplace(role, summarize_attention(config, checkpoint, role));
+  }
+  AttentionSummary& self = found[AttentionRole::kSelf];
+  AttentionSummary& cross = found[AttentionRole::kCross];
+  summary.cache_dtype = cache_dtype_of(config, checkpoint);
+  summary.kv_cache = kv_cache_cost(config, self.kv_heads, cross.kv_heads, summary.cache_dtype);
+  if (summary.kv_cache) {
+    self.kv_bytes_per_token = summary.kv_cache->per_token();
+    cross.kv_bytes_per_token = summary.kv_cache->cross_per_token();
+  }
+  summary.config_kv_heads = self.config_kv_heads;
+  summary.kv_heads = self.kv_heads;
+  summary.attention = self.attention;
+  summary.kv_bytes_per_token = self.kv_bytes_per_token;
+  if (config.has_encoder()) {
+    for (const AttentionRole role : config.roles()) {
+      summary.roles.push_back(found[role]);
+    }
+  }
+}
+
+void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint,
+                        const Json& config) {
+  summary.spec = std::move(described);
+  const ModelSpec& spec = *summary.spec;
+  summary.family = spec.family;
+  summary.architecture = spec.architecture;
+  summary.layers = spec.layer_count();
+  summary.hidden_size = spec.hidden_size;
+  summary.query_heads = spec.query_heads;
+  summary.head_dim = spec.head_dim;
+  if (!spec.attention_only()) {
+    summary.vocab_size = spec.vocab_size;
+  }
+  if (!spec.attention_only() || spec.positions != PositionKind::kNone) {
+    summary.positions = name_of(spec.positions);
+  }
+  describe_attention(summary, checkpoint);
+  count_parameters(summary, spec, checkpoint);
+  summary.disagreements = disagreements_in(spec, checkpoint, config);
+  if (spec.positions == PositionKind::kAlibi) {
+    summary.alibi_slopes = alibi_slopes_per_layer(spec);
+  }
+}
+
+std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& facts,
+                                      const std::string& key) {
+  const auto found = facts.find(key);
+  std::int64_t value = 0;
+  if (found == facts.end()) {
+    return std::nullopt;
+  }
+  const std::string& text = found->second;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return fault == std::errc() && end == text.data() + text.size() && value > 0
+             ? std::optional(value)
+             : std::nullopt;
+}
+
+// Number of layers by the names: one more than the largest "<n>" in "….<n>.…".
+std::int64_t count_layers(const Checkpoint& checkpoint) {
+  std::set<std::string_view> seen;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const std::string_view name = tensor.name;
+    for (std::size_t dot = name.find('.'); dot != std::string_view::npos;
+         dot = name.find('.', dot + 1)) {
+      const std::string_view part = name.substr(dot + 1, name.find('.', dot + 1) - dot - 1);
+      if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
+        seen.insert(part);
+        break;
+      }
+    }
+  }
+  return static_cast<std::int64_t>(seen.size());
+}
+
+// What regroup recorded under `key`, one value for all layers or a list with one per layer, as one
+// value per layer; nothing where that is not what stands there.
+template <typename T, typename Accept>
+std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, const std::string& key,
+                            std::int64_t layers, Accept accept) {
+  const auto found = facts.find(key);
+  const Json recorded = found == facts.end() ? Json() : Json::parse(found->second, nullptr, false);
+  const auto count = static_cast<std::size_t>(layers);
+  if (accept(recorded)) {
+    return std::vector<T>(count, recorded.get<T>());
+  }
+  const bool one_each = recorded.is_array() && recorded.size() == count &&
+                        std::all_of(recorded.begin(), recorded.end(), accept);
+  return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
+}
+
+// A weight file without a config: what its own metadata records, if regroup wrote it.
+void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
+  const auto& facts = summary.provenance;
+  summary.family = "unknown";
+  const auto architecture = facts.find("architecture");
+  if (architecture != facts.end()) {
+    summary.architecture = architecture->second;
+    summary.family = family_of_architecture(summary.architecture);
+  }
+  summary.layers = count_layers(checkpoint);
+  summary.query_heads = number_in(facts, "query_heads");
+  summary.head_dim = number_in(facts, "head_dim");
+  if (!summary.query_heads || !summary.head_dim) {
+    return;
+  }
+  const std::int64_t query_heads = *summary.query_heads;
+  summary.kv_heads =
+      per_layer_in<std::int64_t>(facts, "kv_heads", summary.layers, [&](const Json& heads) {
+        return heads.is_number_unsigned() && heads > 0 && heads <= query_heads;
+      });
+  summary.attention = attention_kind(query_heads, summary.kv_heads);
+  summary.alibi_slopes = per_layer_in<std::vector<double>>(
+      facts, "alibi_slopes", summary.layers, [&](const Json& slopes) {
+        return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
+               std::all_of(slopes.begin(), slopes.end(),
+                           [](const Json& slope) { return slope.is_number(); });
+      });
+  summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
+}
+
+// A graph that is not known leaves what any weight file tells, and the architecture's name.
+void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
+  const GgufMetadata::Entry* architecture = metadata.find("general.architecture");
+  if (architecture != nullptr && architecture->type == GgufType::kString) {
+    summary.architecture = *metadata.text("general.architecture");
+  }
+}
+
+}  // namespace
+
+ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint,
+                             const fs::path& layout) {
+  const fs::path path = resolve_model_path(given);
+  ModelSummary summary;
+  summary.path = path;
+  count_tensors(summary, checkpoint);
+  read_provenance(summary, checkpoint);
+  if (auto spec = describe_without_config(path, checkpoint)) {
+    describe_with_spec(summary, std::move(*spec), checkpoint, Json::object());
+    return summary;
+  }
+  const fs::path config = directory_of_model(path) / "config.json";
+  // One shard of several is not the model its config describes.
+  const bool whole_model = fs::is_directory(path) ||
+                           path.filename().string().ends_with(".index.json") ||
+                           path.filename() == "model.safetensors";
+  if (whole_model && path_exists(config)) {
+    const std::string where = printable(config.string(), 0);
+    const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
+    describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
+                       checkpoint, json);
+    if (summary.provenance.empty()) {
+      read_provenance(summary, json);
+    }
+  } else {
+    describe_bare_file(summary, checkpoint);
+    if (is_gguf_file(path)) {
+      name_unknown_graph(summary, open_gguf(path).metadata);
+    }
+  }
+  if (auto disagreement = disagreement_of_index(path, checkpoint)) {
+    summary.disagreements.push_back(std::move(*disagreement));
+  }
+  return summary;
+}
+
+}  // namespace regroup

@@ -1,0 +1,142 @@
+#include "formats/inspect/tensor_comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "formats/dtype/element_values.h"
+#include "formats/dtype/numbers.h"
+
+namespace regroup {
+namespace {
+
+// Sums over the parts of two tensors.
+class Comparer {
+ public:
+  Comparer(DType a, DType b) : a_dtype_(a), b_dtype_(b) {
+    total_.readable = can_read_values(a) && can_read_values(b);
+  }
+
+  void add(std::span<const std::byte> a, std::span<const std::byte> b, std::size_t elements) {
+    total_.elements += elements;
+    const bool same = a_dtype_ == b_dtype_ && std::equal(a.begin(), a.end(), b.begin(), b.end());
+    total_.same_bytes = total_.same_bytes && same;
+    if (!total_.readable) {
+      return;
+    }
+    a_values_.resize(elements);
+    b_values_.resize(elements);
+    read_values(a_dtype_, a, a_values_);
+    if (same) {
+      b_values_ = a_values_;
+    } else {
+      read_values(b_dtype_, b, b_values_);
+    }
+    for (std::size_t i = 0; i < elements; ++i) {
+      add(a_values_[i], b_values_[i]);
+    }
+  }
+
+  TensorComparison total() const {
+    TensorComparison total = total_;
+    if (total.elements > 0) {
+      total.mean = differences_ / static_cast<double>(total.elements);
+    }
+    const double norms = std::sqrt(a_squares_) * std::sqrt(b_squares_);
+    const bool both_zero = a_squares_ == 0.0 && b_squares_ == 0.0;
+    total.cosine = norms > 0.0 ? std::clamp(dot_ / norms, -1.0, 1.0) : both_zero ? 1.0 : 0.0;
+    return total;
+  }
+
+ private:
+  void add(double a, double b) {
+    const bool same = a == b || (std::isnan(a) && std::isnan(b));
+    total_.different += same ? 0 : 1;
+    if (std::isfinite(a) && std::isfinite(b)) {
+      total_.largest = std::max(total_.largest, std::fabs(a - b));
+      differences_ += std::fabs(a - b);
+      dot_ += a * b;
+      a_squares_ += a * a;
+      b_squares_ += b * b;
+    } else if (!same) {
+      total_.largest = differences_ = std::numeric_limits<double>::infinity();
+    }
+  }
+
+  DType a_dtype_, b_dtype_;
+  TensorComparison total_;
+  std::vector<double> a_values_, b_values_;
+  double differences_ = 0.0, dot_ = 0.0, a_squares_ = 0.0, b_squares_ = 0.0;
+};
+
+// Elements of a tensor, by the number of the first and how many.
+using Part = std::function<std::span<const std::byte>(std::uint64_t first, std::size_t elements)>;
+
+Part parts_of(const TensorReader& reader, std::vector<std::byte>& buffer) {
+  return [&](std::uint64_t first, std::size_t elements) {
+    const DType dtype = reader.tensor().dtype;
+    buffer.resize(bytes_of_elements(dtype, elements));
+    reader.read_at(bytes_of_elements(dtype, first), buffer);
+    return std::span<const std::byte>(buffer);
+  };
+}
+
+Part parts_of(DType dtype, std::span<const std::byte> bytes) {
+  return [=](std::uint64_t first, std::size_t elements) {
+    return bytes.subspan(bytes_of_elements(dtype, first), bytes_of_elements(dtype, elements));
+  };
+}
+
+// Parts that are the same are decoded only where others are not.
+TensorComparison compare(DType a_dtype, const Part& a, DType b_dtype, const Part& b,
+                         std::uint64_t elements,
+                         const std::function<void(std::uint64_t)>& progress) {
+  bool same = a_dtype == b_dtype;
+  std::uint64_t told = 0;  // elements
+  const auto for_parts = [&](const auto& visit) {
+    for (std::uint64_t first = 0; first < elements; first += kElementsAtATime) {
+      const auto count = std::min<std::uint64_t>(kElementsAtATime, elements - first);
+      if (!visit(a(first, count), b(first, count), count)) {
+        return;
+      }
+      if (progress && first >= told) {
+        progress(bytes_of_elements(a_dtype, count));
+        told = first + count;
+      }
+    }
+  };
+  if (same) {
+    for_parts([&](auto of_a, auto of_b, std::size_t) {
+      same = std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());
+      return same;
+    });
+  }
+  if (same) {
+    return {.elements = elements};
+  }
+  Comparer comparer(a_dtype, b_dtype);
+  for_parts([&](auto of_a, auto of_b, std::size_t count) {
+    comparer.add(of_a, of_b, count);
+    return true;
+  });
+  return comparer.total();
+}
+
+}  // namespace
+
+TensorComparison compare_tensors(const TensorReader& a, const TensorReader& b,
+                                 const std::function<void(std::uint64_t)>& progress) {
+  std::vector<std::byte> of_a, of_b;
+  return compare(a.tensor().dtype, parts_of(a, of_a), b.tensor().dtype, parts_of(b, of_b),
+                 static_cast<std::uint64_t>(a.tensor().elements()), progress);
+}
+
+TensorComparison compare_tensors(DType dtype, std::span<const std::byte> a, const TensorReader& b) {
+  std::vector<std::byte> of_b;
+  return compare(dtype, parts_of(dtype, a), b.tensor().dtype, parts_of(b, of_b),
+                 static_cast<std::uint64_t>(b.tensor().elements()), {});
+}
+
+}  // namespace regroup

@@ -1,0 +1,215 @@
+#include "formats/json/json.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxOrderedMembers = 10'000;
+
+// One member of an object in text: the byte ranges of its key and value.
+struct Member {
+  std::size_t key_begin = 0;
+  std::size_t value_begin = 0;
+  std::size_t value_end = 0;
+  std::string key;
+};
+
+// Scans text that is known to be valid JSON, so it needs no error paths.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  std::size_t skip_space(std::size_t at) const {
+    return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
+  }
+
+  // One past the string that opens at `at`.
+  std::size_t end_of_string(std::size_t at) const {
+    for (++at; text_[at] != '"'; ++at) {
+      at += text_[at] == '\\' ? 1U : 0U;
+    }
+    return at + 1;
+  }
+
+  // One past the value that begins at `at`.
+  std::size_t end_of_value(std::size_t at) const {
+    if (text_[at] == '"') {
+      return end_of_string(at);
+    }
+    if (text_[at] != '{' && text_[at] != '[') {
+      return std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
+    }
+    std::size_t depth = 0;
+    do {
+      if (text_[at] == '"') {
+        at = end_of_string(at);
+        continue;
+      }
+      depth += text_[at] == '{' || text_[at] == '[' ? 1U : 0U;
+      depth -= text_[at] == '}' || text_[at] == ']' ? 1U : 0U;
+      ++at;
+    } while (depth > 0);
+    return at;
+  }
+
+  std::vector<Member> members() const {
+    std::vector<Member> found;
+    std::size_t at = skip_space(skip_space(0) + 1);
+    while (text_[at] != '}') {
+      Member member;
+      member.key_begin = at;
+      const std::size_t key_end = end_of_string(at);
+      member.key = nlohmann::json::parse(text_.substr(at, key_end - at)).get<std::string>();
+      member.value_begin = skip_space(skip_space(key_end) + 1);  // past the colon
+      member.value_end = end_of_value(member.value_begin);
+      at = skip_space(member.value_end);
+      at = text_[at] == ',' ? skip_space(at + 1) : at;
+      found.push_back(std::move(member));
+    }
+    return found;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+std::optional<Member> find_member(const std::vector<Member>& members, std::string_view key) {
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const Member& member) { return member.key == key; });
+  return found == members.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string quoted(const std::string& key) { return nlohmann::json(key).dump(); }
+
+std::string append_member(std::string_view object, const std::vector<Member>& members,
+                          const std::string& key, std::string_view value) {
+  const std::string added = quoted(key) + ": " + std::string(value);
+  if (members.empty()) {
+    const std::size_t inside = object.find('{') + 1;
+    return std::string(object.substr(0, inside)) + added +
+           std::string(object.substr(object.rfind('}')));
+  }
+  // What stands before the last key (a newline and its indentation, or a space) serves again.
+  const std::size_t last = members.back().key_begin;
+  const std::size_t gap = object.find_last_not_of(" \t\r\n", last - 1) + 1;
+  const std::size_t end = members.back().value_end;
+  return std::string(object.substr(0, end)) + "," + std::string(object.substr(gap, last - gap)) +
+         added + std::string(object.substr(end));
+}
+
+std::string changed_elements(
+    std::string_view list,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const Scanner scanner(list);
+  std::string changed;
+  std::size_t copied = 0;  // everything before this is in `changed`
+  std::size_t at = scanner.skip_space(1);
+  for (std::size_t i = 0; list[at] != ']'; ++i) {
+    const std::size_t end = scanner.end_of_value(at);
+    changed += list.substr(copied, at - copied);
+    changed += change(i, list.substr(at, end - at));
+    copied = end;
+    at = scanner.skip_space(end);
+    at = list[at] == ',' ? scanner.skip_space(at + 1) : at;
+  }
+  return changed + std::string(list.substr(copied));
+}
+
+template <typename AnyJson>
+AnyJson parse_object(std::string_view text, std::string_view where, std::size_t max_members) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, typename AnyJson::parse_event_t event, AnyJson& parsed) {
+    if (depth > kMaxDepth) {
+      throw_bad_input("{}: JSON nested deeper than {}", where, kMaxDepth);
+    }
+    if (event == AnyJson::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == AnyJson::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == AnyJson::parse_event_t::key &&
+               !keys.back().insert(parsed.template get<std::string>()).second) {
+      throw_bad_input("{}: duplicate key \"{}\"", where,
+                      printable(parsed.template get<std::string>()));
+    }
+    if (!keys.empty() && keys.back().size() > max_members) {
+      throw_bad_input("{}: an object with more than {} members", where, max_members);
+    }
+    return true;
+  };
+  // The parser would skip the one and take the other for the end of the text.
+  if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
+    throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where);
+  }
+  AnyJson parsed;
+  try {
+    parsed = AnyJson::parse(text, check);
+  } catch (const nlohmann::json::exception& fault) {
+    throw_bad_input("{}: not valid JSON: {}", where, printable(fault.what()));
+  }
+  if (!parsed.is_object()) {
+    throw_bad_input("{}: holds a JSON {}, an object is needed", where, parsed.type_name());
+  }
+  return parsed;
+}
+
+}  // namespace
+
+Json parse_json_object(std::string_view text, std::string_view where) {
+  return parse_object<Json>(text, where, kMaxOrderedMembers);
+}
+
+nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
+  return parse_object<nlohmann::json>(text, where, std::numeric_limits<std::size_t>::max());
+}
+
+std::string with_member(std::string_view object, const std::vector<std::string>& path,
+                        std::string_view value) {
+  const std::vector<Member> members = Scanner(object).members();
+  const std::string& key = path.front();
+  const auto member = find_member(members, key);
+  if (path.size() == 1 && !member) {
+    return append_member(object, members, key, value);
+  }
+  if (path.size() == 1) {
+    return std::string(object.substr(0, member->value_begin)) + std::string(value) +
+           std::string(object.substr(member->value_end));
+  }
+  const std::vector<std::string> rest(path.begin() + 1, path.end());
+  if (!member) {
+    return append_member(object, members, key, with_member("{}", rest, value));
+  }
+  const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
+  if (!child.starts_with('{')) {
+    throw_bad_input("JSON member {} is no object, so {} cannot be set in it", printable(key),
+                    printable(rest.front()));
+  }
+  return with_member(object, {key}, with_member(child, rest, value));
+}
+
+std::string with_each_element(
+    std::string_view object, const std::vector<std::string>& path,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const auto member = find_member(Scanner(object).members(), path.front());
+  if (!member || object[member->value_begin] != (path.size() == 1 ? '[' : '{')) {
+    throw_bad_input("JSON member {} is no {}", printable(path.front()),
+                    path.size() == 1 ? "list" : "object");
+  }
+  const auto value = object.substr(member->value_begin, member->value_end - member->value_begin);
+  const std::string changed =
+      path.size() == 1 ? changed_elements(value, change)
+                       : with_each_element(value, {path.begin() + 1, path.end()}, change);
+  return std::string(object.substr(0, member->value_begin)) + changed +
+         std::string(object.substr(member->value_end));
+}
+
+std::string json_number(double value) { return nlohmann::json(value).dump(); }
+
+}  // namespace regroup

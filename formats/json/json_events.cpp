@@ -1,0 +1,377 @@
+#include "formats/json/json_events.h"
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace regroup {
+namespace {
+
+// Bytes of a string that stand for themselves, one by one: not the end, no escape, no control
+// character, ASCII.
+constexpr std::array<bool, 256> kPlain = [] {
+  std::array<bool, 256> plain{};
+  for (std::size_t byte = 0x20; byte < 0x80; ++byte) {
+    plain[byte] = byte != '"' && byte != '\\';
+  }
+  return plain;
+}();
+
+// How many of eight bytes are plain before one that is not, without looking at them one by one: the
+// high bit of b - 0x20 is set where b < 0x20, that of (b ^ c) - 1 where b == c. Bytes after the
+// first that is not plain may be told wrong, as it borrows from them.
+std::size_t plain_of_eight(const char* bytes) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, bytes, sizeof(eight));
+  const auto equal = [&](char c) {
+    return (eight ^ kEach * static_cast<unsigned char>(c)) - kEach;
+  };
+  const std::uint64_t found = eight | (eight - kEach * 0x20) | equal('"') | equal('\\');
+  return static_cast<std::size_t>(std::countr_zero(found & kEach * 0x80)) / 8;
+}
+
+bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+
+std::optional<std::uint32_t> hex_value(char digit) {
+  if (is_digit(digit)) {
+    return static_cast<std::uint32_t>(digit - '0');
+  }
+  const char lower = static_cast<char>(digit | 0x20);
+  return lower >= 'a' && lower <= 'f' ? std::optional(static_cast<std::uint32_t>(lower - 'a' + 10))
+                                      : std::nullopt;
+}
+
+void append_utf8(std::string& text, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
+  const auto put_rest = [&](int bits) { put(0x80U | ((code >> bits) & 0x3fU)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0U | (code >> 6));
+    put_rest(0);
+  } else if (code < 0x10000) {
+    put(0xe0U | (code >> 12));
+    put_rest(6);
+    put_rest(0);
+  } else {
+    put(0xf0U | (code >> 18));
+    put_rest(12);
+    put_rest(6);
+    put_rest(0);
+  }
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, JsonEvents& events) : text_(text), events_(events) {}
+
+  bool read() {
+    if (!value()) {
+      return false;
+    }
+    while (!open_.empty()) {
+      if (!(open_.back() == '{' ? next_member() : next_element())) {
+        return false;
+      }
+    }
+    skip_space();
+    return at_ == text_.size() || broken("nothing but white space may follow the value");
+  }
+
+ private:
+  // The byte that comes next; 0, which no JSON holds, at the end.
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+
+  void skip_space() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) {
+      ++at_;
+    }
+  }
+
+  bool broken(std::string_view why) {
+    events_.broken(at_, at_ < text_.size() ? why : "the text ends");
+    return false;
+  }
+
+  // After a value in an array, or its bracket.
+  bool next_element() {
+    skip_space();
+    if (peek() == ']') {
+      return close(&JsonEvents::end_array);
+    }
+    return separate("a comma or ] is needed") && value();
+  }
+
+  // After a member of an object, or its brace.
+  bool next_member() {
+    skip_space();
+    if (peek() == '}') {
+      return close(&JsonEvents::end_object);
+    }
+    if (!separate("a comma or } is needed")) {
+      return false;
+    }
+    skip_space();
+    if (peek() != '"') {
+      return broken("a key in double quotes is needed");
+    }
+    std::string_view name;
+    if (!string(name) || !events_.key(name)) {
+      return false;
+    }
+    skip_space();
+    if (peek() != ':') {
+      return broken("a colon is needed");
+    }
+    ++at_;
+    return value();
+  }
+
+  // A comma, but before the first.
+  bool separate(std::string_view why) {
+    if (first_) {
+      first_ = false;
+      return true;
+    }
+    if (peek() != ',') {
+      return broken(why);
+    }
+    ++at_;
+    return true;
+  }
+
+  bool open(char bracket, bool (JsonEvents::*event)()) {
+    ++at_;
+    open_.push_back(bracket);
+    first_ = true;
+    return (events_.*event)();
+  }
+
+  bool close(bool (JsonEvents::*event)()) {
+    ++at_;
+    open_.pop_back();
+    first_ = false;
+    return (events_.*event)();
+  }
+
+  bool value() {
+    skip_space();
+    switch (peek()) {
+      case '"': {
+        std::string_view text;
+        return string(text) && events_.string(text);
+      }
+      case '{': return open('{', &JsonEvents::start_object);
+      case '[': return open('[', &JsonEvents::start_array);
+      case 'n': return word("null") && events_.null();
+      case 't': return word("true") && events_.boolean(true);
+      case 'f': return word("false") && events_.boolean(false);
+      default: return number();
+    }
+  }
+
+  bool word(std::string_view expected) {
+    if (text_.substr(at_, expected.size()) != expected) {
+      return broken("a value is needed");
+    }
+    at_ += expected.size();
+    return true;
+  }
+
+  // Their value is that of the number modulo 2^64.
+  bool digits(std::uint64_t& value) {
+    std::size_t at = at_;
+    for (; at < text_.size() && is_digit(text_[at]); ++at) {
+      value = value * 10 + static_cast<std::uint64_t>(text_[at] - '0');
+    }
+    return std::exchange(at_, at) < at || broken("a digit is needed");
+  }
+
+  bool digits() {
+    std::uint64_t value = 0;
+    return digits(value);
+  }
+
+  bool number() {
+    const std::size_t begin = at_;
+    if (peek() != '-' && !is_digit(peek())) {
+      return broken("a value is needed");
+    }
+    at_ += peek() == '-' ? 1U : 0U;
+    std::uint64_t value = 0;
+    if (peek() == '0') {
+      ++at_;  // and no digit after it
+    } else if (!digits(value)) {
+      return false;
+    }
+    bool whole = text_[begin] != '-';
+    if (peek() == '.') {
+      whole = false;
+      ++at_;
+      if (!digits()) {
+        return false;
+      }
+    }
+    if (peek() == 'e' || peek() == 'E') {
+      whole = false;
+      ++at_;
+      at_ += peek() == '+' || peek() == '-' ? 1U : 0U;
+      if (!digits()) {
+        return false;
+      }
+    }
+    const std::string_view spelling = text_.substr(begin, at_ - begin);
+    return whole && fits(spelling) ? events_.whole_number(value) : events_.other_number(spelling);
+  }
+
+  // Whether digits are a number below 2^64.
+  static bool fits(std::string_view digits) {
+    constexpr std::size_t kCertain = 19;
+    std::uint64_t value = 0;
+    return digits.size() <= kCertain ||
+           std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
+  }
+
+  void skip_plain() {
+    constexpr std::size_t kEight = 8;
+    while (text_.size() - at_ >= kEight) {
+      const std::size_t plain = plain_of_eight(text_.data() + at_);
+      at_ += plain;
+      if (plain < kEight) {
+        return;
+      }
+    }
+    while (at_ < text_.size() && kPlain[static_cast<unsigned char>(text_[at_])]) {
+      ++at_;
+    }
+  }
+
+  // From the quote on. What needs no unescaping is handed out where it lies.
+  bool string(std::string_view& value) {
+    const std::size_t begin = ++at_;
+    unescaped_.clear();
+    std::size_t copied = begin;  // what stands before is in unescaped_
+    for (skip_plain(); peek() != '"'; skip_plain()) {
+      if (peek() != '\\') {
+        if (!sequence()) {
+          return false;
+        }
+        continue;
+      }
+      unescaped_.append(text_, copied, at_ - copied);
+      if (!escape()) {
+        return false;
+      }
+      copied = at_;
+    }
+    value = text_.substr(copied, at_ - copied);
+    if (copied != begin) {
+      unescaped_.append(value);
+      value = unescaped_;
+    }
+    ++at_;
+    return true;
+  }
+
+  // A character of several bytes (RFC 3629): no overlong forms, no surrogates, none above U+10FFFF.
+  bool sequence() {
+    const auto byte = [&](std::size_t i) {
+      return at_ + i < text_.size() ? static_cast<unsigned char>(text_[at_ + i]) : 0U;
+    };
+    const unsigned lead = byte(0), second = byte(1);
+    if (lead < 0x20) {
+      return broken("a string holds a control character");
+    }
+    const std::size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
+                               : lead >= 0xe0 && lead <= 0xef ? 3
+                               : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                              : 0;
+    bool valid = length != 0;
+    for (std::size_t i = 1; i < length; ++i) {
+      valid = valid && (byte(i) & 0xc0U) == 0x80U;
+    }
+    const bool out_of_range = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+                              (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f);
+    if (!valid || out_of_range) {
+      return broken("a string is not valid UTF-8");
+    }
+    at_ += length;
+    return true;
+  }
+
+  // One backslash and what it stands for.
+  bool escape() {
+    constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    ++at_;
+    const char name = peek();
+    if (name == 'u') {
+      return unicode_escape();
+    }
+    const std::size_t which = kNames.find(name);
+    if (name == '\0' || which == std::string_view::npos) {
+      return broken("a string holds an escape that JSON does not have");
+    }
+    unescaped_.push_back(kMeanings[which]);
+    ++at_;
+    return true;
+  }
+
+  bool unicode_escape() {
+    std::uint32_t code = 0;
+    if (!code_unit(code)) {
+      return false;
+    }
+    const bool high = code >= 0xd800 && code < 0xdc00;
+    if (high && text_.substr(at_, 2) == "\\u") {
+      ++at_;
+      std::uint32_t low = 0;
+      if (!code_unit(low)) {
+        return false;
+      }
+      if (low >= 0xdc00 && low < 0xe000) {
+        append_utf8(unescaped_, 0x10000U + ((code - 0xd800U) << 10) + (low - 0xdc00U));
+        return true;
+      }
+    }
+    if (code >= 0xd800 && code < 0xe000) {
+      return broken("half a surrogate pair stands for no character");
+    }
+    append_utf8(unescaped_, code);
+    return true;
+  }
+
+  // Four hexadecimal digits after a u.
+  bool code_unit(std::uint32_t& code) {
+    ++at_;
+    code = 0;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      const auto digit = hex_value(peek());
+      if (!digit) {
+        return broken("four hexadecimal digits are needed after \\u");
+      }
+      code = code * 16 + *digit;
+    }
+    return true;
+  }
+
+  std::string_view text_;
+  JsonEvents& events_;
+  std::size_t at_ = 0;
+  std::string open_;       // brackets and braces around what comes next
+  bool first_ = false;     // nothing stands yet in the innermost of them
+  std::string unescaped_;  // the last string that had escapes
+};
+
+}  // namespace
+
+bool read_json_events(std::string_view text, JsonEvents& events) {
+  return Reader(text, events).read();
+}
+
+}  // namespace regroup

@@ -1,0 +1,176 @@
+#include "formats/model/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/hub_cache.h"
+#include "formats/base/printable.h"
+#include "formats/directory/meta_checkpoint.h"
+#include "formats/directory/weight_index.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/head.h"
+#include "formats/families/layout_file.h"
+#include "formats/families/meta_llama.h"
+#include "formats/gguf/gguf.h"
+#include "formats/llama2c/llama2c.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model that is one file, without a config.
+ModelDirectory lone_file(const fs::path& path, Checkpoint checkpoint) {
+  return {path, "", Json::object(), std::move(checkpoint), {}};
+}
+
+Model open_gguf_model(const fs::path& path) {
+  GgufFile file = open_gguf(path);
+  std::vector<Checkpoint::Part> parts;
+  parts.push_back(std::move(file.part));
+  ModelDirectory model = lone_file(path, Checkpoint(std::move(parts)));
+  ModelSpec spec = describe_gguf(file.metadata, model.checkpoint);
+  return {std::move(model), Convention::kGguf, std::move(spec), std::move(file.metadata), {}};
+}
+
+Model open_meta_model(const fs::path& path) {
+  ModelDirectory directory = open_meta_directory(path);
+  const std::string where = printable((path / kMetaParamsFile).string(), 0);
+  ModelSpec spec = describe_meta(directory.config, directory.checkpoint, where);
+  return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt, {}};
+}
+
+std::optional<Llama2cHeader> llama2c_header_of(const fs::path& path) {
+  std::error_code fault;
+  return fs::is_regular_file(path, fault) ? find_llama2c_header(File::open(path)) : std::nullopt;
+}
+
+Model open_llama2c_model(const fs::path& path, const Llama2cHeader& header) {
+  return {lone_file(path, open_checkpoint(path)),
+          Convention::kLlama2c,
+          describe_llama2c(header),
+          std::nullopt,
+          {}};
+}
+
+// Of transformers' names for its dtypes, those that weights are stored in; F32 where none is given.
+DType dtype_of_config(const Json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_string()) {
+      const auto& name = found->get_ref<const std::string&>();
+      return name == "float16" ? DType::kF16 : name == "bfloat16" ? DType::kBF16 : DType::kF32;
+    }
+  }
+  return DType::kF32;
+}
+
+Checkpoint checkpoint_called_for(const ModelSpec& spec, DType dtype) {
+  std::vector<TensorInfo> tensors;
+  for (ExpectedTensor& expected : expected_tensors(spec)) {
+    const std::uint64_t bytes = tensor_bytes(dtype, expected.shape);
+    tensors.push_back({std::move(expected.name), dtype, std::move(expected.shape), 0, 0, bytes});
+  }
+  return {{}, std::move(tensors)};
+}
+
+// Whether there is a config but no weights to go with it.
+bool is_config_alone(const fs::path& path) {
+  std::error_code fault;
+  if (!fs::is_directory(path, fault) || !path_exists(path / "config.json")) {
+    return false;
+  }
+  const auto weights = {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile};
+  return std::none_of(weights.begin(), weights.end(),
+                      [&](std::string_view name) { return path_exists(path / name); });
+}
+
+std::string_view name_of(Convention convention) {
+  switch (convention) {
+    case Convention::kHuggingFace: return "Hugging Face's";
+    case Convention::kGguf: return "GGUF's";
+    case Convention::kMeta: return "Meta's";
+    case Convention::kLlama2c: return "llama2.c's";
+  }
+  return "";
+}
+
+}  // namespace
+
+Model open_model(const fs::path& given, const OpenOptions& options) {
+  const fs::path path = resolve_model_path(given);
+  if (is_gguf_file(path)) {
+    return open_gguf_model(path);
+  }
+  if (is_meta_directory(path)) {
+    return open_meta_model(path);
+  }
+  if (const auto header = llama2c_header_of(path)) {
+    return open_llama2c_model(path, *header);
+  }
+  ModelDirectory directory = open_model_directory(path);
+  const std::string where = printable((directory.path / "config.json").string(), 0);
+  ModelSpec spec =
+      describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
+  std::string missing = missing_head(spec, directory.checkpoint);
+  spec = missing.empty() ? std::move(spec) : without_head(std::move(spec));
+  return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt,
+          std::move(missing)};
+}
+
+Model open_model_outline(const fs::path& given, const OpenOptions& options) {
+  const fs::path path = resolve_model_path(given);
+  const bool names_config = path.filename() == "config.json";
+  const fs::path directory = names_config ? fs::absolute(path).parent_path() : path;
+  if (is_meta_directory(directory) || !is_config_alone(directory)) {
+    return open_model(directory, options);
+  }
+  const fs::path file = directory / "config.json";
+  const std::string where = printable(file.string(), 0);
+  const Checkpoint none({});
+  std::string text = read_text(file, kMaxConfigBytes);
+  Json config = parse_json_object(text, where);
+  ModelSpec spec = describe_model_or_layout(config, none, where, options.layout);
+  Checkpoint checkpoint = checkpoint_called_for(spec, dtype_of_config(config));
+  return {{directory, std::move(text), std::move(config), std::move(checkpoint), {}},
+          Convention::kHuggingFace,
+          std::move(spec),
+          std::nullopt,
+          {}};
+}
+
+void check_writable(const Model& model) {
+  if (model.convention != Convention::kHuggingFace) {
+    const std::string path = printable(model.path.string(), 0);
+    const auto& tensors = model.checkpoint.tensors();
+    const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& each) {
+      return is_block_type(each.dtype);
+    });
+    throw_usage(
+        "{}: a model in {} convention, which is not written here: regroup convert {} DIRECTORY "
+        "--to safetensors{}, then take DIRECTORY",
+        path, name_of(model.convention), path, quantised ? " --dtype fp32" : "");
+  }
+}
+
+std::optional<ModelSpec> describe_without_config(const fs::path& given,
+                                                 const Checkpoint& checkpoint) {
+  const fs::path path = resolve_model_path(given);
+  if (is_gguf_file(path)) {
+    const GgufMetadata metadata = open_gguf(path).metadata;
+    return is_known_gguf_model(metadata) ? std::optional(describe_gguf(metadata, checkpoint))
+                                         : std::nullopt;
+  }
+  if (is_meta_directory(path)) {
+    const fs::path params = path / kMetaParamsFile;
+    const std::string where = printable(params.string(), 0);
+    const std::string text = read_text(params, kMaxConfigBytes);
+    return describe_meta(parse_json_object(text, where), checkpoint, where);
+  }
+  const auto header = llama2c_header_of(path);
+  return header ? std::optional(describe_llama2c(*header)) : std::nullopt;
+}
+
+}  // namespace regroup

@@ -1,0 +1,198 @@
+#include "formats/spec/model_spec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_place.h"
+#include "formats/spec/alibi.h"
+
+namespace regroup {
+namespace {
+
+// Features of a stored linear map: the dimension of its weight that is not the input.
+std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
+  const TensorInfo& weight = tensors.at(linear.weight);
+  if (weight.shape.size() != 2) {
+    throw_bad_input("{}: shape {}, two dimensions are needed", place_of(tensors, weight),
+                    text_of(weight.shape));
+  }
+  return weight.shape[linear.input_major ? 1 : 0];
+}
+
+}  // namespace
+
+std::string_view name_of(PositionKind kind) {
+  switch (kind) {
+    case PositionKind::kRope: return "rope";
+    case PositionKind::kLearned: return "learned";
+    case PositionKind::kAlibi: return "alibi";
+    case PositionKind::kRelativeBias: return "t5";
+    case PositionKind::kNone: return "none";
+  }
+  return "none";
+}
+
+std::string_view name_of(AttentionRole role) {
+  switch (role) {
+    case AttentionRole::kSelf: return "decoder";
+    case AttentionRole::kCross: return "cross";
+    case AttentionRole::kEncoder: return "encoder";
+  }
+  return "decoder";
+}
+
+std::vector<AttentionRole> ModelSpec::roles() const {
+  return has_encoder()
+             ? std::vector{AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross}
+             : std::vector{AttentionRole::kSelf};
+}
+
+const std::vector<LayerTensors>& ModelSpec::stack(AttentionRole role) const {
+  return role == AttentionRole::kEncoder ? encoder_layers : layers;
+}
+
+const AttentionLayout& ModelSpec::attention(AttentionRole role, std::size_t layer) const {
+  const LayerTensors& tensors = stack(role)[layer];
+  return role == AttentionRole::kCross ? tensors.cross_attention : tensors.attention;
+}
+
+const std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) const {
+  switch (role) {
+    case AttentionRole::kCross: return cross_kv_heads;
+    case AttentionRole::kEncoder: return encoder_kv_heads;
+    case AttentionRole::kSelf: break;
+  }
+  return kv_heads;
+}
+
+std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) {
+  return const_cast<std::vector<std::int64_t>&>(std::as_const(*this).kv_heads_of(role));
+}
+
+std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
+  std::vector<std::string> path = kv_heads_key;
+  if (role != AttentionRole::kSelf) {
+    path.back().insert(0, fmt::format("{}_", name_of(role)));
+  }
+  return path;
+}
+
+void use_alibi(ModelSpec& spec) {
+  if (spec.positions == PositionKind::kAlibi) {
+    throw_usage("{}: its positions are ALiBi already", printable(spec.architecture));
+  }
+  spec.positions = PositionKind::kAlibi;
+  spec.rope = {};
+  spec.alibi = {};
+  spec.position_embedding.clear();
+  spec.idle_position_tensors.clear();
+  for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
+    for (LayerTensors& layer : *stack) {
+      layer.relative_bias.clear();
+    }
+  }
+}
+
+std::vector<std::string> position_tensors(const ModelSpec& spec) {
+  std::vector<std::string> names = spec.idle_position_tensors;
+  if (!spec.position_embedding.empty()) {
+    names.push_back(spec.position_embedding);
+  }
+  for (const std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
+    for (const LayerTensors& layer : *stack) {
+      if (!layer.relative_bias.empty()) {
+        names.push_back(layer.relative_bias);
+      }
+    }
+  }
+  return names;
+}
+
+std::vector<std::vector<double>> alibi_slopes_per_layer(const ModelSpec& spec, AttentionRole role) {
+  const bool encoder = role == AttentionRole::kEncoder;
+  const auto& recorded = encoder ? spec.alibi.encoder_slopes : spec.alibi.slopes;
+  const auto heads = static_cast<std::size_t>(spec.query_heads);
+  const std::size_t layers = spec.stack(role).size();
+  if (recorded.empty()) {
+    return std::vector(layers, alibi_slopes(spec.query_heads, spec.alibi.bias_max));
+  }
+  if (recorded.size() != 1 && recorded.size() != layers) {
+    throw_bad_input("recorded ALiBi slopes for {} layers, the {} has {}", recorded.size(),
+                    encoder ? "encoder" : "model", layers);
+  }
+  for (const auto& row : recorded) {
+    if (row.size() != heads) {
+      throw_bad_input("{} recorded ALiBi slopes, the model has {} query heads", row.size(), heads);
+    }
+  }
+  return recorded.size() == 1 ? std::vector(layers, recorded.front()) : recorded;
+}
+
+std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
+                                               AttentionRole role) {
+  std::vector<std::int64_t> kv_heads = spec.kv_heads_of(role);
+  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+    const AttentionLayout& attention = spec.attention(role, i);
+    if (!attention.present()) {
+      continue;
+    }
+    const std::int64_t features = output_features(attention.k, tensors);
+    const bool separate = attention.packing == Packing::kSeparate;
+    const std::int64_t kv_features =
+        separate ? features : features - spec.query_heads * spec.head_dim;
+    const std::int64_t per_head = separate ? spec.head_dim : 2 * spec.head_dim;
+    const std::int64_t heads = kv_features / per_head;
+    if (kv_features % per_head != 0 || heads <= 0 || spec.query_heads % heads != 0) {
+      throw_bad_input(
+          "{}: {} output features leave no whole number of kv heads for {} query heads of "
+          "dimension {}",
+          place_of(tensors, tensors.at(attention.k.weight)), features, spec.query_heads,
+          spec.head_dim);
+    }
+    kv_heads[i] = heads;
+  }
+  return kv_heads;
+}
+
+ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors) {
+  ModelSpec stored = spec;
+  for (const AttentionRole role : spec.roles()) {
+    stored.kv_heads_of(role) = kv_heads_from_shapes(spec, tensors, role);
+  }
+  return stored;
+}
+
+HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
+                           std::int64_t head_dim) {
+  HeadFeatures at;
+  const std::int64_t per_group = query_heads / kv_heads;
+  const std::int64_t fused = (query_heads + 2 * kv_heads) * head_dim;
+  at.q_total = packing == Packing::kSeparate ? query_heads * head_dim : fused;
+  at.k_total = at.v_total = packing == Packing::kSeparate ? kv_heads * head_dim : fused;
+  for (std::int64_t h = 0; h < query_heads; ++h) {
+    // In kPerGroup each group before this head holds two more heads: its key and its value.
+    const std::int64_t before = packing == Packing::kPerGroup ? 2 * (h / per_group) : 0;
+    at.q.push_back((h + before) * head_dim);
+  }
+  for (std::int64_t g = 0; g < kv_heads; ++g) {
+    switch (packing) {
+      case Packing::kSeparate:
+        at.k.push_back(g * head_dim);
+        at.v.push_back(g * head_dim);
+        break;
+      case Packing::kQueryKeyValue:
+        at.k.push_back((query_heads + g) * head_dim);
+        at.v.push_back((query_heads + kv_heads + g) * head_dim);
+        break;
+      case Packing::kPerGroup:
+        at.k.push_back(((g + 1) * per_group + 2 * g) * head_dim);
+        at.v.push_back(((g + 1) * per_group + 2 * g + 1) * head_dim);
+        break;
+    }
+  }
+  return at;
+}
+
+}  // namespace regroup

@@ -1,0 +1,160 @@
+#include "formats/token_files/raw_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::uint64_t kSample = 64U << 10;
+// Of fewer bytes or ids too little can be said.
+constexpr std::size_t kFewestBytes = 256, kFewestIds = 32;
+
+struct Magic {
+  std::string_view bytes, name;
+};
+constexpr std::array<Magic, 10> kMagics{{{{"\x1f\x8b\x08", 3}, "a gzip file"},
+                                         {{"PK\x03\x04", 4}, "a zip archive"},
+                                         {{"\x28\xb5\x2f\xfd", 4}, "a zstd file"},
+                                         {{"\xfd"
+                                           "7zXZ\x00",
+                                           6},
+                                          "an xz file"},
+                                         {{"BZh", 3}, "a bzip2 file"},
+                                         {{"GGUF", 4}, "a GGUF file"},
+                                         {{"PAR1", 4}, "a Parquet file"},
+                                         {{"ARROW1", 6}, "an Arrow file"},
+                                         {{"\x89HDF\r\n", 6}, "an HDF5 file"},
+                                         {{"MMIDIDX\0\0", 9}, "a Megatron index"}}};
+
+std::uint8_t number_of(char byte) { return static_cast<std::uint8_t>(byte); }
+
+bool is_printable(char byte) {
+  const std::uint8_t value = number_of(byte);
+  return (value >= 0x20 && value < 0x7f) || (value >= 0x08 && value <= 0x0d) || value == 0x1b;
+}
+
+// Bytes that stand in no text of any encoding that ASCII is a part of.
+bool is_control(char byte) { return number_of(byte) < 0x80 && !is_printable(byte); }
+
+// The bytes of a multi-byte sequence of UTF-8 that begins here, or 0.
+std::size_t utf8_sequence(std::string_view text) {
+  const std::uint8_t first = number_of(text.front());
+  const std::size_t length = first >= 0xc2 && first < 0xe0   ? 2
+                             : first >= 0xe0 && first < 0xf0 ? 3
+                             : first >= 0xf0 && first < 0xf5 ? 4
+                                                             : 0;
+  const std::string_view rest = text.substr(1, std::max<std::size_t>(length, 1) - 1);
+  const bool complete = length > 0 && rest.size() == length - 1 &&
+                        std::all_of(rest.begin(), rest.end(),
+                                    [](char byte) { return (number_of(byte) & 0xc0) == 0x80; });
+  return complete ? length : 0;
+}
+
+// ASCII and UTF-8 for the most part; or, of any other encoding, without control bytes, of which ids
+// of 16 bits have many: the upper byte of each id below 2048, for one.
+bool is_text(std::string_view sample) {
+  std::size_t readable = 0;
+  for (std::size_t i = 0; i < sample.size();) {
+    const std::size_t sequence = is_printable(sample[i]) ? 1 : utf8_sequence(sample.substr(i));
+    readable += sequence;
+    i += std::max<std::size_t>(sequence, 1);
+  }
+  const auto controls = std::count_if(sample.begin(), sample.end(), is_control);
+  return 10 * readable >= 9 * sample.size() ||
+         (sample.size() >= kFewestBytes &&
+          200 * static_cast<std::size_t>(controls) < sample.size());
+}
+
+struct Range {
+  unsigned least = 0xffff, most = 0;
+
+  void add(unsigned value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+};
+
+// The lower and upper halves of what ids of 32 bits would be.
+struct Halves {
+  Range lower, upper;
+  unsigned lower_bytes = 0;  // of all 16-bit numbers, one over the other
+};
+
+Halves halves_of(std::string_view sample) {
+  Halves halves;
+  for (std::size_t i = 0; i + 1 < sample.size(); i += 2) {
+    const unsigned low = number_of(sample[i]);
+    const unsigned id = low | static_cast<unsigned>(number_of(sample[i + 1])) << 8;
+    (i % 4 == 0 ? halves.lower : halves.upper).add(id);
+    halves.lower_bytes |= low;
+  }
+  return halves;
+}
+
+bool has_32_bits(const Halves& halves) {
+  constexpr unsigned kMostUpper = 16;  // vocabularies of a million
+  return (halves.upper.most == 0 && halves.lower.most > 0) ||
+         (halves.upper.most < kMostUpper && halves.lower.most >= 256);
+}
+
+// A length of 64 bits, then a JSON object.
+bool is_safetensors(std::string_view sample, std::uint64_t file_bytes) {
+  std::uint64_t length = 0;
+  if (sample.size() <= sizeof length || sample[sizeof length] != '{') {
+    return false;
+  }
+  std::memcpy(&length, sample.data(), sizeof length);
+  return length >= 2 && length <= file_bytes - sizeof length;
+}
+
+bool is_big_endian(const Halves& halves) {
+  return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
+}
+
+}  // namespace
+
+void check_raw_tokens(const File& file) {
+  std::string sample(std::min(kSample, file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(sample)));
+  const std::string where = printable(file.path().string(), 0);
+  const auto magic = std::find_if(kMagics.begin(), kMagics.end(), [&](const Magic& each) {
+    return sample.starts_with(each.bytes);
+  });
+  if (magic != kMagics.end() || is_safetensors(sample, file.size())) {
+    throw_bad_input("{}: is {}, no token file: allowed are raw u16, .npy, llm.c's and Megatron's",
+                    where, magic != kMagics.end() ? magic->name : "a safetensors file");
+  }
+  if (!sample.empty() && is_text(sample)) {
+    throw_bad_input(
+        "{}: is text, token ids are needed: regroup tokenize {} --tokenizer MODEL -o tokens.bin "
+        "makes them",
+        where, where);
+  }
+  if (sample.size() / 2 < kFewestIds) {
+    return;
+  }
+  const Halves halves = halves_of(sample);
+  if (is_big_endian(halves)) {
+    throw_bad_input(
+        "{}: the lower byte of every 16-bit id is 0: big-endian ids or text in UTF-16; needed are "
+        "little-endian ids",
+        where);
+  }
+  if (file.size() % 4 == 0 && has_32_bits(halves)) {
+    throw_bad_input(
+        "{}: every second 16-bit id is almost 0: ids of 32 bits, which need the .idx of Megatron "
+        "beside them, or an .npy of u32",
+        where);
+  }
+}
+
+}  // namespace regroup

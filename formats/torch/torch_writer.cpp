@@ -1,0 +1,101 @@
+#include "formats/torch/torch_writer.h"
+
+#include <fmt/format.h>
+
+#include "formats/base/crc32.h"
+#include "formats/checkpoint/shard_names.h"
+#include "formats/torch/state_dict_pickle.h"
+
+namespace regroup {
+namespace {
+
+std::span<const std::byte> view_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+TorchWriter::TorchWriter(const std::filesystem::path& directory,
+                         std::span<const OutputTensor> tensors, std::uint64_t max_shard_bytes) {
+  const auto shards = split_into_shards(tensors, max_shard_bytes);
+  std::vector<std::string> pickles;  // all of them before a file is made: one may be refused
+  std::uint64_t bytes = 0;
+  for (const std::span<const OutputTensor> shard : shards) {
+    pickles.push_back(pickle_state_dict(shard));
+    for (const OutputTensor& tensor : shard) {
+      bytes += tensor_bytes(tensor.dtype, tensor.shape);
+    }
+  }
+  check_free_space(directory, bytes);
+  archives_.resize(shards.size());
+  std::vector<std::pair<std::string, std::size_t>> placed;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::filesystem::path name = shard_name(i, shards.size(), kTorchWeightNames);
+    add_file(directory / name);
+    lay_out(i, name.stem().string(), pickles[i], shards[i]);
+    for (const OutputTensor& tensor : shards[i]) {
+      placed.emplace_back(tensor.name, i);
+    }
+  }
+  if (shards.size() > 1) {
+    write_text(directory / kTorchIndexFile,
+               encode_index(placed, shards.size(), total_bytes(), kTorchWeightNames));
+  }
+}
+
+// The entries in torch's order, each in a folder called after the file.
+void TorchWriter::lay_out(std::size_t archive, const std::string& folder, std::string_view pickle,
+                          std::span<const OutputTensor> tensors) {
+  ZipLayout& layout = archives_[archive];
+  add_text(archive, folder + "/data.pkl", pickle);
+  add_text(archive, folder + "/.format_version", "1");
+  add_text(archive, folder + "/.storage_alignment", std::to_string(ZipLayout::kAlignment));
+  add_text(archive, folder + "/byteorder", "little");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = tensor_bytes(tensors[i].dtype, tensors[i].shape);
+    const std::size_t entry = layout.add(fmt::format("{}/data/{}", folder, i), bytes);
+    file(archive).write_at(layout.entry(entry).header_at, view_of(layout.header(entry)));
+    place(tensors[i].name, {archive, layout.entry(entry).data_at, bytes, false});
+    entries_.emplace(tensors[i].name, EntryOfTensor{archive, entry});
+  }
+  add_text(archive, folder + "/version", "3\n");
+}
+
+void TorchWriter::add_text(std::size_t archive, std::string name, std::string_view text) {
+  ZipLayout& layout = archives_[archive];
+  const std::size_t entry = layout.add(std::move(name), text.size());
+  layout.set_crc32(entry, crc32_of(view_of(text)));
+  const std::string whole = layout.header(entry) + std::string(text) + layout.trailer(entry);
+  file(archive).write_at(layout.entry(entry).header_at, view_of(whole));
+}
+
+void TorchWriter::write_trailer(const std::string& name, std::uint32_t crc32) {
+  const EntryOfTensor& place = entries_.at(name);
+  ZipLayout& layout = archives_[place.archive];
+  layout.set_crc32(place.entry, crc32);
+  const ZipLayout::Entry& entry = layout.entry(place.entry);
+  file(place.archive).write_at(entry.data_at + entry.size, view_of(layout.trailer(place.entry)));
+}
+
+void TorchWriter::write_parts(const std::string& name, const TensorParts& parts) {
+  std::uint32_t crc32 = 0;
+  CheckpointWriter::write_parts(name, [&](const TensorSink& sink) {
+    parts([&](std::span<const std::byte> part) {
+      crc32 = crc32_of(part, crc32);
+      sink(part);
+    });
+  });
+  write_trailer(name, crc32);
+}
+
+void TorchWriter::copy(const std::string& name, const Checkpoint& source,
+                       const TensorInfo& tensor) {
+  write_through_memory(name, source, tensor);
+}
+
+void TorchWriter::finish() {
+  for (std::size_t i = 0; i < archives_.size(); ++i) {
+    file(i).write_at(archives_[i].directory_at(), view_of(archives_[i].directory()));
+  }
+  CheckpointWriter::finish();
+}
+
+}  // namespace regroup

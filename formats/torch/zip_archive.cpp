@@ -1,0 +1,276 @@
+#include "formats/torch/zip_archive.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "formats/base/crc32.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::uint32_t kLocalSignature = 0x04034b50;
+constexpr std::uint32_t kCentralSignature = 0x02014b50;
+constexpr std::uint32_t kEndSignature = 0x06054b50;
+constexpr std::uint32_t kEnd64Signature = 0x06064b50;
+constexpr std::uint32_t kEnd64LocatorSignature = 0x07064b50;
+constexpr std::uint64_t kLocalBytes = 30;
+constexpr std::uint64_t kCentralBytes = 46;
+constexpr std::uint64_t kEndBytes = 22;
+constexpr std::uint64_t kEnd64Bytes = 56;
+constexpr std::uint64_t kEnd64LocatorBytes = 20;
+constexpr std::uint64_t kMaxComment = 0xffff;
+constexpr std::uint64_t kMaxEntries = 100'000;
+constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
+constexpr std::uint16_t kZip64Extra = 0x0001;
+constexpr std::uint32_t kInZip64 = 0xffffffff;  // the real value stands in the ZIP64 extra field
+
+std::string shown(const File& file) { return printable(file.path().string(), 0); }
+
+template <typename T>
+T number_at(std::string_view bytes, std::uint64_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(T));
+  return value;
+}
+
+// Bytes [begin, begin + size) of the file, or an error that says what was looked for.
+std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
+                       std::string_view what) {
+  if (begin > file.size() || size > file.size() - begin) {
+    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", shown(file), what);
+  }
+  std::string bytes(size, '\0');
+  file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+struct Directory {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+  std::uint64_t entries = 0;
+};
+
+// The ZIP64 end record that the locator before the plain end record points to, if there is one.
+std::optional<Directory> find_zip64_directory(const File& file, std::uint64_t end_at) {
+  if (end_at < kEnd64LocatorBytes) {
+    return std::nullopt;
+  }
+  const std::string locator =
+      read_range(file, end_at - kEnd64LocatorBytes, kEnd64LocatorBytes, "ZIP64 locator");
+  if (number_at<std::uint32_t>(locator, 0) != kEnd64LocatorSignature) {
+    return std::nullopt;
+  }
+  const std::string end =
+      read_range(file, number_at<std::uint64_t>(locator, 8), kEnd64Bytes, "ZIP64 end record");
+  if (number_at<std::uint32_t>(end, 0) != kEnd64Signature) {
+    throw_bad_input("{}: the ZIP64 locator points to no end record", shown(file));
+  }
+  return Directory{number_at<std::uint64_t>(end, 48), number_at<std::uint64_t>(end, 40),
+                   number_at<std::uint64_t>(end, 32)};
+}
+
+Directory find_directory(const File& file) {
+  const std::uint64_t tail_size = std::min(file.size(), kEndBytes + kMaxComment);
+  const std::uint64_t tail_begin = file.size() - tail_size;
+  const std::string tail = read_range(file, tail_begin, tail_size, "end record");
+  for (std::uint64_t back = kEndBytes; back <= tail_size; ++back) {
+    const std::uint64_t at = tail_size - back;
+    if (number_at<std::uint32_t>(tail, at) != kEndSignature ||
+        number_at<std::uint16_t>(tail, at + 20) != back - kEndBytes) {
+      continue;
+    }
+    const auto zip64 = find_zip64_directory(file, tail_begin + at);
+    return zip64.value_or(Directory{number_at<std::uint32_t>(tail, at + 16),
+                                    number_at<std::uint32_t>(tail, at + 12),
+                                    number_at<std::uint16_t>(tail, at + 10)});
+  }
+  throw_bad_input("{}: no ZIP end record (truncated?)", shown(file));
+}
+
+// The 64-bit values that stand in for 32-bit ones, in the order in which the record lacks them.
+class Zip64Values {
+ public:
+  explicit Zip64Values(std::string_view extra) {
+    while (extra.size() >= 4) {
+      const std::uint64_t size = number_at<std::uint16_t>(extra, 2);
+      if (size > extra.size() - 4) {
+        return;
+      }
+      if (number_at<std::uint16_t>(extra, 0) == kZip64Extra) {
+        values_ = extra.substr(4, size);
+        return;
+      }
+      extra.remove_prefix(4 + size);
+    }
+  }
+
+  std::optional<std::uint64_t> resolve(std::uint32_t value) {
+    if (value != kInZip64) {
+      return value;
+    }
+    if (values_.size() < 8) {
+      return std::nullopt;
+    }
+    const auto wide = number_at<std::uint64_t>(values_, 0);
+    values_.remove_prefix(8);
+    return wide;
+  }
+
+ private:
+  std::string_view values_;
+};
+
+// One record of the central directory; `offset` is where its local header lies.
+struct CentralRecord {
+  ZipEntry entry;
+  std::uint16_t flags = 0;
+  std::uint16_t method = 0;
+  std::uint64_t offset = 0;
+};
+
+CentralRecord parse_central_record(const File& file, std::string_view directory,
+                                   std::uint64_t& at) {
+  const auto truncated = [&] {
+    throw_bad_input("{}: the ZIP directory ends inside a record", shown(file));
+  };
+  if (directory.size() - at < kCentralBytes ||
+      number_at<std::uint32_t>(directory, at) != kCentralSignature) {
+    truncated();
+  }
+  const std::uint64_t name_size = number_at<std::uint16_t>(directory, at + 28);
+  const std::uint64_t extra_size = number_at<std::uint16_t>(directory, at + 30);
+  const std::uint64_t comment_size = number_at<std::uint16_t>(directory, at + 32);
+  if (directory.size() - at - kCentralBytes < name_size + extra_size + comment_size) {
+    truncated();
+  }
+  CentralRecord record;
+  record.entry.name = directory.substr(at + kCentralBytes, name_size);
+  record.entry.crc32 = number_at<std::uint32_t>(directory, at + 16);
+  record.flags = number_at<std::uint16_t>(directory, at + 8);
+  record.method = number_at<std::uint16_t>(directory, at + 10);
+  Zip64Values wide(directory.substr(at + kCentralBytes + name_size, extra_size));
+  const auto unpacked = wide.resolve(number_at<std::uint32_t>(directory, at + 24));
+  const auto packed = wide.resolve(number_at<std::uint32_t>(directory, at + 20));
+  const auto offset = wide.resolve(number_at<std::uint32_t>(directory, at + 42));
+  const std::string name = printable(record.entry.name);
+  if (!unpacked || !packed || !offset) {
+    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown(file), name);
+  }
+  constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
+  if (record.method != 0 || *unpacked != *packed) {
+    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries as they are", shown(file),
+                    name);
+  }
+  if ((record.flags & kEncrypted) != 0) {
+    throw_bad_input("{}: ZIP entry {} is encrypted", shown(file), name);
+  }
+  record.entry.size = *unpacked;
+  record.offset = *offset;
+  at += kCentralBytes + name_size + extra_size + comment_size;
+  return record;
+}
+
+// Where the data begins, after the local header, which must say what the directory says.
+std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
+  const std::string name = printable(record.entry.name);
+  const std::string local = read_range(file, record.offset, kLocalBytes, "local header");
+  const std::uint64_t name_size = number_at<std::uint16_t>(local, 26);
+  const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
+  const std::string rest =
+      read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
+  // With flag 3 sizes and CRC follow the data; the directory's are the ones to trust then.
+  constexpr std::uint16_t kSizesFollow = 0x0008;
+  const bool holds_sizes = (record.flags & kSizesFollow) == 0;
+  if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
+      number_at<std::uint16_t>(local, 6) != record.flags ||
+      number_at<std::uint16_t>(local, 8) != record.method ||
+      std::string_view(rest).substr(0, name_size) != record.entry.name ||
+      (holds_sizes && number_at<std::uint32_t>(local, 14) != record.entry.crc32)) {
+    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory", shown(file),
+                    name);
+  }
+  Zip64Values wide(std::string_view(rest).substr(name_size));
+  if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
+                      wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
+    throw_bad_input("{}: ZIP entry {}: its local header has another size than the directory",
+                    shown(file), name);
+  }
+  return record.offset + kLocalBytes + name_size + extra_size;
+}
+
+// No name twice, and no entry inside another's local header or data. Sorts the records by place.
+void check_records(const File& file, std::vector<CentralRecord>& records) {
+  std::unordered_set<std::string_view> names;
+  for (const CentralRecord& record : records) {
+    if (!names.insert(record.entry.name).second) {
+      throw_bad_input("{}: two ZIP entries are called {}", shown(file),
+                      printable(record.entry.name));
+    }
+  }
+  std::sort(records.begin(), records.end(),
+            [](const CentralRecord& a, const CentralRecord& b) { return a.offset < b.offset; });
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    const ZipEntry& before = records[i - 1].entry;
+    if (records[i].offset < before.begin + before.size) {
+      throw_bad_input("{}: ZIP entries {} and {} overlap", shown(file), printable(before.name),
+                      printable(records[i].entry.name));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ZipEntry> read_zip_directory(const File& file) {
+  const Directory directory = find_directory(file);
+  if (directory.entries > kMaxEntries || directory.size > kMaxDirectoryBytes) {
+    throw_bad_input("{}: a ZIP directory of {} entries and {} bytes, at most {} and {} allowed",
+                    shown(file), directory.entries, directory.size, kMaxEntries,
+                    kMaxDirectoryBytes);
+  }
+  const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
+  std::vector<CentralRecord> records;
+  std::uint64_t at = 0;
+  for (std::uint64_t i = 0; i < directory.entries; ++i) {
+    CentralRecord record = parse_central_record(file, bytes, at);
+    record.entry.begin = data_begin_of(file, record);
+    if (record.entry.begin > directory.begin ||
+        record.entry.size > directory.begin - record.entry.begin) {
+      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", shown(file),
+                      printable(record.entry.name));
+    }
+    records.push_back(std::move(record));
+  }
+  if (at != bytes.size()) {
+    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown(file),
+                    bytes.size() - at);
+  }
+  check_records(file, records);
+  std::vector<ZipEntry> entries;
+  entries.reserve(records.size());
+  for (CentralRecord& record : records) {
+    entries.push_back(std::move(record.entry));
+  }
+  return entries;
+}
+
+std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_t max_bytes) {
+  if (entry.size > max_bytes) {
+    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", shown(file),
+                    printable(entry.name), entry.size, max_bytes);
+  }
+  std::string bytes = read_range(file, entry.begin, entry.size, "entry");
+  if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
+    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown(file),
+                    printable(entry.name));
+  }
+  return bytes;
+}
+
+}  // namespace regroup

@@ -1,0 +1,224 @@
+#include "formats/vocabulary/sentencepiece.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/vocabulary/charsmap.h"
+
+namespace regroup {
+namespace {
+
+// One field of a message: its number, and its value as a number or as bytes.
+struct Field {
+  std::uint64_t number = 0;
+  int wire_type = 0;
+  std::uint64_t value = 0;  // of types 0, 1 and 5
+  std::string_view bytes;   // of type 2
+};
+
+constexpr int kVarint = 0;
+constexpr int kEightBytes = 1;
+constexpr int kLengthDelimited = 2;
+constexpr int kFourBytes = 5;
+constexpr std::uint64_t kMaxTag = 0xffff'ffff;
+
+// What the library can take; beyond it there are no errors but crashes.
+constexpr std::size_t kMaxPieces = 1U << 21;  // its memory; published models have up to a million
+constexpr std::size_t kMaxPieceBytes = 4096;  // it recurses once for each
+constexpr std::size_t kMaxNested = 64;        // results of a search for user-defined pieces
+constexpr int kUserDefined = 4;
+
+// The fields of one message, one after the other. Messages inside it are bytes to be walked by a
+// walker of their own, so that nothing recurses.
+class FieldWalker {
+ public:
+  FieldWalker(std::string_view message, std::string_view where) : rest_(message), where_(where) {}
+
+  bool next(Field& field) {
+    if (rest_.empty()) {
+      return false;
+    }
+    const std::uint64_t tag = varint();
+    if (tag > kMaxTag) {
+      refuse();  // protobuf would cut it to 32 bits, and take it for another field
+    }
+    field = {tag >> 3, static_cast<int>(tag & 7), 0, {}};
+    switch (field.wire_type) {
+      case kVarint: field.value = varint(); break;
+      case kEightBytes: field.value = fixed(8); break;
+      case kFourBytes: field.value = fixed(4); break;
+      case kLengthDelimited: field.bytes = take(varint()); break;
+      default: refuse();
+    }
+    if (field.number == 0) {
+      refuse();
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw_bad_input("{}: not a SentencePiece model: its protobuf message is malformed or cut short",
+                    where_);
+  }
+
+  std::string_view take(std::uint64_t count) {
+    if (count > rest_.size()) {
+      refuse();
+    }
+    const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(count));
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+
+  // Little-endian.
+  std::uint64_t fixed(std::uint64_t count) {
+    std::uint64_t value = 0;
+    const std::string_view bytes = take(count);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      value |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    }
+    return value;
+  }
+
+  std::uint64_t varint() {
+    constexpr unsigned kMostBits = 64;
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < kMostBits; shift += 7) {
+      const std::uint64_t byte = static_cast<unsigned char>(take(1).front());
+      value |= (byte & 0x7f) << shift;
+      if ((byte & 0x80) == 0) {
+        return value;
+      }
+    }
+    refuse();
+  }
+
+  std::string_view rest_;
+  std::string_view where_;
+};
+
+SentencePiece parse_piece(std::string_view message, std::string_view where) {
+  SentencePiece piece;
+  FieldWalker walker(message, where);
+  for (Field field; walker.next(field);) {
+    if (field.number == 1 && field.wire_type == kLengthDelimited) {
+      piece.text = field.bytes;
+    } else if (field.number == 2 && field.wire_type == kFourBytes) {
+      piece.score = std::bit_cast<float>(static_cast<std::uint32_t>(field.value));
+    } else if (field.number == 3 && field.wire_type == kVarint) {
+      if (field.value < 1 || field.value > 6) {
+        throw_bad_input("{}: a piece is of type {}, 1 to 6 are known", where, field.value);
+      }
+      piece.type = static_cast<int>(field.value);
+    }
+  }
+  return piece;
+}
+
+void check_piece(const SentencePiece& piece, std::string_view where) {
+  if (piece.text.size() > kMaxPieceBytes) {
+    throw_bad_input("{}: a piece has {} bytes, at most {} allowed", where, piece.text.size(),
+                    kMaxPieceBytes);
+  }
+  if (piece.text.find('\0') != std::string::npos) {
+    throw_bad_input("{}: piece \"{}\" holds a NUL byte", where, printable(piece.text));
+  }
+  if (std::isnan(piece.score)) {
+    throw_bad_input("{}: the score of piece \"{}\" is no number", where, printable(piece.text));
+  }
+}
+
+// Of user-defined pieces, how many can begin at the same place in a text.
+void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view where) {
+  std::vector<std::string_view> texts;
+  for (const SentencePiece& piece : pieces) {
+    if (piece.type == kUserDefined) {
+      texts.push_back(piece.text);
+    }
+  }
+  std::sort(texts.begin(), texts.end());
+  std::vector<std::string_view> prefixes;  // of the one at hand, each of the next
+  for (const std::string_view text : texts) {
+    while (!prefixes.empty() && !text.starts_with(prefixes.back())) {
+      prefixes.pop_back();
+    }
+    prefixes.push_back(text);
+    if (prefixes.size() > kMaxNested) {
+      throw_bad_input("{}: more than {} user-defined pieces begin with one another, up to \"{}\"",
+                      where, kMaxNested, printable(text, 40));
+    }
+  }
+}
+
+// Every precompiled_charsmap in a normaliser's settings: of several, the library takes the last.
+void check_normalizer(std::string_view message, std::string_view where) {
+  constexpr std::uint64_t kCharsmap = 2;
+  FieldWalker walker(message, where);
+  for (Field field; walker.next(field);) {
+    if (field.number == kCharsmap && field.wire_type == kLengthDelimited) {
+      check_charsmap(field.bytes, where);
+    }
+  }
+}
+
+// The number in one field of a message, `absent` where it is not there.
+std::uint64_t number_in(std::string_view message, std::uint64_t number, std::uint64_t absent,
+                        std::string_view where) {
+  std::uint64_t value = absent;
+  FieldWalker walker(message, where);
+  for (Field field; walker.next(field);) {
+    if (field.number == number && field.wire_type == kVarint) {
+      value = field.value;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view where) {
+  // Numbers of the fields in ModelProto, and in the messages inside it.
+  constexpr std::uint64_t kPieces = 1;
+  constexpr std::uint64_t kTrainerSpec = 2;
+  constexpr std::uint64_t kNormalizerSpec = 3;
+  constexpr std::uint64_t kDenormalizerSpec = 5;
+  constexpr std::uint64_t kModelType = 3;
+  constexpr std::uint64_t kAddDummyPrefix = 3;
+  constexpr std::uint64_t kRemoveExtraSpaces = 4;
+  constexpr std::uint64_t kUnigram = 1;
+
+  SentencePieceModel model;
+  FieldWalker walker(bytes, where);
+  for (Field field; walker.next(field);) {
+    if (field.wire_type != kLengthDelimited) {
+      continue;
+    }
+    if (field.number == kPieces) {
+      if (model.pieces.size() == kMaxPieces) {
+        throw_bad_input("{}: more than {} pieces", where, kMaxPieces);
+      }
+      model.pieces.push_back(parse_piece(field.bytes, where));
+      check_piece(model.pieces.back(), where);
+    } else if (field.number == kTrainerSpec) {
+      model.unigram = number_in(field.bytes, kModelType, kUnigram, where) == kUnigram;
+    } else if (field.number == kDenormalizerSpec) {
+      check_normalizer(field.bytes, where);
+    } else if (field.number == kNormalizerSpec) {
+      check_normalizer(field.bytes, where);
+      model.adds_space_prefix = number_in(field.bytes, kAddDummyPrefix, 1, where) != 0;
+      model.removes_extra_spaces = number_in(field.bytes, kRemoveExtraSpaces, 1, where) != 0;
+    }
+  }
+  if (model.pieces.empty()) {
+    throw_bad_input("{}: not a SentencePiece model: it holds no pieces", where);
+  }
+  check_nesting(model.pieces, where);
+  return model;
+}
+
+}  // namespace regroup

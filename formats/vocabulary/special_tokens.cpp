@@ -1,0 +1,182 @@
+// Tokens with a role, and tokens added to a tokenizer's own: several files may speak of them.
+#include <array>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/places.h"
+#include "formats/base/printable.h"
+#include "formats/vocabulary/vocabulary_builder.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
+constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
+
+// Added tokens by content and id; what is no such list is refused.
+std::int64_t id_of(const SortedJson& id, const std::string& where) {
+  if (!id.is_number_integer()) {
+    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
+                    printable(id.dump(-1, ' ', true), 60));
+  }
+  return id.get<std::int64_t>();
+}
+
+std::int64_t id_of(const std::string& digits, const std::string& where) {
+  const bool whole = !digits.empty() && digits.size() <= 9 &&
+                     digits.find_first_not_of("0123456789") == std::string::npos;
+  if (!whole) {
+    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
+                    printable(digits, 60));
+  }
+  return std::stoll(digits);
+}
+
+void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
+  for (const SortedJson& token : list) {
+    if (!token.is_object() || !member_of(token, "content").is_string()) {
+      throw_bad_input("{}: added_tokens holds what is no token", where);
+    }
+    const SortedJson& special = member_of(token, "special");
+    builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
+                      special.is_boolean() && special.get<bool>(), where);
+  }
+}
+
+void put_decoder(VocabularyBuilder& builder, const SortedJson& decoder, const std::string& where) {
+  for (const auto& [id, token] : decoder.items()) {
+    if (!token.is_object() || !member_of(token, "content").is_string()) {
+      throw_bad_input("{}: added_tokens_decoder holds what is no token", where);
+    }
+    const SortedJson& special = member_of(token, "special");
+    builder.put_added(id_of(id, where), token_text(token, "content"),
+                      special.is_boolean() && special.get<bool>(), where);
+  }
+}
+
+// The id that a config says; of several ("eos_token_id": [2, 7]) the first.
+std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& key,
+                                   std::size_t tokens) {
+  const SortedJson& member = member_of(config, key);
+  const SortedJson& id = member.is_array() && !member.empty() ? member.front() : member;
+  const bool fits = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens;
+  return fits ? std::optional(id.get<std::uint32_t>()) : std::nullopt;
+}
+
+void set_flag(std::optional<bool>& flag, const SortedJson& value) {
+  if (value.is_boolean()) {
+    flag = value.get<bool>();
+  }
+}
+
+// What a post-processor puts around a text, which outweighs tokenizer_config.json's flags.
+void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builder,
+                         const SortedJson& processor) {
+  const std::string type = token_text(processor, "type");
+  const SortedJson& single = member_of(processor, "single");
+  if (type == "Sequence" && member_of(processor, "processors").is_array()) {
+    for (const SortedJson& part : member_of(processor, "processors")) {
+      if (token_text(part, "type") != "Sequence") {
+        read_post_processor(vocabulary, builder, part);
+      }
+    }
+  } else if (type == "TemplateProcessing" && single.is_array() && single.size() > 1) {
+    const auto matches = [&](const SortedJson& part, const char* role) -> std::optional<bool> {
+      const std::string text = token_text(member_of(part, "SpecialToken"), "id");
+      const auto id = vocabulary.special_ids.find(role);
+      return text.empty() ? std::nullopt
+                          : std::optional(id != vocabulary.special_ids.end() &&
+                                          builder.find(text) == id->second);
+    };
+    const auto begins = matches(single.front(), "bos");
+    const auto ends = matches(single.back(), "eos");
+    vocabulary.add_bos = begins ? begins : vocabulary.add_bos;
+    vocabulary.add_eos = ends ? ends : vocabulary.add_eos;
+  }
+}
+
+void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
+                        const SortedJson& tokenizer_config) {
+  const SortedJson& stated = member_of(tokenizer_config, "chat_template");
+  if (stated.is_string()) {
+    vocabulary.chat_template = stated.get<std::string>();
+  } else if (stated.is_array()) {
+    for (const SortedJson& named : stated) {
+      if (token_text(named, "name") == "default") {
+        vocabulary.chat_template = token_text(named, "template");
+      } else {
+        vocabulary.notes.push_back(fmt::format("the chat template {} is left out, one is kept",
+                                               printable(token_text(named, "name"), 60)));
+      }
+    }
+  } else if (path_exists(directory / "chat_template.jinja") &&
+             leads_out(directory / "chat_template.jinja")) {
+    vocabulary.notes.push_back(
+        "chat_template.jinja is left out: it is a link out of the model's directory");
+  } else if (path_exists(directory / "chat_template.jinja")) {
+    vocabulary.chat_template = read_text(directory / "chat_template.jinja", kMaxTemplateBytes);
+  } else {
+    vocabulary.chat_template =
+        token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
+  }
+}
+
+}  // namespace
+
+void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
+                      const SortedJson& tokenizer) {
+  const auto name_of_file = [&](const char* name) {
+    return printable((directory / name).string(), 0);
+  };
+  if (member_of(tokenizer, "added_tokens").is_array()) {
+    put_listed(builder, member_of(tokenizer, "added_tokens"), name_of_file("tokenizer.json"));
+  }
+  const SortedJson added = read_json_if_there(directory, "added_tokens.json");
+  for (const auto& [text, id] : added.items()) {
+    builder.put_added(id_of(id, name_of_file("added_tokens.json")), text, false,
+                      name_of_file("added_tokens.json"));
+  }
+  const SortedJson config = read_json_if_there(directory, "tokenizer_config.json");
+  if (member_of(config, "added_tokens_decoder").is_object()) {
+    put_decoder(builder, member_of(config, "added_tokens_decoder"),
+                name_of_file("tokenizer_config.json"));
+  }
+}
+
+void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
+                         const SortedJson& tokenizer) {
+  Vocabulary& vocabulary = builder.vocabulary();
+  const SortedJson tokenizer_config = read_json_if_there(directory, "tokenizer_config.json");
+  const SortedJson special_tokens = read_json_if_there(directory, "special_tokens_map.json");
+  const SortedJson config = read_json_if_there(directory, "config.json");
+  const SortedJson generation = read_json_if_there(directory, "generation_config.json");
+  for (const std::string_view view : kRoles) {
+    const std::string role(view);
+    std::optional<std::uint32_t> id;
+    for (const SortedJson* file : {&tokenizer_config, &special_tokens}) {
+      const std::string text = token_text(*file, role + "_token");
+      id = id || text.empty() ? id : builder.find(text);
+      // A token with a role is no part of a text, whether or not it was marked as special.
+      if (id && builder.type(*id) == TokenType::kNormal) {
+        builder.set_type(*id, TokenType::kControl);
+      }
+    }
+    for (const SortedJson* file : {&config, &generation}) {
+      id = id ? id : id_in(*file, role + "_token_id", vocabulary.tokens.size());
+    }
+    if (id) {
+      vocabulary.special_ids.emplace(role, *id);
+    }
+  }
+  set_flag(vocabulary.add_bos, member_of(tokenizer_config, "add_bos_token"));
+  set_flag(vocabulary.add_eos, member_of(tokenizer_config, "add_eos_token"));
+  if (vocabulary.model == "llama") {  // byte-level loaders never add one
+    set_flag(vocabulary.add_space_prefix, member_of(tokenizer_config, "add_prefix_space"));
+  }
+  read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
+  read_chat_template(vocabulary, directory, tokenizer_config);
+}
+
+}  // namespace regroup

@@ -1,0 +1,52 @@
+// Runs the real program, as a user does.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "formats/json/json.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+
+struct ProgramResult {
+  int exit_code = -1;  ///< 128 + n where signal n ended it
+  std::string out;
+  std::string err;
+
+  /// stdout as one JSON document.
+  Json json() const { return Json::parse(out); }
+  /// Whether stderr is exactly one line.
+  bool one_line_of_error() const;
+};
+
+/// The program while it runs.
+class RunningProgram {
+ public:
+  /// `under` is another program, with its arguments, that runs it ("strace -f").
+  explicit RunningProgram(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& under = {});
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+  ~RunningProgram();
+
+  void send(int signal_number) const;
+  ProgramResult wait();
+
+ private:
+  TemporaryDirectory streams_;
+  pid_t process_ = -1;
+};
+
+/// Runs it to the end with those arguments, stdin empty, stdout and stderr apart.
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& under = {});
+
+/// The same on a terminal of that many columns, as a person sees it: what was written to either
+/// stream, and the exit code. `variables` ("NO_COLOR=1") are added to the environment.
+ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
+                              const std::vector<std::string>& variables = {});
+
+}  // namespace regroup

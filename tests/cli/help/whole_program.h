@@ -1,0 +1,86 @@
+// The whole command line, with commands that do nothing: what it takes and what it refuses.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/help/command_line.h"
+#include "cli/program.h"
+#include "cli/terminal/console.h"
+#include "formats/base/error.h"
+
+namespace regroup {
+
+class WholeProgram {
+ public:
+  WholeProgram() {
+    prepare_program(app_, console_);
+    add_all_commands(app_, console_);
+    silence(app_);
+  }
+
+  CommandFacts facts() const { return facts_of(app_); }
+
+  /// Why these words are refused; empty where they are not.
+  std::string refusal(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());
+    try {
+      app_.parse(std::move(words));
+    } catch (const CLI::ParseError& fault) {
+      return fault.what();
+    } catch (const Error& fault) {
+      return fault.what();
+    }
+    return "";
+  }
+
+ private:
+  static void silence(CLI::App& app) {
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+      command->callback([] {});
+      silence(*command);
+    }
+  }
+
+  Console console_;
+  CLI::App app_{"", "regroup"};
+};
+
+/// Why words are refused by a program of their own.
+inline std::string refusal_of_words(const std::vector<std::string>& words) {
+  return WholeProgram().refusal(words);
+}
+
+/// "bench decode" -> the two words.
+inline std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (c == ' ') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+/// The words of a command with something for each option and argument that it needs.
+inline std::vector<std::string> with_required(const CommandFacts& command) {
+  std::vector<std::string> words = words_of(command.name);
+  for (const OptionFacts& option : command.options) {
+    if (option.required && !option.positional) {
+      words.push_back(option.names.front());
+    }
+    if (option.required) {
+      words.push_back(option.choices.empty() ? "1" : option.choices.front());
+    }
+  }
+  return words;
+}
+
+}  // namespace regroup

@@ -1,0 +1,137 @@
+// The file that --config names.
+#include <sys/stat.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <fmt/format.h>
+
+#include "cli/options/number_options.h"
+#include "tests/cli/help/whole_program.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// Why `inspect` with that file is refused; empty where it is not.
+std::string refusal_of_file(const std::string& text) {
+  const TemporaryDirectory directory;
+  put_file(directory / "run.toml", text);
+  return refusal_of_words({"--config", (directory / "run.toml").string(), "inspect", "model"});
+}
+
+TEST_CASE("a config file gives options of commands and of the program", "[cli]") {
+  CHECK(refusal_of_file("quiet = true\n[inspect]\njson = true\ncontext = 8192\nbatch = \"2k\"\n"
+                        "filter = 'a*'\ntensors = true\nsort = \"name\"\n") == "");
+  CHECK(refusal_of_file("[plan]\ncontext = [512, \"1k\"]\nvram = \"24GiB\"\n") == "");
+  CHECK(refusal_of_file("plan.context = \"512,1k\"\n[convert]\nkv-heads = [4, 2]\n") == "");
+  CHECK(refusal_of_file("[convert]\nmax-shard-size = \"2GB\"\npool = \"lowrank\"\n") == "");
+  CHECK(refusal_of_file("[tokenize]\nbos = false\nno-eos = true\ninputs = [\"a\", \"b\"]\n") == "");
+}
+
+TEST_CASE("a flag of values may be true, false or one of them in a config file", "[cli]") {
+  const CommandFacts program = WholeProgram().facts();
+  if (std::none_of(program.commands.begin(), program.commands.end(),
+                   [](const CommandFacts& command) { return command.name == "uptrain"; })) {
+    SKIP("built without LibTorch: no command has such a flag");
+  }
+  for (const char* value : {"true", "false", "\"yes\"", "\"auto\""}) {
+    CHECK(refusal_of_file(fmt::format("[uptrain]\nresume = {}\n", value)) == "");
+  }
+  CHECK_THAT(refusal_of_file("[uptrain]\nresume = \"maybe\"\n"), ContainsSubstring("run.toml:2: "));
+}
+
+TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") {
+  const auto refused = [](const std::string& text, int line, const std::string& why) {
+    CAPTURE(text);
+    const std::string refusal = refusal_of_file(text);
+    CHECK_THAT(refusal, ContainsSubstring(fmt::format("run.toml:{}: ", line)));
+    CHECK_THAT(refusal, ContainsSubstring(why));
+    CHECK(refusal.find('\n') == std::string::npos);
+    CHECK(refusal.find('\x1b') == std::string::npos);
+  };
+  refused("[inspect]\njson = true\ncontxt = 5\n", 3, "is \"context\" meant?");
+  refused("\n[inspcet]\njson = true\n", 2, "is \"inspect\" meant?");
+  refused("wrong = 1\n", 1, "\"wrong\" is no option");
+  refused("[inspect]\nfilter = \"open\ntensors = true\n", 2, "string");
+  refused("[inspect]\nfilter = unquoted\n", 2, "");
+  refused("[inspect]\nfilter = 5\n", 2, "a string is needed");
+  refused("[inspect]\nfilter = true\n", 2, "a string is needed");
+  refused("[inspect]\nfilter = \"\"\n", 2, "empty");
+  refused("[inspect]\nfilter = [\"a\", \"b\"]\n", 2, "one value");
+  refused("[inspect]\njson = \"yes\"\n", 2, "true or false");
+  refused("[inspect]\njson = 1\n", 2, "true or false");
+  refused("[inspect]\nsort = \"size\"\n", 2, "size");
+  refused("[inspect]\ncontext = 4.5\n", 2, "\"4.5\"");
+  refused("[inspect]\ncontext = 8.0\n", 2, "\"8.0\"");
+  refused("[inspect]\ncontext = true\n", 2, "a number is needed");
+  refused("[inspect]\ncontext = 2020-01-01\n", 2, "date");
+  refused("[inspect]\ncontext = []\n", 2, "list");
+  refused("[plan]\nvram = 24\n", 2, "a size such as");
+  refused("[inspect]\ncontext = 1\ncontext = 2\n", 3, "");
+  refused("[inspect]\n\n[inspect]\n", 3, "");
+  refused("[inspect]\nfilter = \"\\u001b[31m\"\n", 2, "unprintable");
+  refused("[inspect]\nfilter = \"\x1b[31m\"\n", 2, "control");
+  refused("[inspect]\n\"a\\u001bb\" = 1\n", 2, "\\x1b");
+  refused("config = \"other.toml\"\n", 1, "no option");
+  refused("[inspect.more]\njson = true\n", 1, "no command");
+}
+
+TEST_CASE("no numeric option takes junk from a config file", "[cli]") {
+  const CommandFacts program = WholeProgram().facts();
+  const std::set<std::string> numeric{kCount, kCounts, kNumber, kSize, kSizeOrShare};
+  for (const CommandFacts& command : whole_commands(program)) {
+    for (const OptionFacts& option : command.options) {
+      if (!numeric.contains(option.value)) {
+        continue;
+      }
+      std::string table = command.name;
+      std::replace(table.begin(), table.end(), ' ', '.');
+      for (const char* value : {"-1", "99999999999999999999", "9223372036854775807", "1e400", "nan",
+                                "inf", "-inf", "\"12abc\"", "\"\"", "true", "{}", "1979-05-27"}) {
+        if (option.names.front().ends_with("seed") && std::string(value) == "9223372036854775807") {
+          continue;  // as good a seed as any
+        }
+        CAPTURE(table, option.names.front(), value);
+        CHECK_THAT(refusal_of_file(fmt::format("[{}]\n{} = {}\n", table,
+                                               option.names.front().substr(2), value)),
+                   ContainsSubstring("run.toml:2: "));
+      }
+    }
+  }
+}
+
+TEST_CASE("the command line prevails over a config file", "[cli]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "run.toml", "[inspect]\nsort = \"size\"\n");
+  const std::string file = (directory / "run.toml").string();
+  CHECK(refusal_of_words({"--config", file, "inspect", "m", "--tensors", "--sort", "name"}) == "");
+}
+
+TEST_CASE("a config file is a regular file of few bytes, however deep it nests", "[cli]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&](const std::string& path) {
+    return refusal_of_words({"--config", path, "inspect", "m"});
+  };
+  CHECK_THAT(refusal((directory / "none").string()), ContainsSubstring("none"));
+  CHECK_THAT(refusal(directory.path().string()), ContainsSubstring("not a regular file"));
+  CHECK_THAT(refusal("/dev/zero"), ContainsSubstring("not a regular file"));
+  REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
+  CHECK_THAT(refusal((directory / "fifo").string()), ContainsSubstring("not a regular file"));
+  put_file(directory / "large.toml", std::string(20000, '\n'));
+  CHECK_THAT(refusal((directory / "large.toml").string()), ContainsSubstring("16384 allowed"));
+  for (const char* repeated : {"a.", "[", "{a=", "'a'."}) {
+    std::string text = repeated[0] == 'a' || repeated[0] == '\'' ? "" : "a = ";
+    while (text.size() < 16000) {
+      text += repeated;
+    }
+    CAPTURE(repeated);
+    CHECK_THAT(refusal_of_file(text + "a = 1\n"), ContainsSubstring("run.toml:1: "));
+  }
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,57 @@
+// Squares of colours: which cell has which, and what is said of them.
+#include "cli/page/heat_map.h"
+
+#include <cmath>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/cli/page/markup_reader.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("each cell has the colour of its value, neighbours of one colour are one piece",
+          "[cli]") {
+  const HeatMap map{"layer 0 & <1>", 2, {1.0, -1.0, 0.0, 0.01}, 0};
+  const std::string svg = svg_of(map, "m");
+  CHECK_THAT(svg, ContainsSubstring("class=\"h8\" d=\"M0 0h1v1h-1z\"") &&
+                      ContainsSubstring("class=\"h0\" d=\"M1 0h1v1h-1z\"") &&
+                      ContainsSubstring("class=\"h4\" d=\"M0 1h2v1h-2z\""));
+  const Markup read = read_markup(svg);
+  CHECK(read.fault.empty());
+  CHECK_THAT(read.text, ContainsSubstring("layer 0 & <1>"));
+}
+
+TEST_CASE("a heat map says how alike heads are within groups and between them", "[cli]") {
+  // Heads 0, 1 and 2, 3 share; 0.5 within, 0.1 between.
+  HeatMap map{"m", 4, std::vector<double>(16, 0.1), 2};
+  for (const std::size_t cell : {1, 4, 11, 14}) {
+    map.values[cell] = 0.5;
+  }
+  map.values[0] = std::nan("");  // a head beside itself does not count
+  const std::string svg = svg_of(map, "m");
+  CHECK_THAT(svg, ContainsSubstring("on average: within groups 0.50, between groups 0.10."));
+  CHECK_THAT(svg, ContainsSubstring("class=\"frame\" d=\"M0 0h2v2h-2zM2 2h2v2h-2z\""));
+  CHECK(means_of(map) == "within groups 0.50, between groups 0.10");
+  const Markup key = read_markup(heat_map_key());
+  CHECK(key.fault.empty());
+  CHECK_THAT(key.text, ContainsSubstring("opposite") && ContainsSubstring("the same"));
+}
+
+TEST_CASE("cells of few heads hold their values, those of many do not", "[cli]") {
+  CHECK_THAT(svg_of(HeatMap{"m", 2, {1.0, -0.254, std::nan(""), 1.0}, 0}, "m"),
+             ContainsSubstring(">-0.25</text>") && !ContainsSubstring("nan"));
+  CHECK_THAT(svg_of(HeatMap{"m", 16, std::vector<double>(256, 0.5), 0}, "m"),
+             !ContainsSubstring("</text>"));
+}
+
+TEST_CASE("a heat map refuses values that do not fill its square", "[cli]") {
+  CHECK_THROWS_AS(svg_of(HeatMap{"m", 2, {1.0, 2.0, 3.0}, 0}, "m"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace regroup

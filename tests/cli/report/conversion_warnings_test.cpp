@@ -1,0 +1,54 @@
+// What convert says of a result's quality, and what it does not.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/child_program.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("solving without statistics promises nothing and names the commands that do better",
+          "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string source = golden("llama_mha").string();
+  for (const char* method : {"select", "aligned", "lowrank"}) {
+    CAPTURE(method);
+    const auto convert = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> arguments{
+          "convert", source, (directory / method).string(), "--kv-heads", "3", "--pool", method};
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      return run_program(arguments);
+    };
+    const ProgramResult result = convert({"--json"});
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.err, ContainsSubstring("warning: --pool " + std::string(method) +
+                                             " without --calibration"));
+    CHECK_THAT(result.err, ContainsSubstring("regroup calibrate " + source));
+    REQUIRE(!result.json()["warnings"].empty());
+    CHECK_THAT(result.out, !ContainsSubstring("energy_kept"));
+    CHECK_THAT(bytes_of_file(directory / method / "config.json"),
+               !ContainsSubstring("energy_kept"));
+    CHECK(convert({"--measure", "--dry-run"}).exit_code == 2);
+  }
+}
+
+TEST_CASE("a mean is said to need uptraining, a copy is not", "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string source = golden("llama_mha").string();
+  const auto warnings = [&](const char* name, const char* heads) {
+    return run_program(
+               {"convert", source, (directory / name).string(), "--kv-heads", heads, "--json"})
+        .json()["warnings"];
+  };
+  REQUIRE(warnings("mean", "1").size() == 1);
+  CHECK(warnings("copy", "6").empty());
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,50 @@
+// The line of a progress bar: what it says, and in how much room.
+#include "cli/terminal/progress.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "cli/terminal/text.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a bar tells the rate and the time left, in units of the work", "[cli]") {
+  const ProgressState steps{"refit", "steps", 400, 100, 0, 50.0};
+  CHECK(line_of(steps, "layer 1/4, error 3.1 %", 120) ==
+        "refit [#####...............]  25%  2 steps/s  ETA 2 min 30 s  layer 1/4, error 3.1 %");
+  const ProgressState bytes{"convert", "bytes", 1U << 30, 1U << 29, 0, 2.0};
+  CHECK_THAT(line_of(bytes, "", 120), ContainsSubstring("50%  256 MiB/s  ETA 2.0 s"));
+}
+
+TEST_CASE("work of an earlier run counts as done and not as fast", "[cli]") {
+  const ProgressState resumed{"uptrain", "steps", 1000, 600, 500, 10.0};
+  CHECK_THAT(line_of(resumed, "", 120), ContainsSubstring("60%  10 steps/s  ETA 40 s"));
+}
+
+TEST_CASE("while nothing is done no time is promised", "[cli]") {
+  const ProgressState none{"refit", "steps", 400, 0, 0, 5.0};
+  CHECK_THAT(line_of(none, "", 120), ContainsSubstring("0%") && !ContainsSubstring("ETA"));
+}
+
+TEST_CASE("what is of no known length has no share of it", "[cli]") {
+  const ProgressState unknown{"tokenize", "bytes", 0, 4096, 0, 2.0};
+  CHECK(line_of(unknown, "", 120) == "tokenize 4 KiB  2 KiB/s");
+}
+
+TEST_CASE("in little room the bar gives way, then the end of the line", "[cli]") {
+  const ProgressState steps{"refit", "steps", 400, 100, 0, 50.0};
+  const std::string detail = "layer 1/30, step 100/200, error 12.3 %";
+  for (const std::size_t columns : {100, 79, 60, 20}) {
+    CAPTURE(columns);
+    CHECK(width_of(line_of(steps, detail, columns)) <= columns);
+  }
+  CHECK_THAT(line_of(steps, detail, 79),
+             !ContainsSubstring("[") && ContainsSubstring("error 12.3 %"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,165 @@
+// Conversions carried out: what a result consists of.
+#include "converter/execute/execute_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
+
+#include "converter/execute/tensor_parts.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("golden K and V are pooled bit for bit, from one file or many", "[converter]") {
+  for (const auto& [name, groups] :
+       {std::pair{"llama_bf16", 4}, std::pair{"llama_fp16", 1}, std::pair{"llama_mha", 3},
+        std::pair{"llama_mha", 2}, std::pair{"qwen3", 2}, std::pair{"gemma", 3},
+        std::pair{"olmo", 2}, std::pair{"olmo2", 2}, std::pair{"phi", 2},
+        std::pair{"phi_qk_layernorm", 1}, std::pair{"stablelm", 3}, std::pair{"starcoder2", 2},
+        std::pair{"nemotron", 3}, std::pair{"falcon_40b", 2}, std::pair{"falcon_11b", 1}}) {
+    CAPTURE(name, groups);
+    const TemporaryDirectory directory;
+    convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});
+    const Checkpoint result = open_checkpoint(directory / "result");
+    CHECK(result.files().size() > 1);
+    const Checkpoint pooled = open_checkpoint(golden(name) / "pooled.safetensors");
+    for (const TensorInfo& expected : pooled.tensors()) {
+      const std::string prefix = fmt::format("g{}/", groups);
+      if (expected.name.starts_with(prefix)) {
+        CHECK((bytes_of(result, expected.name.substr(prefix.size())) ==
+               bytes_of(pooled, expected.name)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a sharded source gives the same tensors as a single file", "[converter]") {
+  const TemporaryDirectory directory;
+  const TinyModel tiny = tiny_bloom();
+  put_model(directory / "single", tiny);
+  put_sharded_model(directory / "sharded", tiny, 3);
+  convert(directory / "single", directory / "a", {.kv_heads = {3}});
+  convert(directory / "sharded", directory / "b", {.kv_heads = {3}});
+  CHECK((tree_of(directory / "a") == tree_of(directory / "b")));
+  CHECK((tree_of(directory / "b").size() == 2));
+}
+
+TEST_CASE("a rerun is byte-identical", "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source", tiny_bloom());
+  for (const std::uint64_t shard_bytes : {std::uint64_t{2000}, kDefaultShardBytes}) {
+    convert(directory / "source", directory / "a",
+            {.kv_heads = {4}, .max_shard_bytes = shard_bytes});
+    convert(directory / "source", directory / "b",
+            {.kv_heads = {4}, .max_shard_bytes = shard_bytes});
+    CHECK((tree_of(directory / "a") == tree_of(directory / "b")));
+    fs::remove_all(directory / "a");
+    fs::remove_all(directory / "b");
+  }
+}
+
+TEST_CASE("the number of threads changes nothing in a result", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model model = open_model(put_sharded_model(directory / "source", tiny_llama(), 5));
+  const ConversionPlan plan = plan_conversion(model, {.kv_heads = {3}, .max_shard_bytes = 3000});
+  const std::atomic<bool> stop{false};
+  const auto tree_with = [&](int threads) {
+    const fs::path result = directory / std::to_string(threads);
+    execute_conversion(plan, model, result, [](auto, auto) {}, stop, {}, threads);
+    return tree_of(result);
+  };
+  const auto alone = tree_with(1);
+  CHECK(alone.size() > 3);
+  for (const int threads : {2, 3, 4}) {
+    CHECK((tree_with(threads) == alone));
+  }
+}
+
+// A model whose keys and values, of 6 MiB each, are averaged in parts.
+TinyModel large_llama() { return tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024}); }
+
+TEST_CASE("large tensors are written in parts, as they are made at once", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model model = open_model(put_model(directory / "source", large_llama()));
+  for (const Container container : {Container::kSafetensors, Container::kTorch}) {
+    const ConversionPlan plan = plan_conversion(model, {.kv_heads = {3}, .container = container});
+    AttentionPooler pooler = pooler_of(plan, model.checkpoint);
+    const std::atomic<bool> stop{false};
+    const fs::path result = directory / std::to_string(static_cast<int>(container));
+    execute_conversion(plan, model, result, [](auto, auto) {}, stop);
+    const Checkpoint written = open_checkpoint(result);
+    std::size_t in_parts = 0;
+    for (const TensorStep& step : plan.steps) {
+      in_parts += parts_of(step, model.checkpoint).empty() ? 0 : 1;
+      const auto whole = make_tensor(step, plan, model.checkpoint, pooler);
+      const std::string bytes = bytes_of(written, step.output.name);
+      CHECK(std::ranges::equal(std::as_bytes(std::span(bytes)), whole));
+    }
+    CHECK(in_parts == 2);
+  }
+}
+
+TEST_CASE("companions travel, stale weights and indices do not", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path source = put_sharded_model(directory / "source", tiny_llama(), 4);
+  put_file(source / "tokenizer.json", std::string(100'000, 't'));
+  put_file(source / "empty.txt", "");
+  put_file(source / "pytorch_model.bin", "stale");
+  put_file(source / "pytorch_model.bin.index.json", "{}");
+  convert(source, directory / "result", {.kv_heads = {4}});
+  auto tree = tree_of(directory / "result");
+  CHECK(tree.size() == 4);
+  CHECK(tree.at("tokenizer.json") == std::string(100'000, 't'));
+  CHECK(tree.at("empty.txt").empty());
+  CHECK(tree.contains("model.safetensors"));
+  CHECK(Json::parse(tree.at("config.json")).at("num_key_value_heads") == 4);
+}
+
+TEST_CASE("a snapshot of links converts into plain files", "[converter]") {
+  const TemporaryDirectory cache;
+  put_model(cache / "blobs", tiny_llama());
+  put_file(cache / "blobs" / "tokenizer.json", "{}");
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    fs::create_directories(cache / "snapshots" / "abc");
+    fs::create_symlink(fs::path("../../blobs") / name, cache / "snapshots" / "abc" / name);
+  }
+  convert(cache / "snapshots" / "abc", cache / "result", {.kv_heads = {4}});
+  for (const auto& entry : fs::directory_iterator(cache / "result")) {
+    CHECK_FALSE(entry.is_symlink());
+  }
+  CHECK((tree_of(cache / "result").size() == 3));
+}
+
+TEST_CASE("progress grows to the bytes planned", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model model = open_model(put_model(directory / "source", tiny_gpt2()));
+  const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
+  std::uint64_t last = 0;
+  std::multiset<std::string> expected, reported;
+  for (const TensorStep& step : plan.steps) {
+    expected.insert(step.output.name);
+  }
+  const std::atomic<bool> stop{false};
+  execute_conversion(
+      plan, model, directory / "result",
+      [&](std::uint64_t done, std::string_view tensor) {
+        CHECK(done >= last);
+        reported.emplace(tensor);
+        last = done;
+      },
+      stop);
+  CHECK(last == plan.output_bytes);
+  CHECK((reported == expected));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,197 @@
+// Keys that RoPE turns, as scores see them: averages over distances against sums over every one,
+// and the shared key that is solved for.
+#include "converter/pooling/solvers/shared_scores.h"
+
+#include <cmath>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros_like.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "converter/pooling/inputs/key_distances.h"
+#include "converter/pooling/solvers/lowrank.h"
+#include "tests/converter/pooling/small_attention.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kHeads = 3, kFeatures = 6, kDistances = 7;
+
+// Planes (0, 3) and (4, 1), and two features that do not rotate.
+HeadBasis partial_basis() { return {{{0, 3}, {4, 1}}, {2, 5}, {1.0, 0.2}}; }
+
+// Each head's attention at every distance, rows that add up to 1.
+at::Tensor random_distances(RandomNumbers& random) {
+  const at::Tensor positive = random({kHeads, kDistances}).square();
+  return positive / positive.sum(1, true);
+}
+
+// S_t, by the definition of a rotation: the key t positions back, as its query sees it.
+at::Tensor turn(const HeadBasis& basis, std::int64_t t) {
+  at::Tensor matrix = at::eye(kFeatures, at::kDouble);
+  for (std::size_t p = 0; p < basis.planes.size(); ++p) {
+    const auto [a, b] = basis.planes[p];
+    const double angle = -basis.frequencies[p] * static_cast<double>(t);
+    matrix[a][a] = matrix[b][b] = std::cos(angle);
+    matrix[a][b] = -std::sin(angle);
+    matrix[b][a] = std::sin(angle);
+  }
+  return matrix;
+}
+
+at::Tensor square_of(const at::Tensor& root) { return at::matmul(root, root.transpose(-1, -2)); }
+
+ScoreProblem random_problem(const HeadBasis& basis, const at::Tensor& distances,
+                            RandomNumbers& random) {
+  const std::int64_t rows = kHeads * kFeatures;
+  const at::Tensor mean = random({kHeads, kFeatures});
+  const at::Tensor covariance = square_of(random({rows, rows}));
+  const at::Tensor flat = mean.reshape({rows});
+  return {(covariance + flat.unsqueeze(1) * flat).view({kHeads, kFeatures, kHeads, kFeatures}),
+          mean, square_of(random({kHeads, kFeatures, kFeatures})), Turns(basis, distances)};
+}
+
+at::Tensor wide(const at::Tensor& mix) {
+  return mix.transpose(0, 1).reshape({kFeatures, kHeads * kFeatures});
+}
+
+// The error of the scores, summed distance by distance.
+double lost_by_definition(const ScoreProblem& problem, const HeadBasis& basis,
+                          const at::Tensor& distances, const Combination& combination) {
+  const std::int64_t rows = kHeads * kFeatures;
+  const at::Tensor second = problem.gram.reshape({rows, rows});
+  const at::Tensor mean = problem.mean.reshape({rows});
+  double lost = 0.0;
+  for (std::int64_t j = 0; j < kHeads; ++j) {
+    at::Tensor squares = at::zeros_like(problem.weight.select(0, j));
+    at::Tensor means = at::zeros_like(problem.mean.select(0, j));
+    for (std::int64_t t = 0; t < kDistances; ++t) {
+      const at::Tensor s = turn(basis, t);
+      at::Tensor own = at::zeros_like(wide(combination.mix));
+      own.narrow(1, j * kFeatures, kFeatures).copy_(s);
+      const at::Tensor error =
+          own - at::matmul(combination.back.select(0, j), at::matmul(s, wide(combination.mix)));
+      squares += distances[j][t] * at::matmul(error, at::matmul(second, error.t()));
+      means += distances[j][t] * at::matmul(error, mean);
+    }
+    lost +=
+        (problem.weight.select(0, j) * (squares - means.unsqueeze(1) * means)).sum().item<double>();
+  }
+  return lost;
+}
+
+Combination equal_parts() {
+  const at::Tensor one = at::eye(kFeatures, at::kDouble).repeat({kHeads, 1, 1});
+  return {one / static_cast<double>(kHeads), one};
+}
+
+TEST_CASE("averages over distances are sums over every one of them", "[converter]") {
+  RandomNumbers random(1);
+  const HeadBasis basis = partial_basis();
+  const at::Tensor distances = random_distances(random);
+  const Turns turns(basis, distances);
+  const at::Tensor matrices = random({kHeads, kFeatures, kFeatures});
+  for (std::int64_t j = 0; j < kHeads; ++j) {
+    const at::Tensor one = matrices.select(0, j);
+    at::Tensor seen = at::zeros_like(one), unseen = at::zeros_like(one), mean = at::zeros_like(one);
+    for (std::int64_t t = 0; t < kDistances; ++t) {
+      const at::Tensor s = turn(basis, t);
+      mean += distances[j][t] * s;
+      seen += distances[j][t] * at::matmul(s, at::matmul(one, s.t()));
+      unseen += distances[j][t] * at::matmul(s.t(), at::matmul(one, s));
+    }
+    CHECK(distance(turns.mean().select(0, j), mean) < 1e-12);
+    CHECK(distance(turns.seen(matrices).select(0, j), seen) < 1e-12);
+    CHECK(distance(turns.unseen(matrices).select(0, j), unseen) < 1e-12);
+    const at::Tensor part = turns.of(at::arange(j, j + 1)).seen(matrices.narrow(0, j, 1));
+    CHECK(distance(part.select(0, 0), seen) < 1e-12);
+  }
+}
+
+TEST_CASE("the error of scores is the sum over distances less what every key shares",
+          "[converter]") {
+  RandomNumbers random(2);
+  const HeadBasis basis = partial_basis();
+  const at::Tensor distances = random_distances(random);
+  const ScoreProblem problem = random_problem(basis, distances, random);
+  const Combination any{random({kHeads, kFeatures, kFeatures}),
+                        random({kHeads, kFeatures, kFeatures})};
+  const Combination nothing{at::zeros_like(any.mix), at::zeros_like(any.back)};
+  const auto lost = [&](const Combination& combination) {
+    return lost_by_definition(problem, basis, distances, combination);
+  };
+  CHECK(std::abs(energy_of(problem, any).lost / lost(any) - 1.0) < 1e-10);
+  CHECK(std::abs(energy_of(problem) / lost(nothing) - 1.0) < 1e-10);
+  CHECK(std::abs(energy_of(problem, any).all / lost(nothing) - 1.0) < 1e-10);
+}
+
+TEST_CASE("no small change of readers makes the solved scores better, few of the key do",
+          "[converter]") {
+  RandomNumbers random(3);
+  const HeadBasis basis = partial_basis();
+  const ScoreProblem problem = random_problem(basis, random_distances(random), random);
+  const Combination solved = solve_scores(problem, equal_parts());
+  const Energy energy = energy_of(problem, solved);
+  CHECK(energy.lost < 0.9 * energy_of(problem, equal_parts()).lost);
+  CHECK(std::abs(energy.norm() - 1.0) < 1e-9);
+  for (int trial = 0; trial < 20; ++trial) {
+    const at::Tensor change = 1e-3 * random({kHeads, kFeatures, kFeatures});
+    CHECK(energy_of(problem, {solved.mix, solved.back + change}).lost > energy.lost);
+    // Sweeps end a little ahead of the minimum.
+    CHECK(energy_of(problem, {solved.mix + change, solved.back}).lost > 0.999 * energy.lost);
+  }
+}
+
+TEST_CASE("keys that nobody sees turn are solved for as free ones", "[converter]") {
+  RandomNumbers random(4);
+  at::Tensor distances = at::zeros_like(random_distances(random));
+  distances.select(1, 0).fill_(1.0);
+  ScoreProblem problem = random_problem(partial_basis(), distances, random);
+  // Where nothing turns, the mean does not count.
+  const at::Tensor flat = problem.mean.reshape({-1});
+  const at::Tensor covariance =
+      problem.gram - (flat.unsqueeze(1) * flat).view(problem.gram.sizes());
+  const FreeProblem free{covariance, problem.weight};
+  const double best =
+      energy_of(problem) - energy_kept_by_lowrank({free_basis(kFeatures), free, std::nullopt});
+  const double found = energy_of(problem, solve_scores(problem, equal_parts())).lost;
+  CHECK(found > best * (1.0 - 1e-9));
+  CHECK(found < best * 1.05);
+}
+
+TEST_CASE("attention that looks at many distances keeps planes apart", "[converter]") {
+  RandomNumbers random(5);
+  const HeadBasis basis = partial_basis();
+  const at::Tensor everywhere = random({kHeads, 20000}) * 0.0 + 1.0 / 20000.0;
+  const at::Tensor seen = Turns(basis, everywhere).seen(random({kHeads, kFeatures, kFeatures}));
+  for (const auto& [a, b] : basis.planes) {
+    for (std::int64_t other = 0; other < kFeatures; ++other) {
+      if (other != a && other != b) {
+        CHECK(seen.select(1, a).select(1, other).abs().max().item<double>() < 1e-2);
+      }
+    }
+    CHECK(distance(seen.select(1, a).select(1, a), seen.select(1, b).select(1, b)) < 1e-2);
+  }
+}
+
+TEST_CASE("distances move with their heads, and the usual ones fall", "[converter]") {
+  const KeyDistances distances{2, {0.9, 0.1, 0.5, 0.5, 0.2, 0.8}};
+  const std::vector<std::int64_t> order = {2, 0, 1};
+  CHECK(distances.in_order(order).weights == std::vector<double>{0.2, 0.8, 0.9, 0.1, 0.5, 0.5});
+  ModelSpec spec;
+  spec.query_heads = 2;
+  spec.max_positions = 5;
+  const KeyDistances usual = usual_distances(spec);
+  REQUIRE(usual.weights.size() == 10);
+  CHECK(std::abs(std::accumulate(usual.weights.begin(), usual.weights.begin() + 5, 0.0) - 1.0) <
+        1e-12);
+  CHECK(std::abs(usual.weights[3] / usual.weights[0] - 0.125) < 1e-12);
+  CHECK(usual.weights[5] == usual.weights[0]);
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,129 @@
+// Which heads of a layer are grouped, and that what they lose is what pooling them loses.
+#include "converter/pooling/solvers/similar_heads.h"
+
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/converter/pooling/small_attention.h"
+#include "tests/refusal.h"
+
+namespace regroup {
+namespace {
+
+std::vector<HeadBasis> every_basis() {
+  return {free_basis(4), {{{0, 2}, {1, 3}}, {}}, {{{0, 1}}, {2, 3}}, {}};
+}
+
+PoolingTask task_of(PoolMethod method, std::int64_t groups, const HeadBasis& basis,
+                    const InputMoments& moments) {
+  return {method, groups, basis, moments, moments};
+}
+
+std::vector<std::int64_t> order_of(const Partition& partition) {
+  std::vector<std::int64_t> order;
+  for (const HeadGroup& group : partition) {
+    order.insert(order.end(), group.begin(), group.end());
+  }
+  return order;
+}
+
+// Of the layer's energy, keys and values added.
+double loss_of(const PooledAttention& pooled) {
+  double loss = 0.0;
+  for (const GroupReport& group : pooled.groups) {
+    loss += group.key_share * (1 - group.key_energy) + group.value_share * (1 - group.value_energy);
+  }
+  return loss;
+}
+
+TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
+  for (const HeadBasis& basis : every_basis()) {
+    for (const PoolMethod method :
+         {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
+          PoolMethod::kAligned, PoolMethod::kLowrank}) {
+      RandomNumbers random(11);
+      AttentionHeads heads = random_heads({}, random);
+      for (const auto& [from, to] : {std::pair{0, 4}, {0, 3}, {5, 1}, {5, 2}}) {
+        for (DenseLinear* linear : {&heads.k, &heads.v}) {
+          weight_of(*linear, 4).select(0, to).copy_(weight_of(*linear, 4).select(0, from));
+        }
+      }
+      CAPTURE(name_of(method), basis.planes.size());
+      const SimilarHeads found =
+          find_similar_heads(heads, task_of(method, 2, basis, random_moments(30, random)));
+      CHECK(found.partition == Partition{{0, 3, 4}, {1, 2, 5}});
+      CHECK(std::abs(found.loss) < 1e-9);
+      CHECK(found.contiguous_loss > 1e-2);
+    }
+  }
+}
+
+TEST_CASE("what a partition loses is what pooling its groups loses", "[converter]") {
+  for (const HeadBasis& basis : every_basis()) {
+    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
+                                    PoolMethod::kAligned, PoolMethod::kLowrank}) {
+      for (const std::int64_t groups : {3, 2}) {
+        RandomNumbers random(12);
+        const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
+        const PoolingTask task = task_of(method, groups, basis, random_moments(30, random));
+        const SimilarHeads found = find_similar_heads(heads, task);
+        CAPTURE(name_of(method), basis.planes.size(), groups);
+        CHECK(found.loss <= found.contiguous_loss);
+        CHECK(std::abs(loss_of(pool_attention(heads, task)) - found.contiguous_loss) < 1e-9);
+        const AttentionHeads moved = in_order(heads, order_of(found.partition));
+        CHECK(std::abs(loss_of(pool_attention(moved, task)) - found.loss) < 1e-9);
+      }
+    }
+  }
+}
+
+TEST_CASE("heads in another order compute the same", "[converter]") {
+  RandomNumbers random(13);
+  const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
+  const HeadBasis basis = every_basis()[1];
+  const at::Tensor inputs = random({9, 30});
+  AttentionHeads moved = in_order(heads, {3, 0, 5, 1, 4, 2});
+  CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) < 1e-12);
+  moved.o = heads.o;
+  CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) > 1e-2);
+}
+
+TEST_CASE("select takes the head that leaves the least error for the others", "[converter]") {
+  for (const HeadBasis& basis : every_basis()) {
+    RandomNumbers random(14);
+    const AttentionHeads heads = random_heads({}, random);
+    const InputMoments moments = random_moments(30, random);
+    const double selected =
+        loss_of(pool_attention(heads, task_of(PoolMethod::kSelect, 1, basis, moments)));
+    double least = 1e9;
+    for (std::int64_t j = 0; j < 6; ++j) {
+      PoolingTask task = task_of(PoolMethod::kRandom, 1, basis, moments);
+      task.chosen = {j};
+      least = std::min(least, loss_of(pool_attention(heads, task)));
+    }
+    CHECK(std::abs(selected - least) < 1e-12);
+  }
+}
+
+TEST_CASE("pooling and grouping stop when they are told to", "[converter]") {
+  RandomNumbers random(15);
+  const AttentionHeads heads = random_heads({}, random);
+  const std::atomic<bool> stop{true};
+  PoolingTask task = task_of(PoolMethod::kLowrank, 2, {}, random_moments(30, random));
+  task.stop = &stop;
+  const auto kind_of = [](const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::kUsage;
+  };
+  CHECK(kind_of([&] { pool_attention(heads, task); }) == ErrorKind::kInterrupted);
+  CHECK(kind_of([&] { find_similar_heads(heads, task); }) == ErrorKind::kInterrupted);
+}
+
+}  // namespace
+}  // namespace regroup

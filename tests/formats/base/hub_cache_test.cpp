@@ -1,0 +1,106 @@
+// Names of the hub, found in a cache that the test lays out; nothing leads out of it.
+#include "formats/base/hub_cache.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kFirst = "aaaa111122223333444455556666777788889999";
+const std::string kSecond = "aaab111122223333444455556666777788889999";
+
+// A cache with one model of two snapshots.
+class Cache {
+ public:
+  Cache() {
+    for (const std::string& commit : {kFirst, kSecond}) {
+      put_file(model() / "snapshots" / commit / "config.json", commit);
+    }
+    put_file(model() / "refs" / "main", kFirst);
+    put_file(model() / "refs" / "refs" / "pr" / "1", kSecond + "\n");
+  }
+
+  fs::path model() const { return directory_ / "models--org--tiny-1.0"; }
+  fs::path snapshot(const std::string& commit) const { return model() / "snapshots" / commit; }
+  fs::path resolved(const std::string& name) const {
+    return resolve_model_path(name, {directory_.path().string(), "", "", ""});
+  }
+  Error refusal(const std::string& name) const {
+    return refusal_of([&] { resolved(name); });
+  }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST_CASE("a name is the snapshot of its main branch, or of the revision given", "[formats]") {
+  const Cache cache;
+  CHECK(cache.resolved("org/tiny-1.0") == cache.snapshot(kFirst));
+  CHECK(cache.resolved("org/tiny-1.0@main") == cache.snapshot(kFirst));
+  CHECK(cache.resolved("org/tiny-1.0@refs/pr/1") == cache.snapshot(kSecond));
+  CHECK(cache.resolved("org/tiny-1.0@" + kSecond) == cache.snapshot(kSecond));
+  CHECK(cache.resolved("org/tiny-1.0@aaab") == cache.snapshot(kSecond));
+}
+
+TEST_CASE("what exists, and what is no name of the hub, stays as it is", "[formats]") {
+  const Cache cache;
+  CHECK(cache.resolved(cache.model().string()) == cache.model());
+  for (const char* path : {"/no/such/path", "no-slash", "./org/tiny-1.0", "../org/tiny-1.0",
+                           "a/b/c", "org/", "org/..", "o rg/tiny"}) {
+    CAPTURE(path);
+    CHECK(cache.resolved(path) == fs::path(path));
+  }
+}
+
+TEST_CASE("a model or revision that is not in the cache is refused, saying where it is not",
+          "[formats]") {
+  const Cache cache;
+  CHECK_THAT(cache.refusal("org/other"),
+             is_bad_input("org/other", "no such file", "models--org--other", "downloaded"));
+  CHECK_THAT(cache.refusal("org/tiny-1.0@v2"), is_bad_input("models--org--tiny-1.0", "v2"));
+  CHECK_THAT(cache.refusal("org/tiny-1.0@bbbb"), is_bad_input("snapshots/bbbb"));
+  CHECK_THAT(cache.refusal("org/tiny-1.0@aaa"), is_bad_input("2 snapshots begin with aaa"));
+  put_file(cache.model() / "refs" / "gone", std::string(40, 'f'));
+  CHECK_THAT(cache.refusal("org/tiny-1.0@gone"), is_bad_input("no such snapshot", "gone"));
+  CHECK_THAT(refusal_of([] { resolve_model_path("org/name", HubEnvironment{}); }),
+             is_bad_input("org/name", "none is set"));
+}
+
+TEST_CASE("neither a revision nor what a ref holds leads out of the cache", "[formats]") {
+  const Cache cache;
+  for (const char* revision : {"", "../../x", "a/../../x", "/etc/passwd", ".", "..", "refs//.."}) {
+    CAPTURE(revision);
+    CHECK_THAT(cache.refusal(std::string("org/tiny-1.0@") + revision),
+               is_bad_input("is no revision"));
+  }
+  for (const std::string& content : {std::string("../../../etc"), std::string("../") + kFirst,
+                                     std::string(), std::string("/"), std::string("\x1b[2J")}) {
+    CAPTURE(content);
+    put_file(cache.model() / "refs" / "evil", content);
+    CHECK_THAT(cache.refusal("org/tiny-1.0@evil"), is_bad_input("refs/evil", "a commit is needed"));
+  }
+  put_file(cache.model() / "refs" / "long", std::string(5000, 'a'));
+  CHECK_THAT(cache.refusal("org/tiny-1.0@long"), is_bad_input("refs/long", "5000 bytes"));
+}
+
+TEST_CASE("the cache lies where the environment says, the first of four", "[formats]") {
+  HubEnvironment environment{"/cache", "/hf", "/xdg", "/home/me"};
+  CHECK(hub_cache_directory(environment) == "/cache");
+  environment.hf_hub_cache.clear();
+  CHECK(hub_cache_directory(environment) == "/hf/hub");
+  environment.hf_home.clear();
+  CHECK(hub_cache_directory(environment) == "/xdg/huggingface/hub");
+  environment.xdg_cache_home.clear();
+  CHECK(hub_cache_directory(environment) == "/home/me/.cache/huggingface/hub");
+  environment.home.clear();
+  CHECK(hub_cache_directory(environment).empty());
+}
+
+}  // namespace
+}  // namespace regroup

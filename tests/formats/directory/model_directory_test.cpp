@@ -1,0 +1,221 @@
+#include "formats/directory/model_directory.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names(const std::vector<fs::path>& paths) {
+  std::vector<std::string> found;
+  for (const fs::path& path : paths) {
+    found.push_back(path.string());
+  }
+  return found;
+}
+
+TEST_CASE("a model directory gives config, tensors and companions", "[formats]") {
+  const TemporaryDirectory directory;
+  const TinyModel model = tiny_llama();
+  put_model(directory.path(), model);
+  put_file(directory / "tokenizer.json", "{}");
+  const ModelDirectory opened = open_model_directory(directory.path());
+  CHECK(opened.config_text == model.config);
+  CHECK(opened.config.at("hidden_size") == 6);
+  CHECK(opened.checkpoint.tensors().size() == model.tensors.size());
+  CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
+}
+
+TEST_CASE("companions are everything but weights, indices, hidden files and folders", "[formats]") {
+  const TemporaryDirectory directory;
+  put_model(directory.path(), tiny_llama());
+  const std::vector<std::string> carried{"LICENSE",
+                                         "README.md",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "generation_config.json",
+                                         "merges.txt",
+                                         "preprocessor_config.json",
+                                         "special_tokens_map.json",
+                                         "spiece.model",
+                                         "tokenizer.json",
+                                         "tokenizer.model",
+                                         "tokenizer_config.json",
+                                         "vocab.json"};
+  for (const std::string& name : carried) {
+    put_file(directory / name, name);
+  }
+  for (const char* name : {"pytorch_model.bin",
+                           "pytorch_model.bin.index.json",
+                           "model-00001-of-00002.safetensors",
+                           "model.safetensors.index.fp32.json.index.json",
+                           "consolidated.00.pth",
+                           "consolidated.safetensors",
+                           "params.json",
+                           "tf_model.h5",
+                           "flax_model.msgpack",
+                           "model.onnx",
+                           "model.onnx_data",
+                           "optimizer.pt",
+                           "model.gguf",
+                           "last.ckpt",
+                           "rust_model.ot",
+                           "64.tflite",
+                           ".gitattributes",
+                           "original/tokenizer.model",
+                           "onnx/config.json",
+                           "consolidated.00.sha256"}) {
+    put_file(directory / name, "stale");
+  }
+  CHECK(names(open_model_directory(directory.path()).companions) == carried);
+}
+
+TEST_CASE("a snapshot of links into a cache reads like a directory of files", "[formats]") {
+  const TemporaryDirectory cache;
+  const fs::path blobs = put_model(cache / "blobs", tiny_llama());
+  put_file(blobs / "tok", "{}");
+  const fs::path snapshot = cache / "snapshots" / "abc";
+  fs::create_directories(snapshot);
+  for (const auto& [name, blob] :
+       {std::pair{"config.json", "config.json"},
+        std::pair{"model.safetensors", "model.safetensors"}, std::pair{"tokenizer.json", "tok"}}) {
+    fs::create_symlink(fs::path("../../blobs") / blob, snapshot / name);
+  }
+  fs::create_symlink("gone", snapshot / "dangling.txt");
+  const ModelDirectory opened = open_model_directory(snapshot);
+  CHECK(opened.checkpoint.find("lm_head.weight") != nullptr);
+  CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
+}
+
+TEST_CASE("a weight file with its config beside it is a model, as its directory is", "[formats]") {
+  const ModelDirectory model = open_model_directory(golden("llama") / "model.safetensors");
+  CHECK(model.path == golden("llama"));
+  CHECK(model.checkpoint.tensors().size() ==
+        open_model_directory(golden("llama")).checkpoint.tensors().size());
+}
+
+TEST_CASE("what is no model directory is refused by what it lacks", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [](const fs::path& path) {
+    return refusal_of([&] { open_model_directory(path); });
+  };
+  CHECK_THAT(refusal(directory / "none"), is_bad_input("none", "no such file or directory"));
+  CHECK_THAT(refusal(""), is_bad_input("no such file or directory"));
+  CHECK_THAT(refusal(directory.path()), is_bad_input(directory.path().string(), "config.json"));
+  put_file(directory / "config.json", "{}");
+  CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "not a model directory"));
+  CHECK_THAT(refusal(directory / "config.json"),
+             is_bad_input("config.json", "too short for a safetensors file"));
+  put_file(directory / "model.safetensors", "");
+  CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "too short"));
+}
+
+TEST_CASE("a config that cannot be used is refused by its name", "[formats]") {
+  const TemporaryDirectory directory;
+  put_model(directory.path(), tiny_llama());
+  const auto refusal = [&] { return refusal_of([&] { open_model_directory(directory.path()); }); };
+  put_file(directory / "config.json", "[]");
+  CHECK_THAT(refusal(), is_bad_input("config.json", "object"));
+  put_file(directory / "config.json", "<!DOCTYPE html>");
+  CHECK_THAT(refusal(), is_bad_input("config.json", "not valid JSON"));
+  fs::remove(directory / "config.json");
+  fs::create_directory(directory / "config.json");
+  CHECK_THAT(refusal(), is_bad_input("config.json", "a directory"));
+  fs::remove(directory / "config.json");
+  fs::create_symlink("config.json", directory / "config.json");
+  CHECK_THAT(refusal(), is_bad_input("config.json"));
+}
+
+TEST_CASE("links in circles are bad input wherever they stand", "[formats]") {
+  const TemporaryDirectory directory;
+  put_model(directory.path(), tiny_llama());
+  fs::create_symlink("circle", directory / "circle");
+  CHECK_THAT(refusal_of([&] { open_checkpoint(directory / "circle"); }), is_bad_input("circle"));
+  // One that nothing needs does no harm.
+  CHECK(open_model_directory(directory.path()).companions.empty());
+  fs::remove(directory / "model.safetensors");
+  fs::create_symlink("model.safetensors", directory / "model.safetensors");
+  CHECK_THAT(refusal_of([&] { open_model_directory(directory.path()); }),
+             is_bad_input("model.safetensors"));
+}
+
+TEST_CASE("a path longer than paths can be is bad input", "[formats]") {
+  CHECK_THAT(refusal_of([] { open_checkpoint(std::string(5000, 'x')); }), is_bad_input("xxx"));
+  CHECK_THAT(refusal_of([] { open_model_directory(std::string(5000, 'x')); }), is_bad_input("xxx"));
+}
+
+TEST_CASE("weights open as a directory, an index or one file", "[formats]") {
+  const fs::path sharded = golden("llama_sharded");
+  CHECK(open_checkpoint(sharded).tensors().size() == 21);
+  CHECK(open_checkpoint(sharded / "model.safetensors.index.json").files().size() == 8);
+  CHECK(open_checkpoint(sharded / "model-00003-of-00008.safetensors").files().size() == 1);
+  CHECK(directory_of_model(sharded) == sharded);
+  CHECK(directory_of_model(sharded / "config.json") == sharded);
+}
+
+TEST_CASE("the index of a checkpoint is the one that was opened", "[formats]") {
+  const fs::path sharded = golden("llama_sharded");
+  const fs::path index = sharded / "model.safetensors.index.json";
+  CHECK(index_of_checkpoint(sharded) == index);
+  CHECK(index_of_checkpoint(index) == index);
+  CHECK_FALSE(index_of_checkpoint(sharded / "model-00003-of-00008.safetensors"));
+  CHECK_FALSE(index_of_checkpoint(golden("llama")));
+  const TemporaryDirectory empty;
+  CHECK_FALSE(index_of_checkpoint(empty.path()));
+}
+
+TEST_CASE("companions are copied, and nothing else", "[formats]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "from", tiny_llama());
+  put_file(directory / "from/tokenizer.json", "{}");
+  put_file(directory / "from/LICENSE", "");
+  put_file(directory / "from/.hidden", "secret");
+  fs::create_directory(directory / "to");
+  copy_companions(open_model_directory(directory / "from"), directory / "to");
+  CHECK(tree_of(directory / "to") ==
+        std::map<std::string, std::string>{{"tokenizer.json", "{}"}, {"LICENSE", ""}});
+}
+
+TEST_CASE("an output may lie beside its source, not inside it", "[formats]") {
+  const TemporaryDirectory directory;
+  const fs::path from = put_model(directory / "from", tiny_llama());
+  const ModelDirectory model = open_model_directory(from);
+  fs::create_directory_symlink(from, directory / "link");
+  for (const fs::path& inside :
+       {from / "to", from, from / "a/../b", directory / "link/to", directory / "x/../from/to"}) {
+    CAPTURE(inside);
+    CHECK_THAT(refusal_of([&] { refuse_output_inside(model, inside); }),
+               is_wrong_usage("lies inside the source", from.string()));
+  }
+  CHECK_NOTHROW(refuse_output_inside(model, directory / "to"));
+  CHECK_NOTHROW(refuse_output_inside(model, directory / "from_too"));
+  CHECK_NOTHROW(refuse_output_inside(model, from / "../to"));
+}
+
+TEST_CASE("a tensor is read into as many bytes as it has", "[formats]") {
+  const Checkpoint checkpoint = open_checkpoint(golden("llama"));
+  const TensorInfo& norm = checkpoint.at("model.norm.weight");
+  std::vector<std::byte> bytes(norm.bytes() + 1);
+  CHECK_THAT(refusal_of([&] { checkpoint.read(norm, bytes); }),
+             is_wrong_usage("model.norm.weight", fmt::format("has {} bytes", norm.bytes()),
+                            fmt::format("asked for {}", bytes.size())));
+}
+
+TEST_CASE("asking a checkpoint for a tensor it lacks names both", "[formats]") {
+  const Checkpoint checkpoint = open_checkpoint(golden("llama"));
+  CHECK(checkpoint.find("nothing") == nullptr);
+  CHECK_THAT(refusal_of([&] { checkpoint.at("no\nthing"); }),
+             is_bad_input("golden/llama", R"(tensor no\x0athing is missing)"));
+}
+
+}  // namespace
+}  // namespace regroup

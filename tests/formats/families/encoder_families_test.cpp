@@ -1,0 +1,284 @@
+// What the configs and tensors of families with an encoder are read as, and those that are refused.
+#include <cmath>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "formats/directory/model_directory.h"
+#include "formats/families/family.h"
+#include "formats/inspect/model_summary.h"
+#include "formats/model/model.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::WithinRel;
+using Heads = std::vector<std::int64_t>;
+
+ModelSpec spec_of(const TinyModel& tiny) {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  return describe_model(model.config, model.checkpoint, "config.json");
+}
+
+// Of a fixture whose tensors are all of the model but so many.
+ModelSpec golden_spec(std::string_view name, std::size_t unused = 0) {
+  const ModelDirectory model = open_model_directory(golden(name));
+  ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
+  check_all_shapes(spec, model.checkpoint);
+  CHECK(expected_tensors(spec).size() + unused == model.checkpoint.tensors().size());
+  return spec;
+}
+
+TinyModel with(std::string_view name, const std::string& key, std::string_view value) {
+  return golden_model(name).set(key, value);
+}
+
+ModelSummary summary_of(const TinyModel& tiny) {
+  const TemporaryDirectory directory;
+  put_model(directory.path(), tiny);
+  return summarize_model(directory.path(), open_checkpoint(directory.path()));
+}
+
+TEST_CASE("T5 is two stacks with biases in their first layers and scores that are not scaled",
+          "[formats]") {
+  const ModelSpec spec = golden_spec("t5");
+  CHECK(spec.family == "t5");
+  CHECK(spec.encoder_layers.size() == 2);
+  CHECK(spec.layers.size() == 3);
+  CHECK(spec.hidden_size == 20);
+  CHECK(spec.head_dim == 3);  // 12 · 3 is not the hidden size
+  CHECK(spec.kv_heads == Heads{12, 12, 12});
+  CHECK(spec.cross_kv_heads == Heads{12, 12, 12});
+  CHECK(spec.encoder_kv_heads == Heads{12, 12});
+  CHECK(spec.positions == PositionKind::kRelativeBias);
+  CHECK(spec.relative_bias.buckets == 8);
+  CHECK(spec.relative_bias.max_distance == 12);
+  CHECK(spec.attention_scale == 1.0);
+  CHECK_THAT(spec.output_scale, WithinRel(1 / std::sqrt(20.0), 1e-12));
+  CHECK(spec.activation == Activation::kRelu);
+  CHECK(spec.lm_head.empty());
+  CHECK(spec.decoder_start_token == 0);
+  CHECK(spec.layers[0].relative_bias ==
+        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+  CHECK(spec.layers[1].relative_bias.empty());
+  CHECK(spec.encoder_layers[1].relative_bias.empty());
+  CHECK(spec.layers[2].cross_attention.k.weight ==
+        "decoder.block.2.layer.1.EncDecAttention.k.weight");
+  CHECK(spec.layers[2].down.weight == "decoder.block.2.layer.2.DenseReluDense.wo.weight");
+  CHECK(spec.encoder_layers[1].up.weight == "encoder.block.1.layer.1.DenseReluDense.wi.weight");
+  CHECK_FALSE(spec.encoder_layers[1].cross_attention.present());
+  CHECK_FALSE(spec.loaders_read_kv_heads);
+}
+
+TEST_CASE("copies of T5's embedding are no parameters of their own", "[formats]") {
+  CHECK(golden_spec("t5_small", /*unused=*/4).lm_head.empty());
+}
+
+TEST_CASE("T5 v1.1 is gated, with an output of its own that is not scaled", "[formats]") {
+  // As first seen, and as transformers 5 saves it: tied by its config, but for what it was.
+  for (const char* name : {"t5_v1_1", "t5_v1_1_saved_again"}) {
+    CAPTURE(name);
+    const ModelSpec spec = golden_spec(name);
+    CHECK(spec.lm_head == "lm_head.weight");
+    CHECK(spec.output_scale == 1.0);
+    CHECK(spec.activation == Activation::kGeluTanh);
+    CHECK(spec.layers[1].gate.weight == "decoder.block.1.layer.2.DenseReluDense.wi_0.weight");
+    CHECK(spec.layers[1].up.weight == "decoder.block.1.layer.2.DenseReluDense.wi_1.weight");
+  }
+}
+
+TEST_CASE("what transformers saved of the feed-forward prevails over its name", "[formats]") {
+  CHECK(spec_of(with("t5_v1_1", "feed_forward_proj", "\"gated-silu\"")).activation ==
+        Activation::kSilu);
+  CHECK(spec_of(with("t5_v1_1", "dense_act_fn", "\"gelu\"")).activation == Activation::kGeluErf);
+  CHECK_FALSE(spec_of(with("t5", "is_gated_act", "false")).layers[0].gate.present());
+  CHECK_THAT(refusal_of([] { spec_of(with("t5_v1_1", "feed_forward_proj", "\"gated-maxout\"")); }),
+             is_bad_input("config.json", "maxout"));
+}
+
+TEST_CASE("mT5 never scales its outputs, UMT5 does where it is tied", "[formats]") {
+  const ModelSpec mt5 = golden_spec("mt5");
+  CHECK(mt5.output_scale == 1.0);
+  CHECK(mt5.lm_head == "lm_head.weight");
+  CHECK(mt5.decoder_start_token == 2);
+  const ModelSpec umt5 = golden_spec("umt5");
+  CHECK_THAT(umt5.output_scale, WithinRel(1 / std::sqrt(20.0), 1e-12));
+  CHECK(umt5.lm_head.empty());
+  CHECK_FALSE(umt5.encoder_layers[1].relative_bias.empty());
+  CHECK(spec_of(with("umt5", "tie_word_embeddings", "false")).output_scale == 1.0);
+}
+
+TEST_CASE("kv heads of each role stand in a key of their own", "[formats]") {
+  TinyModel model = with("t5", "num_key_value_heads", "[4, 3, 1]");
+  model.set("cross_num_key_value_heads", "2").set("encoder_num_key_value_heads", "6");
+  const ModelSpec spec = spec_of(model);
+  CHECK(spec.kv_heads == Heads{4, 3, 1});
+  CHECK(spec.cross_kv_heads == Heads{2, 2, 2});
+  CHECK(spec.encoder_kv_heads == Heads{6, 6});
+  CHECK_THAT(refusal_of([] { spec_of(with("t5", "cross_num_key_value_heads", "5")); }),
+             is_bad_input("cross_num_key_value_heads", "5", "12"));
+  CHECK_THAT(refusal_of([] { spec_of(with("t5", "encoder_num_key_value_heads", "[4]")); }),
+             is_bad_input("encoder_num_key_value_heads", "1 layers", "2"));
+}
+
+TEST_CASE("impossible buckets, layers and tokens are refused", "[formats]") {
+  const auto refusal = [](std::string_view name, const std::string& key, std::string_view value) {
+    return refusal_of([&] { spec_of(with(name, key, value)); });
+  };
+  CHECK_THAT(refusal("t5", "relative_attention_num_buckets", "3"), is_bad_input("3 buckets"));
+  CHECK_THAT(refusal("t5", "relative_attention_max_distance", "4"), is_bad_input("up to 4"));
+  CHECK_THAT(refusal("t5", "num_decoder_layers", "100000"),
+             is_bad_input("num_decoder_layers", "100000"));
+  CHECK_THAT(refusal("t5", "decoder_start_token_id", "40"),
+             is_bad_input("decoder_start_token_id", "40", "39"));
+  CHECK_THAT(refusal("t5", "pad_token_id", "-1"), is_bad_input("pad_token_id", "-1"));
+  CHECK_THAT(refusal("bert", "mask_token_id", "\"a\""), is_bad_input("mask_token_id"));
+  CHECK_THAT(refusal("roberta", "max_position_embeddings", "2"),
+             is_bad_input("max_position_embeddings"));
+}
+
+TEST_CASE("missing tensors of either stack are named", "[formats]") {
+  const TemporaryDirectory directory;
+  TinyModel tiny = golden_model("t5");
+  tiny.remove("encoder.block.1.layer.0.SelfAttention.v.weight");
+  tiny.remove("decoder.block.2.layer.1.EncDecAttention.k.weight");
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  const ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
+  CHECK_THAT(refusal_of([&] { check_attention_shapes(spec, model.checkpoint); }),
+             is_bad_input("encoder.block.1.layer.0.SelfAttention.v.weight is missing",
+                          "decoder.block.2.layer.1.EncDecAttention.k.weight is missing"));
+}
+
+TEST_CASE("BERT is an encoder with norms after residuals and a head for masked tokens",
+          "[formats]") {
+  const ModelSpec spec = golden_spec("bert");
+  CHECK(spec.family == "bert");
+  CHECK_FALSE(spec.causal);
+  CHECK_FALSE(spec.has_encoder());
+  CHECK(spec.norm_placement == NormPlacement::kAfterResidual);
+  CHECK(spec.positions == PositionKind::kLearned);
+  CHECK(spec.position_offset == 0);
+  CHECK(spec.token_types == 2);
+  CHECK(spec.head_transform.weight == "cls.predictions.transform.dense.weight");
+  CHECK(spec.head_norm.weight == "cls.predictions.transform.LayerNorm.weight");
+  CHECK(spec.lm_head_bias == "cls.predictions.bias");
+  CHECK(spec.lm_head.empty());
+  CHECK_FALSE(spec.mask_token);
+  CHECK(spec_of(with("bert", "mask_token_id", "4")).mask_token == 4);
+  CHECK(spec.layers[1].attention_norm.bias ==
+        "bert.encoder.layer.1.attention.output.LayerNorm.bias");
+}
+
+TEST_CASE("norms of a BERT from TensorFlow are called gamma and beta", "[formats]") {
+  const ModelSpec spec = golden_spec("bert_base", /*unused=*/2);
+  CHECK(spec.embedding_norm.weight == "bert.embeddings.LayerNorm.gamma");
+  CHECK(spec.layers[1].mlp_norm.bias == "bert.encoder.layer.1.output.LayerNorm.beta");
+  CHECK(spec.head_norm.bias == "cls.predictions.transform.LayerNorm.beta");
+}
+
+TEST_CASE("RoBERTa's positions begin behind the padding token's", "[formats]") {
+  const ModelSpec spec = golden_spec("roberta");
+  CHECK(spec.position_offset == 2);
+  CHECK(spec.max_positions == 16);
+  CHECK(spec.token_types == 1);
+  CHECK(spec.head_transform.weight == "lm_head.dense.weight");
+  CHECK(spec.lm_head_bias == "lm_head.bias");
+  CHECK(spec.head_activation == Activation::kGeluErf);
+}
+
+TEST_CASE("a BERT without a head is all there but for the head", "[formats]") {
+  TinyModel model = golden_model("bert");
+  for (const char* part : {"bias", "transform.dense.weight", "transform.dense.bias",
+                           "transform.LayerNorm.weight", "transform.LayerNorm.bias"}) {
+    model.remove(std::string("cls.predictions.") + part);
+  }
+  for (BuiltTensor& tensor : model.tensors) {
+    tensor.name.erase(0, std::string_view("bert.").size());
+  }
+  const ModelSpec spec = spec_of(model);
+  CHECK(spec.token_embedding == "embeddings.word_embeddings.weight");
+  CHECK(spec.not_computable.empty());
+  const TemporaryDirectory directory;
+  const Model opened = open_model(put_model(directory / "model", model));
+  CHECK(opened.missing_head == "cls.predictions.transform.dense.weight");
+  CHECK(expected_tensors(opened.spec).size() == model.tensors.size());
+  CHECK_FALSE(opened.spec.head_transform.present());
+  CHECK(open_model(golden("bert")).missing_head.empty());
+}
+
+TEST_CASE("a BERT with positions of another kind is refused", "[formats]") {
+  for (const char* kind : {"\"relative_key\"", "\"relative_key_query\"", "\"rotary\""}) {
+    CHECK_THAT(refusal_of([&] { spec_of(with("bert", "position_embedding_type", kind)); }),
+               is_bad_input("config.json", "position_embedding_type", "absolute, alibi"));
+  }
+}
+
+TEST_CASE("a BERT with ALiBi has slopes in both directions and no table of positions",
+          "[formats]") {
+  TinyModel model = with("bert", "position_embedding_type", "\"alibi\"");
+  model.remove("bert.embeddings.position_embeddings.weight");
+  const ModelSpec spec = spec_of(model);
+  CHECK((spec.positions == PositionKind::kAlibi));
+  CHECK_FALSE(spec.causal);
+  CHECK(spec.position_embedding.empty());
+  CHECK(expected_tensors(spec).size() == model.tensors.size());
+  const ModelSummary summary = summary_of(model);
+  CHECK(summary.positions == "alibi");
+  CHECK(summary.alibi_slopes.size() == spec.layers.size());
+  // Its usual MLP keeps gate and values in one tensor.
+  model.set("feed_forward_type", "\"geglu\"");
+  CHECK(spec_of(model).not_computable == "feed_forward_type geglu");
+}
+
+TEST_CASE("a BERT that is a decoder is refused", "[formats]") {
+  CHECK_THAT(refusal_of([] { spec_of(with("bert", "is_decoder", "true")); }),
+             is_bad_input("config.json", "is_decoder", "encoder only"));
+  CHECK_THAT(refusal_of([] { spec_of(with("roberta", "add_cross_attention", "true")); }),
+             is_bad_input("config.json", "add_cross_attention"));
+}
+
+TEST_CASE("the summary of an encoder-decoder tells its attentions apart", "[formats]") {
+  TinyModel model = golden_model("t5");
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const char* part : {"k", "v"}) {
+      const std::string name =
+          fmt::format("decoder.block.{}.layer.1.EncDecAttention.{}.weight", layer, part);
+      model.tensor(name) = varied_tensor(name, DType::kF32, {4 * 3, 20});
+    }
+  }
+  model.set("cross_num_key_value_heads", "[4, 4, 3]");
+  const ModelSummary summary = summary_of(model);
+  REQUIRE(summary.roles.size() == 3);
+  const AttentionSummary &encoder = summary.roles[0], &decoder = summary.roles[1],
+                         &cross = summary.roles[2];
+  CHECK(encoder.role == AttentionRole::kEncoder);
+  CHECK(encoder.kv_heads == Heads{12, 12});
+  CHECK_FALSE(encoder.kv_bytes_per_token);
+  CHECK(decoder.attention == "mha");
+  CHECK(decoder.kv_bytes_per_token == 3 * 2 * 12 * 3 * 4);  // layers · k and v · heads · d · bytes
+  CHECK(cross.role == AttentionRole::kCross);
+  CHECK(cross.attention == "gqa");
+  CHECK(cross.kv_heads == Heads{4, 4, 4});
+  CHECK(cross.kv_bytes_per_token == 3 * 2 * 4 * 3 * 4);
+  CHECK(summary.kv_heads == decoder.kv_heads);
+  CHECK(summary.kv_bytes_per_token == decoder.kv_bytes_per_token);
+  REQUIRE(summary.disagreements.size() == 1);
+  CHECK(summary.disagreements[0] ==
+        "cross layer 2: the config says 3 kv heads, the tensors hold 4");
+}
+
+TEST_CASE("the summary of an encoder has no cache to count", "[formats]") {
+  const ModelSummary summary = summary_of(golden_model("bert"));
+  CHECK(summary.roles.empty());
+  CHECK(summary.attention == "mha");
+  CHECK_FALSE(summary.kv_bytes_per_token);
+}
+
+}  // namespace
+}  // namespace regroup

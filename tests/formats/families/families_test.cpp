@@ -1,0 +1,328 @@
+// What each family's config and tensors are read as, and the models that are refused.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "formats/directory/model_directory.h"
+#include "formats/families/family.h"
+#include "formats/spec/alibi.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+ModelSpec spec_of(const ModelDirectory& model) {
+  return describe_model(model.config, model.checkpoint, "config.json");
+}
+
+ModelSpec golden_spec(std::string_view name) {
+  const ModelDirectory model = open_model_directory(golden(name));
+  ModelSpec spec = spec_of(model);
+  check_all_shapes(spec, model.checkpoint);
+  // Every tensor is one the family knows, but for GPT-2's masks.
+  CHECK(expected_tensors(spec).size() + (name == "gpt2_base" ? 2 : 0) ==
+        model.checkpoint.tensors().size());
+  return spec;
+}
+
+Error refusal_of_model(const TinyModel& tiny) {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  return refusal_of([&] { check_attention_shapes(spec_of(model), model.checkpoint); });
+}
+
+TEST_CASE("Llama's config is read in the keys of transformers 5", "[formats]") {
+  const ModelSpec spec = golden_spec("llama");
+  CHECK(spec.family == "llama");
+  CHECK(spec.architecture == "LlamaForCausalLM");
+  CHECK(spec.hidden_size == 36);
+  CHECK(spec.query_heads == 12);
+  CHECK(spec.head_dim == 8);  // 12 · 8 is not the hidden size
+  CHECK(spec.kv_heads == std::vector<std::int64_t>{4, 4});
+  CHECK(spec.positions == PositionKind::kRope);
+  CHECK(spec.rope.theta == 500.0);
+  CHECK(spec.rope.rotary_dim == 8);
+  CHECK(spec.norm == NormKind::kRmsNorm);
+  CHECK(spec.norm_epsilon == 0.02);
+  CHECK(spec.lm_head == "lm_head.weight");
+  CHECK(spec.loaders_read_kv_heads);
+  CHECK(spec.not_computable.empty());
+}
+
+TEST_CASE("Llama's config is read in older keys, with biases and tied embeddings", "[formats]") {
+  const ModelSpec spec = golden_spec("llama_mha");
+  CHECK(spec.head_dim == 6);
+  CHECK(spec.rope.theta == 300.0);
+  CHECK(spec.lm_head.empty());
+  CHECK(spec.layers[1].attention.k.bias == "model.layers.1.self_attn.k_proj.bias");
+  CHECK(spec.layers[1].attention.o.bias == "model.layers.1.self_attn.o_proj.bias");
+  CHECK(spec.layers[1].gate.bias == "model.layers.1.mlp.gate_proj.bias");
+}
+
+TEST_CASE("a Llama without num_key_value_heads is multi-head", "[formats]") {
+  CHECK(golden_spec("llama_fp16").kv_heads == std::vector<std::int64_t>{12, 12});
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(
+      put_model(directory.path(), tiny_llama().set("num_key_value_heads", "null")));
+  CHECK(spec_of(model).kv_heads == std::vector<std::int64_t>{12, 12});
+}
+
+TEST_CASE("Qwen2 has biases on q, k and v and none on o", "[formats]") {
+  const ModelSpec spec = golden_spec("qwen2");
+  CHECK(spec.family == "llama");
+  CHECK(spec.layers[0].attention.q.bias == "model.layers.0.self_attn.q_proj.bias");
+  CHECK(spec.layers[0].attention.o.bias.empty());
+  CHECK(spec.kv_heads == std::vector<std::int64_t>{2, 2});
+}
+
+TEST_CASE("Mistral has a sliding window", "[formats]") {
+  CHECK(golden_spec("mistral").sliding_window == 5);
+}
+
+TEST_CASE("GPT-2 is fused, input-major, learned and tied, with or without prefix", "[formats]") {
+  for (const auto& [name, prefix] :
+       {std::pair{"gpt2", "transformer."}, std::pair{"gpt2_base", ""}}) {
+    CAPTURE(name);
+    const ModelSpec spec = golden_spec(name);
+    CHECK(spec.family == "gpt2");
+    const AttentionLayout& attention = spec.layers[1].attention;
+    CHECK(attention.packing == Packing::kQueryKeyValue);
+    CHECK(attention.k.weight == std::string(prefix) + "h.1.attn.c_attn.weight");
+    CHECK(attention.k.input_major);
+    CHECK(attention.v.bias == std::string(prefix) + "h.1.attn.c_attn.bias");
+    CHECK(spec.positions == PositionKind::kLearned);
+    CHECK(spec.norm_epsilon == 0.05);
+    CHECK(spec.intermediate_size == 4 * 36);
+    CHECK(spec.lm_head.empty());
+    CHECK_FALSE(spec.loaders_read_kv_heads);
+  }
+}
+
+TEST_CASE("BLOOM is fused by head, with ALiBi, under both spellings of its config", "[formats]") {
+  for (const auto& [name, prefix] :
+       {std::pair{"bloom", "transformer."}, std::pair{"bloom_base", ""}}) {
+    CAPTURE(name);
+    const ModelSpec spec = golden_spec(name);
+    CHECK(spec.family == "bloom");
+    CHECK(spec.query_heads == 6);
+    CHECK(spec.head_dim == 4);
+    const AttentionLayout& attention = spec.layers[2].attention;
+    CHECK(attention.packing == Packing::kPerGroup);
+    CHECK(attention.v.weight == std::string(prefix) + "h.2.self_attention.query_key_value.weight");
+    CHECK_FALSE(attention.v.input_major);
+    CHECK(spec.positions == PositionKind::kAlibi);
+    CHECK(spec.embedding_norm.weight == std::string(prefix) + "word_embeddings_layernorm.weight");
+    CHECK_FALSE(spec.residual_after_norm);
+  }
+  CHECK(golden_spec("bloom_12").residual_after_norm);
+}
+
+TEST_CASE("sizes of the MHA models in the family's own keys agree with their tensors",
+          "[formats]") {
+  for (const char* name :
+       {"llama_bf16", "llama_sharded", "equal_heads", "equal_heads_gpt2", "equal_heads_bloom"}) {
+    CAPTURE(name);
+    golden_spec(name);
+  }
+}
+
+TEST_CASE("an unknown architecture is refused with the known ones", "[formats]") {
+  TinyModel model = tiny_llama();
+  model.set("model_type", "\"rwkv\"").set("architectures", "[\"RwkvForCausalLM\"]");
+  CHECK_THAT(refusal_of_model(model),
+             is_bad_input("config.json", "RwkvForCausalLM", "rwkv", "LlamaForCausalLM",
+                          "GPT2LMHeadModel", "BloomForCausalLM"));
+  model.config = "{}";
+  CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", "unknown architecture none"));
+  model.set("architectures", "[\"\\u001b[2J\"]");
+  CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", R"(\x1b[2J)"));
+}
+
+TEST_CASE("the architecture serves where model_type is missing", "[formats]") {
+  const TemporaryDirectory directory;
+  const ModelDirectory model =
+      open_model_directory(put_model(directory.path(), tiny_bloom().set("model_type", "null")));
+  CHECK(spec_of(model).family == "bloom");
+}
+
+TEST_CASE("config values that cannot be are refused by key", "[formats]") {
+  const auto refusal_with = [](const std::string& key, std::string_view value) {
+    return refusal_of_model(tiny_llama().set(key, value));
+  };
+  for (const std::string_view value : {"0", "-6", "6.0", "\"6\"", "true", "[6]", "{}", "2147483648",
+                                       "18446744073709551615", "1e99"}) {
+    CAPTURE(value);
+    CHECK_THAT(refusal_with("hidden_size", value),
+               is_bad_input("config.json", "hidden_size", "whole"));
+    CHECK_THAT(refusal_with("num_hidden_layers", value),
+               is_bad_input("config.json", "num_hidden_layers"));
+  }
+  CHECK_THAT(refusal_with("hidden_size", "null"),
+             is_bad_input("config.json", "hidden_size is missing"));
+  CHECK_THAT(refusal_with("num_hidden_layers", "2147483647"),
+             is_bad_input("num_hidden_layers", "2147483647", "tensors"));
+  CHECK_THAT(refusal_with("num_attention_heads", "2147483647"),
+             is_bad_input("num_attention_heads", "at most"));
+  CHECK_THAT(refusal_with("rms_norm_eps", "\"tiny\""), is_bad_input("rms_norm_eps", "number"));
+  CHECK_THAT(refusal_with("attention_bias", "1"), is_bad_input("attention_bias", "true or false"));
+  CHECK_THAT(refusal_with("hidden_act", "\"sine\""), is_bad_input("config.json", "sine", "silu"));
+  CHECK_THAT(refusal_with("rope_scaling", "\"linear\""), is_bad_input("rope_scaling", "object"));
+  CHECK_THAT(refusal_with("model_type", "7"), is_bad_input("model_type", "string"));
+}
+
+TEST_CASE("hidden size that heads do not divide needs a head_dim", "[formats]") {
+  TinyModel model = tiny_llama();
+  model.set("head_dim", "null");
+  CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", "6", "12 heads", "head_dim"));
+  CHECK_THAT(refusal_of_model(tiny_gpt2().set("n_head", "7")), is_bad_input("24", "7 heads"));
+}
+
+TEST_CASE("kv heads that do not divide the query heads are refused", "[formats]") {
+  for (const std::string_view value :
+       {"5", "24", "0", "-4", "\"4\"", "4.0", "[4]", "[4,4,4]", "[4,5]", "[4,0.5]"}) {
+    CAPTURE(value);
+    CHECK_THAT(refusal_of_model(tiny_llama().set("num_key_value_heads", value)),
+               is_bad_input("config.json", "num_key_value_heads"));
+  }
+}
+
+TEST_CASE("a Mistral silent about its kv heads has 8, which must divide its heads", "[formats]") {
+  TinyModel model = tiny_llama().set("model_type", "\"mistral\"");
+  Json config = Json::parse(model.config);
+  config.erase("num_key_value_heads");
+  model.config = config.dump();
+  CHECK_THAT(refusal_of_model(model),
+             is_bad_input("config.json", "num_key_value_heads is 8", "12 query heads"));
+}
+
+TEST_CASE("kv heads may be listed per layer", "[formats]") {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(
+      put_model(directory.path(), tiny_llama().set("num_key_value_heads", "[12, 4]")));
+  CHECK(spec_of(model).kv_heads == std::vector<std::int64_t>{12, 4});
+}
+
+TEST_CASE("K and V that disagree with the config are listed together", "[formats]") {
+  const Error refusal = refusal_of_model(tiny_llama().set("num_key_value_heads", "4"));
+  CHECK_THAT(refusal,
+             is_bad_input("model.layers.0.self_attn.k_proj.weight is [24, 6]",
+                          "the config says [8, 6]", "model.layers.1.self_attn.v_proj.weight"));
+}
+
+TEST_CASE("layers without K or V are listed", "[formats]") {
+  TinyModel model = tiny_llama();
+  model.remove("model.layers.1.self_attn.v_proj.weight");
+  model.remove("model.layers.0.self_attn.k_proj.weight");
+  CHECK_THAT(refusal_of_model(model),
+             is_bad_input("model.layers.1.self_attn.v_proj.weight is missing",
+                          "model.layers.0.self_attn.k_proj.weight is missing"));
+  TinyModel fused = tiny_bloom();
+  fused.remove("transformer.h.1.self_attention.query_key_value.bias");
+  CHECK_THAT(refusal_of_model(fused),
+             is_bad_input("transformer.h.1.self_attention.query_key_value.bias is missing"));
+}
+
+TEST_CASE("a long list of faults is cut and counted", "[formats]") {
+  TinyModel model = tiny_llama({.layers = 9});
+  model.tensors.resize(1);
+  for (int i = 0; i < 9; ++i) {
+    model.tensors.push_back(varied_tensor("filler" + std::to_string(i), DType::kF32, {1}));
+  }
+  CHECK_THAT(refusal_of_model(model), is_bad_input("is missing", "and 32 more"));
+}
+
+TEST_CASE("quantised models are refused", "[formats]") {
+  CHECK_THAT(
+      refusal_of_model(tiny_llama().set("quantization_config", R"({"quant_method": "gptq"})")),
+      is_bad_input("config.json", "quantization_config"));
+}
+
+TEST_CASE("slopes that an earlier conversion recorded are read back", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto spec_with = [&](std::string_view block) {
+    return spec_of(open_model_directory(put_model(
+        directory.path(), tiny_bloom({.query_heads = 2, .kv_heads = 2}).set("regroup", block))));
+  };
+  CHECK(spec_with(R"({"alibi": {"bias_max": 4.0, "slopes": [0.5, 0.25]}})").alibi.slopes ==
+        std::vector<std::vector<double>>{{0.5, 0.25}});
+  // The family's largest bias is what loaders go by: slopes for another one are explicit.
+  const ModelSpec other = spec_with(R"({"alibi": {"bias_max": 4.0}})");
+  CHECK(other.alibi.bias_max == 8.0);
+  CHECK(other.alibi.slopes == std::vector(1, alibi_slopes(2, 4.0)));
+  CHECK(spec_with(R"({"alibi": {"slopes": [[1, 2], [3, 4]]}})").alibi.slopes.size() == 2);
+  for (const std::string_view slopes : {"3", "\"a\"", "{}", "[\"a\"]", "[[1], 2]", "[null]"}) {
+    CAPTURE(slopes);
+    CHECK_THAT(
+        refusal_of([&] { spec_with(fmt::format(R"({{"alibi": {{"slopes": {}}}}})", slopes)); }),
+        is_bad_input("config.json", "slopes"));
+  }
+}
+
+TEST_CASE("models that regroup can convert but not compute say why", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto reason = [&](const TinyModel& tiny) {
+    return spec_of(open_model_directory(put_model(directory.path(), tiny))).not_computable;
+  };
+  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "longrope", "factor": 2.0})")) ==
+        "rope_type longrope");
+  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "\u001b[2J"})")) ==
+        R"(rope_type \x1b[2J)");
+  CHECK(reason(tiny_llama().set("rope_parameters", R"({"rope_type": "su", "rope_theta": 9.0})")) ==
+        "rope_type su");
+  CHECK(reason(tiny_gpt2().set("scale_attn_by_inverse_layer_idx", "true")) ==
+        "scale_attn_by_inverse_layer_idx = true");
+  const auto golden_reason = [&](const char* name, const char* key, const char* value) {
+    return reason(golden_model(name).set(key, value));
+  };
+  CHECK(golden_reason("falcon_rw", "apply_residual_connection_post_layernorm", "true") ==
+        "apply_residual_connection_post_layernorm = true");
+  CHECK(golden_reason("gpt_bigcode", "add_cross_attention", "true") ==
+        "add_cross_attention = true");
+  CHECK(golden_reason("mpt", "norm_type", "\"rmsnorm\"") == "norm_type rmsnorm");
+  CHECK(golden_reason("mpt", "attn_config", R"({"alibi": true, "rope": true})") ==
+        "attn_config.rope = true");
+  CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": 64})") ==
+        "attn_config.sliding_window_size");
+  CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": -1})").empty());
+}
+
+TEST_CASE("Qwen2's window slides in all layers or in none, else the model is not computed",
+          "[formats]") {
+  const auto spec_with = [](const char* first, const char* types) {
+    const TemporaryDirectory directory;
+    TinyModel model = golden_model("qwen2").set("use_sliding_window", "true");
+    model.set("sliding_window", "32").set("max_window_layers", first).set("layer_types", types);
+    return spec_of(open_model_directory(put_model(directory.path(), model)));
+  };
+  const ModelSpec all = spec_with("0", "null");
+  const auto layers = static_cast<std::size_t>(all.layer_count());
+  CHECK(all.sliding_window == 32);
+  CHECK(all.not_computable.empty());
+  const ModelSpec none = spec_with("28", "null");
+  CHECK_FALSE(none.sliding_window);
+  CHECK(none.not_computable.empty());
+  CHECK_FALSE(spec_with("1", "null").not_computable.empty());
+  Json types(std::vector<std::string>(layers, "sliding_attention"));
+  CHECK(spec_with("28", types.dump().c_str()).sliding_window == 32);
+  types[0] = "full_attention";
+  CHECK_FALSE(spec_with("0", types.dump().c_str()).not_computable.empty());
+}
+
+TEST_CASE("a GPT-J whose rotary_dim is null is refused", "[formats]") {
+  CHECK_THAT(refusal_of_model(golden_model("gptj").set("rotary_dim", "null")),
+             is_bad_input("config.json", "rotary_dim"));
+}
+
+TEST_CASE("a RoPE scaling without a factor to scale by is refused", "[formats]") {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(
+      directory.path(),
+      tiny_llama().set("rope_parameters", R"({"rope_type": "yarn", "rope_theta": 9.0})")));
+  CHECK_THAT(refusal_of([&] { describe_model(model.config, model.checkpoint, "config.json"); }),
+             is_bad_input("config.json", "scaling factor"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,243 @@
+// GGUF models in regroup's vocabulary, and models of Hugging Face as the graph that computes them.
+#include "formats/families/gguf/gguf_model.h"
+
+#include <cmath>
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "formats/families/family.h"
+#include "formats/gguf/gguf.h"
+#include "formats/inspect/model_summary.h"
+#include "formats/model/model.h"
+#include "tests/file_tree.h"
+#include "tests/gguf_builder.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+using Heads = std::vector<std::int64_t>;
+
+Model golden_model(const std::string& name) { return open_model(golden(name)); }
+
+// The spec of what would be written for `spec`.
+ModelSpec written(const ModelSpec& spec) {
+  return describe_gguf(gguf_metadata_for(spec), gguf_parts_for(spec));
+}
+
+TEST_CASE("GGUF files of several architectures hold the tensors their specs call for",
+          "[formats]") {
+  for (const char* name : {"llama", "gpt2", "bloom", "gptneox"}) {
+    CAPTURE(name);
+    const Model model = golden_model("gguf/" + std::string(name) + ".gguf");
+    CHECK((model.convention == Convention::kGguf));
+    CHECK(model.gguf->text("general.architecture") == name);
+    CHECK(model.companions.empty());
+    check_all_shapes(model.spec, model.checkpoint);
+    CHECK(expected_tensors(model.spec).size() == model.checkpoint.tensors().size());
+  }
+}
+
+TEST_CASE("a llama GGUF in the vocabulary of specs", "[formats]") {
+  const ModelSpec spec = golden_model("gguf/llama.gguf").spec;
+  CHECK(spec.family == "llama");
+  CHECK(spec.kv_heads == Heads{2, 2});
+  CHECK(spec.head_dim == 8);
+  CHECK(spec.vocab_size == 16);
+  CHECK(spec.max_positions == 64);
+  CHECK(spec.rope.theta == 500.0);
+  CHECK(spec.rope.interleaved);
+  CHECK(spec.norm_epsilon == 1e-5);
+  CHECK(spec.lm_head.empty());
+  CHECK((spec.layers[1].attention.packing == Packing::kSeparate));
+  CHECK(spec.layers[1].attention.k.weight == "blk.1.attn_k.weight");
+  CHECK(spec.kv_heads_key == std::vector<std::string>{"llama.attention.head_count_kv"});
+}
+
+TEST_CASE("a GPT-NeoX GGUF in the vocabulary of specs", "[formats]") {
+  const ModelSpec spec = golden_model("gguf/gptneox.gguf").spec;
+  CHECK((spec.layers[0].attention.packing == Packing::kQueryKeyValue));
+  CHECK(spec.layers[0].attention.v.bias == "blk.0.attn_qkv.bias");
+  CHECK(spec.parallel_residual);
+  CHECK(spec.rope.rotary_dim == 2);
+  CHECK_FALSE(spec.rope.interleaved);
+  CHECK(spec.lm_head == "output.weight");
+  CHECK((spec.activation == Activation::kGeluTanh));
+}
+
+TEST_CASE("summary of a GGUF file", "[formats]") {
+  const auto path = golden("gguf/llama.gguf");
+  const ModelSummary summary = summarize_model(path, open_checkpoint(path));
+  CHECK(summary.family == "llama");
+  CHECK(summary.architecture == "llama");
+  CHECK(summary.attention == "gqa");
+  CHECK(summary.kv_heads == Heads{2, 2});
+  CHECK(summary.dtype == "Q8_0");
+  CHECK(summary.kv_bytes_per_token == 2 * 32 * 2);  // 2 · 2 · 8 elements a layer, in F16
+  CHECK(summary.parameters == 16 * 32 + 2 * (64 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 256 * 32) + 32);
+}
+
+TEST_CASE("a GGUF file of an unknown architecture can be looked at, not opened", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "m.gguf";
+  put_file(path, GgufPieces{.entries = {gguf_entry("general.architecture", 8, gguf_string("x"))},
+                            .tensors = {gguf_tensor("blk.0.w", {4}, 0, 0)},
+                            .data_bytes = 32}
+                     .text());
+  const ModelSummary summary = summarize_model(path, open_checkpoint(path));
+  CHECK(summary.family == "unknown");
+  CHECK(summary.architecture == "x");
+  CHECK(summary.layers == 1);
+  CHECK_THAT(refusal_of([&] { open_model(path); }), is_bad_input("m.gguf", "architecture x"));
+}
+
+struct Written {
+  const char* fixture;
+  const char* architecture;
+};
+
+TEST_CASE("models of Hugging Face become the graphs that compute them, nothing lost", "[formats]") {
+  for (const auto& [fixture, architecture] : {Written{"llama", "llama"},
+                                              {"llama_mha", "llama"},
+                                              {"llama_rope_linear", "llama"},
+                                              {"llama_rope_llama3", "llama"},
+                                              {"mistral", "llama"},
+                                              {"qwen2", "qwen2"},  // llama would do, too
+                                              {"qwen3", "qwen3"},
+                                              {"gemma", "gemma"},
+                                              {"olmo", "olmo"},
+                                              {"olmo2", "olmo2"},
+                                              {"phi", "phi2"},
+                                              {"gptj", "phi2"},
+                                              {"stablelm", "stablelm"},
+                                              {"starcoder2", "starcoder2"},
+                                              {"gpt_neox", "gptneox"},
+                                              {"gpt_neox_sequential", "gptneox"},
+                                              {"gpt2", "gpt2"},
+                                              {"gpt_bigcode", "starcoder"},
+                                              {"gpt_bigcode_mha", "starcoder"},
+                                              {"bloom", "bloom"},
+                                              {"mpt", "mpt"},
+                                              {"falcon_7b", "falcon"},
+                                              {"falcon_40b", "falcon"}}) {
+    CAPTURE(fixture);
+    const ModelSpec spec = golden_model(fixture).spec;
+    const ModelSpec target = written(spec);
+    CHECK(target.architecture == architecture);
+    CHECK(target.hidden_size == spec.hidden_size);
+    CHECK(target.query_heads == spec.query_heads);
+    CHECK(target.head_dim == spec.head_dim);
+    CHECK(target.intermediate_size == spec.intermediate_size);
+    CHECK(target.vocab_size == spec.vocab_size);
+    CHECK(target.kv_heads == spec.kv_heads);
+    CHECK((target.positions == spec.positions));
+    CHECK(target.rope.theta == spec.rope.theta);
+    CHECK(target.rope.rotary_dim == spec.rope.rotary_dim);
+    CHECK((target.rope.scaling.kind == spec.rope.scaling.kind));
+    CHECK(target.rope.scaling.factor == spec.rope.scaling.factor);
+    CHECK(target.alibi.bias_max == spec.alibi.bias_max);
+    CHECK((target.norm == spec.norm));
+    CHECK(target.norm_epsilon == spec.norm_epsilon);
+    CHECK((target.norm_placement == spec.norm_placement));
+    CHECK(target.norm_without_parameters == spec.norm_without_parameters);
+    CHECK((target.qk_norm == spec.qk_norm));
+    CHECK(((target.activation == spec.activation) != (spec.activation == Activation::kGeluErf)));
+    CHECK(target.parallel_residual == spec.parallel_residual);
+    CHECK(target.clip_qkv == spec.clip_qkv);
+    CHECK(target.embedding_scale == spec.embedding_scale);
+    CHECK(target.embedding_norm.present() == spec.embedding_norm.present());
+    CHECK(target.not_computable.empty());
+    CHECK(target.layer_count() == spec.layer_count());
+    CHECK(target.layers[1].mlp_norm.present() == spec.layers[1].mlp_norm.present());
+    CHECK(target.layers[1].gate.present() == spec.layers[1].gate.present());
+    // What the model has is in the graph; of what the graph adds all is zeros or a copy.
+    CHECK(target.layers[1].attention.k.bias.empty() <= spec.layers[1].attention.k.bias.empty());
+    CHECK(target.layers[1].up.bias.empty() <= spec.layers[1].up.bias.empty());
+    CHECK(target.final_norm.bias.empty() <= spec.final_norm.bias.empty());
+    CHECK(target.lm_head.empty() <= spec.lm_head.empty());
+    CHECK(target.lm_head_bias.empty() <= spec.lm_head_bias.empty());
+  }
+}
+
+TEST_CASE("YaRN and Llama 3's RoPE scaling are written with all their numbers", "[formats]") {
+  ModelSpec spec = golden_model("llama").spec;
+  spec.rope.scaling = {.kind = RopeScaling::Kind::kYarn,
+                       .factor = 4.0,
+                       .original_positions = 16.0,
+                       .attention_factor = 1.25};
+  const RopeScaling yarn = written(spec).rope.scaling;
+  CHECK((yarn.kind == RopeScaling::Kind::kYarn));
+  CHECK(yarn.factor == 4.0);
+  CHECK(yarn.original_positions == 16.0);
+  CHECK(yarn.attention_factor == Catch::Approx(1.25).epsilon(1e-6));
+
+  const RopeScaling llama3 = golden_model("llama_rope_llama3").spec.rope.scaling;
+  const RopeScaling same = written(golden_model("llama_rope_llama3").spec).rope.scaling;
+  CHECK(same.factor == llama3.factor);
+  CHECK(same.original_positions == llama3.original_positions);
+  CHECK(same.low_frequency_factor == llama3.low_frequency_factor);
+  CHECK(same.high_frequency_factor == llama3.high_frequency_factor);
+}
+
+TEST_CASE("kv heads that differ between layers make a Llama a deci", "[formats]") {
+  ModelSpec spec = golden_model("llama_bf16").spec;
+  spec.kv_heads = {4, 6};
+  const ModelSpec target = written(spec);
+  CHECK(target.architecture == "deci");
+  CHECK(target.kv_heads == Heads{4, 6});
+}
+
+TEST_CASE("models that no graph computes are refused with what stands in the way", "[formats]") {
+  const auto refusal = [](const std::string& fixture) {
+    const ModelSpec spec = golden_model(fixture).spec;
+    return refusal_of([&] { gguf_metadata_for(spec); });
+  };
+  CHECK_THAT(refusal("falcon_rw"), is_wrong_usage("falcon", "positions alibi", "rope needed"));
+  CHECK_THAT(refusal("opt"), is_wrong_usage("opt"));
+  CHECK_THAT(refusal("bloom_12"), is_wrong_usage("bloom", "norms in other places"));
+  CHECK_THAT(refusal("mpt_12"), is_wrong_usage("mpt", "attention scaled by 0.6"));
+  CHECK_THAT(refusal("stablelm_qk"), is_wrong_usage("stablelm", "norms of queries and keys"));
+  CHECK_THAT(refusal("llama_rope_dynamic"), is_wrong_usage("llama", "dynamic RoPE"));
+  CHECK_THAT(refusal("llama_rope_yarn"), is_wrong_usage("beta_fast"));
+  CHECK_THAT(refusal("llama_rope_yarn_mscale"), is_wrong_usage("truncate"));
+  CHECK_THAT(refusal("nemotron"), is_wrong_usage("nemotron", "heads of 8 dimensions"));
+}
+
+TEST_CASE("ALiBi slopes that moved with their heads fit no graph", "[formats]") {
+  ModelSpec spec = golden_model("bloom").spec;
+  const auto slopes = alibi_slopes_per_layer(spec).front();
+  spec.alibi.slopes = {slopes};
+  CHECK(gguf_metadata_for(spec).text("general.architecture") == "bloom");
+  spec.alibi.slopes = {{slopes.rbegin(), slopes.rend()}};
+  CHECK_THAT(refusal_of([&] { gguf_metadata_for(spec); }), is_wrong_usage("slopes"));
+}
+
+TEST_CASE("what llama.cpp computes otherwise is said", "[formats]") {
+  CHECK(gguf_differences(golden_model("gpt2").spec).empty());
+  CHECK_THAT(gguf_differences(golden_model("gpt_neox").spec).at(0),
+             Catch::Matchers::ContainsSubstring("tanh"));
+  const ModelSpec mistral = golden_model("mistral").spec;
+  CHECK_THAT(gguf_differences(mistral).at(0), Catch::Matchers::ContainsSubstring("5 tokens"));
+  CHECK(written(mistral).max_positions == 5);
+}
+
+TEST_CASE("Llama 3's frequency factors: kept, divided, and blended", "[formats]") {
+  RopeSpec rope{.theta = 10000.0, .rotary_dim = 6, .interleaved = false, .scaling = {}};
+  // Wavelengths 2π · (1, 21.5, 464): 20.9 turns, 0.97 and 0.045 in 131 positions.
+  rope.scaling = {.kind = RopeScaling::Kind::kLlama3, .factor = 8.0, .original_positions = 131.0};
+  rope.scaling.low_frequency_factor = 0.5;
+  rope.scaling.high_frequency_factor = 4.0;
+  const std::vector<float> factors = gguf_rope_factors(rope);
+  REQUIRE(factors.size() == 3);
+  CHECK(factors[0] == 1.0F);
+  CHECK(factors[2] == 8.0F);
+  const double turns = 131.0 / (2.0 * 3.14159265358979 * std::cbrt(10000.0));
+  const double kept = (turns - 0.5) / 3.5;
+  CHECK(factors[1] == Catch::Approx(1.0 / ((1.0 - kept) / 8.0 + kept)));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,130 @@
+// Where heads lie in each packing, by hand, and how many there are, from shapes.
+#include "formats/spec/model_spec.h"
+
+#include <array>
+#include <set>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+
+#include "formats/directory/model_directory.h"
+#include "formats/families/family.h"
+#include "formats/spec/alibi.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+using Features = std::vector<std::int64_t>;
+
+TEST_CASE("separate tensors hold their heads one after the other", "[formats]") {
+  const HeadFeatures at = head_features(Packing::kSeparate, 4, 2, 5);
+  CHECK(at.q == Features{0, 5, 10, 15});
+  CHECK(at.k == Features{0, 5});
+  CHECK(at.v == Features{0, 5});
+  CHECK(at.q_total == 20);
+  CHECK(at.k_total == 10);
+  CHECK(at.v_total == 10);
+}
+
+TEST_CASE("a q‖k‖v tensor holds all queries, then all keys, then all values", "[formats]") {
+  const HeadFeatures at = head_features(Packing::kQueryKeyValue, 4, 2, 5);
+  CHECK(at.q == Features{0, 5, 10, 15});
+  CHECK(at.k == Features{20, 25});
+  CHECK(at.v == Features{30, 35});
+  CHECK(at.q_total == 40);
+  CHECK(at.k_total == 40);
+  CHECK(at.v_total == 40);
+}
+
+TEST_CASE("a grouped tensor holds each group's queries, its key and its value", "[formats]") {
+  // 12 heads in 4 groups of 3, one feature each: q q q k v, four times.
+  const HeadFeatures at = head_features(Packing::kPerGroup, 12, 4, 1);
+  CHECK(at.q == Features{0, 1, 2, 5, 6, 7, 10, 11, 12, 15, 16, 17});
+  CHECK(at.k == Features{3, 8, 13, 18});
+  CHECK(at.v == Features{4, 9, 14, 19});
+  CHECK(at.q_total == 20);
+}
+
+TEST_CASE("a grouped tensor of as many groups as heads is [H, 3, d]", "[formats]") {
+  const HeadFeatures at = head_features(Packing::kPerGroup, 6, 6, 4);
+  for (std::int64_t h = 0; h < 6; ++h) {
+    const auto i = static_cast<std::size_t>(h);
+    CHECK(at.q[i] == (h * 3 + 0) * 4);
+    CHECK(at.k[i] == (h * 3 + 1) * 4);
+    CHECK(at.v[i] == (h * 3 + 2) * 4);
+  }
+}
+
+TEST_CASE("heads of every packing tile their tensors", "[formats]") {
+  // 64 heads with 8 groups hide a transposed grouping (H/G = G): the others do not.
+  constexpr std::array<std::array<std::int64_t, 2>, 6> kCounts{
+      {{12, 4}, {12, 3}, {64, 8}, {71, 1}, {6, 6}, {32, 8}}};
+  for (const Packing packing : {Packing::kQueryKeyValue, Packing::kPerGroup}) {
+    for (const auto& [heads, groups] : kCounts) {
+      CAPTURE(heads, groups);
+      const HeadFeatures at = head_features(packing, heads, groups, 3);
+      CHECK(at.q.size() == static_cast<std::size_t>(heads));
+      CHECK(at.k.size() == static_cast<std::size_t>(groups));
+      CHECK(at.v.size() == static_cast<std::size_t>(groups));
+      std::set<std::int64_t> features;
+      for (const Features& role : {at.q, at.k, at.v}) {
+        features.insert(role.begin(), role.end());
+      }
+      CHECK(features.size() == static_cast<std::size_t>(heads + 2 * groups));
+      CHECK(*features.begin() == 0);
+      CHECK(*features.rbegin() == (heads + 2 * groups - 1) * 3);
+      CHECK(at.q_total == (heads + 2 * groups) * 3);
+    }
+  }
+}
+
+TEST_CASE("kv heads follow from shapes in every packing", "[formats]") {
+  for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
+    for (const std::int64_t kv_heads : {12, 6, 4, 3, 1}) {
+      CAPTURE(kv_heads);
+      const TemporaryDirectory directory;
+      const ModelDirectory model =
+          open_model_directory(put_model(directory.path(), make({.kv_heads = kv_heads})));
+      const ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
+      CHECK(kv_heads_from_shapes(spec, model.checkpoint) == Features{kv_heads, kv_heads});
+    }
+  }
+}
+
+TEST_CASE("a shape that leaves no whole number of kv heads is named", "[formats]") {
+  const TemporaryDirectory directory;
+  TinyModel tiny = tiny_llama();
+  const std::string k = "model.layers.1.self_attn.k_proj.weight";
+  const auto refusal_with = [&](Shape shape) {
+    tiny.tensor(k) = varied_tensor(k, DType::kF32, std::move(shape));
+    const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+    const ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
+    return refusal_of([&] { kv_heads_from_shapes(spec, model.checkpoint); });
+  };
+  CHECK_THAT(refusal_with({7, 6}), is_bad_input(k, "7 output features", "12 query heads"));
+  CHECK_THAT(refusal_with({10, 6}), is_bad_input(k, "10 output features"));  // 5 does not divide 12
+  CHECK_THAT(refusal_with({0, 6}), is_bad_input(k, "0 output features"));
+  CHECK_THAT(refusal_with({24}), is_bad_input(k, "[24]", "two dimensions"));
+}
+
+TEST_CASE("recorded slopes hold for all layers or for each, else the formula does", "[formats]") {
+  ModelSpec spec;
+  spec.query_heads = 2;
+  spec.layers.resize(3);
+  CHECK(alibi_slopes_per_layer(spec) == std::vector(3, alibi_slopes(2)));
+  spec.alibi.slopes = {{0.5, 0.25}};
+  CHECK(alibi_slopes_per_layer(spec) == std::vector(3, std::vector{0.5, 0.25}));
+  spec.alibi.slopes = {{1, 2}, {3, 4}, {5, 6}};
+  CHECK(alibi_slopes_per_layer(spec) == spec.alibi.slopes);
+  spec.alibi.slopes = {{1, 2}, {3, 4}};
+  CHECK_THAT(refusal_of([&] { alibi_slopes_per_layer(spec); }), is_bad_input("2 layers", "has 3"));
+  spec.alibi.slopes = {{1, 2, 3}};
+  CHECK_THAT(refusal_of([&] { alibi_slopes_per_layer(spec); }),
+             is_bad_input("3 recorded", "2 query heads"));
+}
+
+}  // namespace
+}  // namespace regroup

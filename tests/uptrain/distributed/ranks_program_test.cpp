@@ -1,0 +1,228 @@
+// `regroup uptrain` as two processes that train one model.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
+
+#include "formats/json/json.h"
+#include "tests/child_program.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/distributed/free_port.h"
+#include "tests/uptrain/run/uptrain_arguments.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kStateSaved = 75;
+
+std::vector<std::string> as_rank(int rank, int port) {
+  return {"env", fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+          fmt::format("MASTER_PORT={}", port)};
+}
+
+// Two ranks, with the same arguments unless the second is given others.
+class TwoRanks {
+ public:
+  explicit TwoRanks(const std::vector<std::string>& arguments)
+      : TwoRanks(arguments, arguments, free_port()) {}
+  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others)
+      : TwoRanks(arguments, others, free_port()) {}
+
+  RunningProgram first, second;
+
+ private:
+  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others,
+           int port)
+      : first(with(arguments, "--quiet"), as_rank(0, port)),
+        second(with(others, "--quiet"), as_rank(1, port)) {}
+};
+
+void run_two(const std::vector<std::string>& arguments) {
+  TwoRanks ranks(arguments);
+  const ProgramResult second = ranks.second.wait();
+  const ProgramResult first = ranks.first.wait();
+  CAPTURE(first.err, second.err);
+  CHECK(first.exit_code == 0);
+  CHECK(second.exit_code == 0);
+  CHECK(second.out.empty());
+}
+
+// Every loss, gradient norm and evaluated loss of a run, in the order in which they were made.
+std::vector<double> figures_of(const fs::path& run) {
+  std::vector<double> figures;
+  std::ifstream metrics(run / "metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const Json parsed = Json::parse(line);
+    for (const char* key : {"loss", "grad_norm", "eval_loss", "step"}) {
+      if (parsed.contains(key)) {
+        figures.push_back(parsed[key]);
+      }
+    }
+  }
+  return figures;
+}
+
+bool agree(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) {
+           return std::abs(x - y) <= 1e-5 * std::abs(y);
+         });
+}
+
+// A few steps with evaluations among them.
+std::vector<std::string> short_arguments(const TemporaryDirectory& directory,
+                                         const std::string& output) {
+  std::vector<std::string> arguments = uptrain_arguments(directory, output);
+  arguments[7] = "600";
+  return with_all(arguments,
+                  {"--eval-data", arguments[3], "--eval-every", "10", "--eval-max-tokens", "600"});
+}
+
+void check_same_as_one_rank(const std::vector<std::string>& options) {
+  const TemporaryDirectory directory;
+  const auto arguments = [&](const std::string& output, const std::string& accumulation) {
+    return with_all(with_all(short_arguments(directory, output), options),
+                    {"--accumulate", accumulation});
+  };
+  REQUIRE(run_program(arguments("one", "2")).exit_code == 0);
+  REQUIRE(run_program(arguments("half", "1")).exit_code == 0);
+  run_two(arguments("two", "2"));
+  const std::vector<double> one = figures_of(directory / "one.run");
+  CHECK(one.size() == 30 * 3 + 4 * 2);
+  CHECK(agree(figures_of(directory / "two.run"), one));
+  CHECK_FALSE(agree(figures_of(directory / "half.run"), one));  // half of the batch shows
+}
+
+void check_lost(int signal_number, const std::vector<std::string>& options) {
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "lost"), options);
+  TwoRanks ranks(arguments);
+  wait_for_steps(directory / "lost.run", 25);
+  ranks.second.send(signal_number);
+  const ProgramResult first = ranks.first.wait();
+  CAPTURE(first.err);
+  CHECK(first.exit_code == 4);
+  CHECK(first.one_line_of_error());
+  CHECK(first.err.find("rank 0: another rank has ended or does not answer") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "lost"));
+  ranks.second.send(SIGKILL);
+  CHECK(ranks.second.wait().exit_code == 128 + SIGKILL);
+  run_two(with(arguments, "--resume"));
+  CHECK(fs::exists(directory / "lost"));
+}
+
+}  // namespace
+
+TEST_CASE("two ranks see what one sees that takes both their batches: AdamW", "[uptrain][ranks]") {
+  check_same_as_one_rank({});
+}
+
+TEST_CASE("two ranks see what one sees that takes both their batches: Adafactor, clipped",
+          "[uptrain][ranks]") {
+  check_same_as_one_rank({"--optimizer", "adafactor", "--clip", "0.2", "--lr", "0.01"});
+}
+
+TEST_CASE("two ranks see what one sees that takes both their batches: kv alone, bf16",
+          "[uptrain][ranks]") {
+  // Gradients of the two are rounded to bf16 before they are added, as those of one are.
+  check_same_as_one_rank({"--train", "kv", "--dtype", "bf16"});
+}
+
+TEST_CASE("two ranks read what a teacher answered as one does", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = uptrain_arguments(directory, "unused");
+  const std::string answers = (directory / "answers").string();
+  const ProgramResult taught =
+      run_program({"teach", golden("llama_bf16").string(), "--data", arguments[3], "--sequence",
+                   "12", "--seed", "5", "--windows", "120", "--top", "8", "-o", answers});
+  CAPTURE(taught.err);
+  REQUIRE(taught.exit_code == 0);
+  check_same_as_one_rank({"--teacher-logits", answers, "--teacher-weight", "1"});
+}
+
+TEST_CASE("when a rank is killed the other ends with one line, and the run can go on",
+          "[uptrain][ranks]") {
+  check_lost(SIGKILL, {});
+}
+
+TEST_CASE("when a rank does not answer the other ends within the timeout", "[uptrain][ranks]") {
+  check_lost(SIGSTOP, {"--timeout", "3"});
+}
+
+TEST_CASE("a rank that never comes is not waited for longer than the timeout", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program(with_all(uptrain_arguments(directory, "out"), {"--quiet", "--timeout", "2"}),
+                  as_rank(0, free_port()));
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 4);
+  CHECK(result.one_line_of_error());
+  CHECK(result.err.find("rank 0: cannot meet the other ranks, of 2 in all") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("SIGINT to one of two ranks stops both; one, or two again, go on", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(with_all(uptrain_arguments(directory, "whole"), {"--accumulate", "2"}))
+              .exit_code == 0);
+  const auto arguments = uptrain_arguments(directory, "stopped");
+  const auto stop_two = [&](const std::vector<std::string>& with_options, std::ptrdiff_t steps) {
+    TwoRanks ranks(with_options);
+    wait_for_steps(directory / "stopped.run", steps);
+    ranks.second.send(SIGINT);
+    const ProgramResult first = ranks.first.wait();
+    CAPTURE(first.err);
+    CHECK(first.exit_code == kStateSaved);
+    CHECK(ranks.second.wait().exit_code == kStateSaved);
+  };
+  stop_two(arguments, 33);
+  {
+    RunningProgram one(with(arguments, "--resume"));
+    wait_for_steps(directory / "stopped.run", 70);
+    one.send(SIGTERM);
+    CHECK(one.wait().exit_code == kStateSaved);
+  }
+  stop_two(with(arguments, "--resume"), 110);
+  CHECK(run_program(with(arguments, "--resume")).exit_code == 0);
+  CHECK(agree(figures_of(directory / "stopped.run"), figures_of(directory / "whole.run")));
+}
+
+TEST_CASE("ranks that were asked for different things say so and end", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = uptrain_arguments(directory, "out");
+  TwoRanks ranks(arguments, with_all(arguments, {"--lr", "0.5"}));
+  for (RunningProgram* rank : {&ranks.first, &ranks.second}) {
+    const ProgramResult result = rank->wait();
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.one_line_of_error());
+    CHECK(result.err.find("rank 1 was started with other settings: learning_rate is 0.5 there") !=
+          std::string::npos);
+  }
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("batches that ranks cannot share equally are refused", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program(with_all(uptrain_arguments(directory, "out"), {"--accumulate", "3"}),
+                  as_rank(0, free_port()));
+  CHECK(result.exit_code == 2);
+  CHECK(result.one_line_of_error());
+  CHECK(result.err.find("3 batches in a step cannot be shared by 2 ranks") != std::string::npos);
+}
+
+TEST_CASE("the plan of several ranks counts the batches of all", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--dry-run", "--json"});
+  const Json plan = run_program(arguments, as_rank(0, free_port())).json();
+  CHECK(plan["ranks"] == 2);
+  CHECK(plan["tokens_per_step"] == 2 * 2 * 12);
+  CHECK(run_program(arguments, as_rank(1, free_port())).out.empty());
+}
+
+}  // namespace regroup

@@ -1,0 +1,114 @@
+#include "uptrain/evaluate/evaluate.h"
+
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::WithinAbs;
+
+const std::atomic<bool> kGoOn{false};
+void no_progress(std::int64_t, std::int64_t) {}
+
+Transformer model_of(const GoldenCase& golden) {
+  return load_transformer(golden.source, at::kFloat, at::kCPU);
+}
+
+// The fixture's sequences one after another, as a token file.
+TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
+  const at::Tensor flat = golden.tokens.flatten().contiguous();
+  const auto* ids = flat.const_data_ptr<std::int64_t>();
+  put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
+  return TokenFile::open(path);
+}
+
+}  // namespace
+
+TEST_CASE("written logits of consecutive windows equal those of transformers", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto* name = GENERATE("llama", "gpt2", "bloom");
+  const std::int64_t batch = GENERATE(1, 8);
+  const GoldenCase golden = load_golden_case(name);
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");
+  const EvaluationSettings settings{golden.tokens.size(1), batch, {}};
+  write_logits(model_of(golden), file, settings, directory / "logits.safetensors", no_progress,
+               kGoOn);
+  const at::Tensor logits = read_tensor(directory / "logits.safetensors", "logits");
+  REQUIRE(logits.sizes() == golden.logits.sizes());
+  CHECK(largest_difference(logits, golden.logits) <= 1e-4);
+  CHECK_THAT(refusal_of([&] {
+               write_logits(model_of(golden), file, settings, directory / "logits.safetensors",
+                            no_progress, kGoOn);
+             }),
+             is_wrong_usage("logits.safetensors", "exists already"));
+}
+
+TEST_CASE("evaluation is the mean loss over whole windows, whatever the batch", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama");
+  const Transformer model = model_of(golden);
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
+  const at::NoGradGuard no_gradients;
+  double sum = 0.0;
+  for (const std::int64_t begin :
+       {0, 8, 16}) {  // three windows of 8 predictions; one token is over
+    const at::Tensor ids = golden.tokens.flatten().narrow(0, begin, 9).view({1, 9});
+    const at::Tensor logits = model.logits(model.hidden_states(ids.narrow(1, 0, 8)));
+    sum +=
+        8 * at::cross_entropy_loss(logits.squeeze(0), ids.narrow(1, 1, 8).flatten()).item<double>();
+  }
+  for (const std::int64_t batch : {1, 2, 8}) {
+    const Evaluation evaluation = evaluate(model, file, {8, batch, {}}, no_progress, kGoOn);
+    CHECK(evaluation.tokens == 24);
+    CHECK_THAT(evaluation.loss, WithinAbs(sum / 24, 1e-5));
+    CHECK_THAT(evaluation.perplexity, WithinAbs(std::exp(evaluation.loss), 1e-9));
+  }
+  CHECK(evaluate(model, file, {8, 2, 9}, no_progress, kGoOn).tokens == 16);
+}
+
+TEST_CASE("evaluation refuses what it cannot evaluate", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("gpt2");
+  const Transformer model = model_of(golden);
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {26, 1, {}}, no_progress, kGoOn); }),
+             is_bad_input("tokens", "26 tokens", "needs 27"));
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {17, 1, {}}, no_progress, kGoOn); }),
+             is_wrong_usage("17", "16"));
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {0, 1, {}}, no_progress, kGoOn); }),
+             is_wrong_usage("context"));
+  put_file(directory / "other", bytes_of_numbers(std::vector<std::uint16_t>(30, 64)));
+  CHECK_THAT(refusal_of([&] {
+               evaluate(model, TokenFile::open(directory / "other"), {8, 1, {}}, no_progress,
+                        kGoOn);
+             }),
+             is_bad_input("other", "token 0 is 64"));
+}
+
+TEST_CASE("evaluation that is stopped leaves no file behind", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("gpt2");
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");
+  const std::atomic<bool> stop{true};
+  const Error error = refusal_of([&] {
+    write_logits(model_of(golden), file, {8, 1, {}}, directory / "logits.safetensors", no_progress,
+                 stop);
+  });
+  CHECK(error.kind() == ErrorKind::kInterrupted);
+  CHECK(tree_of(directory.path()).size() == 1);
+}
+
+}  // namespace regroup

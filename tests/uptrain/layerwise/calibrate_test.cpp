@@ -1,0 +1,198 @@
+// Statistics of attention inputs against their definition, and pooled models against their source.
+#include "uptrain/layerwise/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/matmul.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "converter/pooling/inputs/calibration.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/model/layers.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+namespace {
+
+const std::atomic<bool> kGoOn{false};
+void no_progress(std::int64_t, std::int64_t) {}
+
+TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
+  const at::Tensor flat = golden.tokens.flatten().contiguous();
+  const auto* ids = flat.const_data_ptr<std::int64_t>();
+  put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
+  return TokenFile::open(path);
+}
+
+void calibrate_golden(const GoldenCase& golden, const TemporaryDirectory& directory,
+                      std::int64_t batch) {
+  const TokenFile data = put_tokens_of(golden, directory / "tokens");
+  calibrate(golden.source, data, {golden.tokens.size(1), batch, data.size()}, at::kCPU,
+            directory / "stats.safetensors", no_progress, kGoOn);
+}
+
+void check_moments(const at::Tensor& inputs, const std::filesystem::path& file,
+                   const std::string& name) {
+  CAPTURE(name);
+  const at::Tensor rows = inputs.flatten(0, -2).to(at::kDouble);
+  const at::Tensor centred = rows - rows.mean(0);
+  const at::Tensor covariance =
+      at::matmul(centred.t(), centred) / static_cast<double>(rows.size(0));
+  CHECK(largest_difference(read_tensor(file, name + ".mean"), rows.mean(0)) < 1e-4);
+  CHECK(largest_difference(read_tensor(file, name + ".covariance"), covariance) <
+        1e-4 * (1.0 + covariance.abs().max().item<double>()));
+}
+
+// The hidden states ahead of a layer: those of the model without the layers from there on.
+at::Tensor hidden_before(const GoldenCase& golden, std::size_t layer) {
+  ModelSpec spec = golden.source.spec;
+  spec.layers.resize(layer);
+  spec.kv_heads.resize(layer);
+  spec.final_norm = {};
+  const Transformer model(spec,
+                          load_parameters(spec, golden.source.checkpoint, at::kFloat, at::kCPU));
+  return model.hidden_states(golden.tokens);
+}
+
+}  // namespace
+
+TEST_CASE("statistics are mean and covariance of what each layer's attention reads", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox"}) {
+    for (const std::int64_t batch : {1, 8}) {
+      const TemporaryDirectory directory;
+      const GoldenCase golden = load_golden_case(name);
+      calibrate_golden(golden, directory, batch);
+      const ModelSpec& spec = golden.source.spec;
+      const Parameters all = load_parameters(spec, golden.source.checkpoint, at::kFloat, at::kCPU);
+      for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+        const Norm norm = make_norm(spec.layers[layer].attention_norm, spec, all);
+        CAPTURE(name, batch);
+        check_moments(norm(hidden_before(golden, layer)), directory / "stats.safetensors",
+                      moments_name(AttentionRole::kSelf, layer, InputSide::kQueries));
+      }
+      const Calibration calibration(directory / "stats.safetensors");
+      CHECK_NOTHROW(calibration.check_source(fingerprint_of(golden.source)));
+      CHECK(calibration.tokens() == std::to_string(golden.tokens.numel()));
+    }
+  }
+}
+
+TEST_CASE("where keys rotate the statistics tell how far every head looks", "[uptrain]") {
+  for (const char* name : {"llama_mha", "gpt_neox", "bloom"}) {
+    const TemporaryDirectory directory;
+    const GoldenCase golden = load_golden_case(name);
+    calibrate_golden(golden, directory, 2);
+    const ModelSpec& spec = golden.source.spec;
+    const Calibration calibration(directory / "stats.safetensors");
+    CAPTURE(name);
+    if (!has_distances(spec, AttentionRole::kSelf)) {
+      CHECK_THROWS(calibration.distances(AttentionRole::kSelf, 0, spec.query_heads));
+      continue;
+    }
+    for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      const KeyDistances found =
+          calibration.distances(AttentionRole::kSelf, layer, spec.query_heads);
+      REQUIRE(found.length == golden.tokens.size(1));
+      for (std::int64_t head = 0; head < spec.query_heads; ++head) {
+        const auto row = found.weights.begin() + head * found.length;
+        CHECK(std::abs(std::accumulate(row, row + found.length, 0.0) - 1.0) < 1e-5);
+        CHECK(*std::min_element(row, row + found.length) > 0.0);
+      }
+    }
+    CHECK_THAT(refusal_of([&] { calibration.distances(AttentionRole::kSelf, 0, 100); }),
+               is_bad_input("decoder.0.distances", "100"));
+  }
+}
+
+TEST_CASE("an encoder-decoder has statistics of both stacks and of what lies between",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("t5");
+  calibrate_golden(golden, directory, 2);
+  const Calibration calibration(directory / "stats.safetensors");
+  const ModelSpec& spec = golden.source.spec;
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+      for (const InputSide side : {InputSide::kQueries, InputSide::kKeysAndValues}) {
+        const InputMoments moments = calibration.moments(role, layer, side, spec.hidden_size);
+        CHECK(moments.covariance[0] > 0.0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a text shorter than a window is refused, and so is an existing result", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama_mha");
+  const TokenFile data = put_tokens_of(golden, directory / "tokens");
+  put_file(directory / "taken", "");
+  const auto run = [&](const WindowSettings& settings, const char* output) {
+    return refusal_of([&] {
+      calibrate(golden.source, data, settings, at::kCPU, directory / output, no_progress, kGoOn);
+    });
+  };
+  CHECK_THAT(run({data.size() + 1, 1, 100}, "a"), is_bad_input("tokens", "context"));
+  CHECK_THAT(run({8, 0, 100}, "a"), is_wrong_usage("batch"));
+  CHECK_THAT(run({8, 1, 100}, "taken"), is_wrong_usage("taken", "exists"));
+}
+
+// Groups of equal heads in the family's own layout: pooled by the mean, then stored repeatedly.
+std::filesystem::path with_equal_heads(const char* name, std::int64_t kv_heads,
+                                       const TemporaryDirectory& directory) {
+  ConversionRequest request;
+  request.kv_heads = {kv_heads};
+  request.target = "expanded";
+  convert(golden(name), directory / "expanded", request);
+  return directory / "expanded";
+}
+
+double pooled_difference(const char* name, PoolMethod method, bool calibrated) {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  GoldenCase golden = load_golden_case(name);
+  const std::int64_t heads = golden.source.spec.query_heads;
+  golden.source = open_model(with_equal_heads(name, heads % 2 == 0 ? heads / 2 : 1, directory));
+  ConversionRequest request;
+  request.kv_heads = {heads % 2 == 0 ? heads / 2 : 1};
+  request.pooling = {method, 0};
+  request.dtype = DType::kF32;  // what is solved for is not among the numbers of a narrow type
+  if (calibrated) {
+    calibrate_golden(golden, directory, 4);
+    request.calibration = std::make_shared<const Calibration>(directory / "stats.safetensors");
+  }
+  convert(directory / "expanded", directory / "pooled", request);
+  const Model pooled = open_model(directory / "pooled");
+  CHECK(pooled.spec.kv_heads.front() == request.kv_heads.front());
+  const at::Tensor before =
+      window_logits(load_transformer(golden.source, at::kFloat, at::kCPU), golden.tokens);
+  const at::Tensor after =
+      window_logits(load_transformer(pooled, at::kFloat, at::kCPU), golden.tokens);
+  return largest_difference(before, after);
+}
+
+TEST_CASE("in every layout, groups of equal heads keep the logits when they are solved for",
+          "[uptrain]") {
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "mpt",
+                           "falcon_rw", "stablelm", "gemma", "qwen3", "olmo2", "bert", "t5"}) {
+    for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {
+      CAPTURE(name, name_of(method));
+      CHECK(pooled_difference(name, method, false) < 1e-4);
+    }
+  }
+  for (const char* name : {"llama_mha", "bloom", "t5"}) {
+    CAPTURE(name);
+    CHECK(pooled_difference(name, PoolMethod::kLowrank, true) < 1e-3);
+  }
+}
+
+}  // namespace regroup

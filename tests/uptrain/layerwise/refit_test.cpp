@@ -1,0 +1,280 @@
+// Refitted models against their source, on text they were not refitted on.
+#include "uptrain/layerwise/refit.h"
+
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "formats/json/json.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/ops/permutation.h"
+
+namespace regroup {
+namespace {
+
+const std::atomic<bool> kGoOn{false};
+
+TokenFile put_random_tokens(const std::filesystem::path& path, std::int64_t vocab_size,
+                            std::uint64_t count) {
+  std::vector<std::uint16_t> ids;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<std::uint16_t>(mix(i, 7) % static_cast<std::uint64_t>(vocab_size)));
+  }
+  put_file(path, bytes_of_numbers(ids));
+  return TokenFile::open(path);
+}
+
+RefitSettings short_settings() {
+  RefitSettings settings;
+  settings.windows = {.context = 16, .batch = 8, .max_tokens = 4096};
+  settings.steps = 40;
+  return settings;
+}
+
+// A golden model with half of its kv heads, with and without refitting.
+struct Halved {
+  TemporaryDirectory directory;
+  GoldenCase golden;
+  TokenFile data;
+
+  explicit Halved(const char* name)
+      : golden(load_golden_case(name)),
+        data(put_random_tokens(directory / "tokens", golden.source.spec.vocab_size, 4096)) {}
+
+  ConversionRequest request(PoolMethod method) const {
+    ConversionRequest half;
+    half.kv_heads = {golden.source.spec.kv_heads.front() / 2};
+    half.pooling = {method, 0};
+    half.dtype = DType::kF32;
+    return half;
+  }
+
+  std::vector<LayerReport> convert_to(const char* name, ConversionRequest request,
+                                      std::shared_ptr<AttentionRefiner> refiner) const {
+    request.refiner = std::move(refiner);
+    return execute_conversion(
+        plan_conversion(golden.source, request), golden.source, directory / name, [](auto, auto) {},
+        kGoOn);
+  }
+
+  std::shared_ptr<Refit> refit() const {
+    return std::make_shared<Refit>(golden.source, data, short_settings(), kGoOn);
+  }
+
+  // The mean square of what the logits are off.
+  double error_of(const char* name) const {
+    const at::NoGradGuard no_gradients;
+    const auto logits = [&](const Model& model) {
+      return window_logits(load_transformer(model, at::kFloat, at::kCPU), golden.tokens);
+    };
+    return (logits(open_model(directory / name)) - logits(golden.source))
+        .square()
+        .mean()
+        .item<double>();
+  }
+};
+
+std::vector<std::int64_t> as_they_are(const AttentionHeads& heads) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(heads.query_heads));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("refitted attentions are closer to the source's, and so are logits far from it",
+          "[uptrain]") {
+  for (const char* name :
+       {"llama_mha", "bloom", "gpt2", "gpt_neox", "mpt", "bert", "qwen3", "t5"}) {
+    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
+      CAPTURE(name, name_of(method));
+      const Halved half(name);
+      const ConversionRequest request = half.request(method);
+      half.convert_to("pooled", request, nullptr);
+      const auto layers = half.convert_to("refitted", request, half.refit());
+      REQUIRE(!layers.empty());
+      for (const LayerReport& layer : layers) {
+        CAPTURE(layer.layer, name_of(layer.role));
+        REQUIRE(layer.refinement.has_value());
+        CHECK(layer.refinement->error_after < layer.refinement->error_before);
+      }
+      // What little lowrank leaves to gain in each layer of a random model may cancel further on.
+      if (method == PoolMethod::kMean) {
+        CHECK(half.error_of("refitted") < half.error_of("pooled"));
+      }
+    }
+  }
+}
+
+TEST_CASE("refitting tells layer, step and error of every step, in order", "[uptrain]") {
+  const Halved half("llama_mha");
+  const std::shared_ptr<Refit> refit = half.refit();
+  std::vector<RefinementStep> seen;
+  refit->report_to([&](const RefinementStep& step) { seen.push_back(step); });
+  const auto layers = half.convert_to("refitted", half.request(PoolMethod::kMean), refit);
+  const auto each = static_cast<std::size_t>(refit->steps());
+  REQUIRE(seen.size() == layers.size() * each);
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].layer == i / each);
+    CHECK(seen[i].step == static_cast<std::int64_t>(i % each) + 1);
+    CHECK(seen[i].error > 0.0);
+  }
+  CHECK(seen[each - 1].error < seen.front().error);
+}
+
+TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "[uptrain]") {
+  const Halved half("olmo");
+  REQUIRE(half.golden.source.spec.clip_qkv.has_value());
+  const ConversionRequest request = half.request(PoolMethod::kMean);
+  half.convert_to("pooled", request, nullptr);
+  half.convert_to("refitted", request, half.refit());
+  CHECK(half.error_of("refitted") < half.error_of("pooled"));
+}
+
+TEST_CASE("heads that moved are refitted with the slopes and biases that moved with them",
+          "[uptrain]") {
+  for (const char* name : {"bloom", "umt5", "t5"}) {
+    CAPTURE(name);
+    const Halved half(name);
+    const ModelSpec& spec = half.golden.source.spec;
+    HeadOrder order;
+    for (const AttentionRole role : spec.roles()) {
+      for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+        std::vector<std::int64_t> turned(static_cast<std::size_t>(spec.query_heads));
+        std::iota(turned.rbegin(), turned.rend(), 0);
+        order.set(role, layer, turned);
+      }
+    }
+    // All heads in their new places, none pooled, give what the source gives.
+    for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      AttentionHeads heads =
+          read_attention_heads(spec, AttentionRole::kSelf, layer, half.golden.source.checkpoint);
+      const std::vector<std::int64_t> queries =
+          order.heads(AttentionRole::kSelf, layer, spec.query_heads);
+      heads = in_order(heads, order.heads(AttentionRole::kSelf, layer, spec.query_heads));
+      CHECK(half.refit()->refine(AttentionRole::kSelf, layer, queries, heads).error_before < 1e-10);
+      CHECK(half.refit()
+                ->refine(AttentionRole::kSelf, layer, as_they_are(heads), heads)
+                .error_before > 1e-6);
+    }
+  }
+}
+
+TEST_CASE("a GGUF file is refitted as the model it was made of", "[uptrain]") {
+  const Halved half("llama_mha");
+  convert(golden("llama_mha"), half.directory / "source.gguf",
+          {.container = Container::kGguf, .dtype = DType::kF32});
+  const Model source = open_model(half.directory / "source.gguf");
+  const auto refit = std::make_shared<Refit>(source, half.data, short_settings(), kGoOn);
+  ConversionRequest request = half.request(PoolMethod::kMean);
+  const auto expected = half.convert_to("refitted", request, half.refit());
+  const auto convert_to = [&](const char* name) {
+    return execute_conversion(
+        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {}, kGoOn);
+  };
+  convert_to("pooled.gguf");
+  request.refiner = refit;
+  const auto layers = convert_to("refitted.gguf");
+  REQUIRE(layers.size() == expected.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    CAPTURE(i);
+    const RefinementReport& found = layers[i].refinement.value();
+    const RefinementReport& known = expected[i].refinement.value();
+    CHECK(std::abs(found.error_before - known.error_before) < 1e-4 * known.error_before);
+    CHECK(std::abs(found.error_after - known.error_after) < 1e-2 * known.error_after);
+    CHECK(found.error_after < found.error_before);
+  }
+  CHECK(half.error_of("refitted.gguf") < half.error_of("pooled.gguf"));
+  CHECK(std::abs(half.error_of("refitted.gguf") / half.error_of("refitted") - 1.0) < 0.1);
+}
+
+TEST_CASE("refitting twice gives the same bytes", "[uptrain]") {
+  const Halved half("llama_mha");
+  const ConversionRequest request = half.request(PoolMethod::kLowrank);
+  half.convert_to("one", request, half.refit());
+  half.convert_to("other", request, half.refit());
+  CHECK(bytes_of_file(half.directory / "one" / "model.safetensors") ==
+        bytes_of_file(half.directory / "other" / "model.safetensors"));
+}
+
+TEST_CASE("a refitted model records how, and only its attention differs from the source",
+          "[uptrain]") {
+  const Halved half("llama_mha");
+  half.convert_to("refitted", half.request(PoolMethod::kMean), half.refit());
+  const Model model = open_model(half.directory / "refitted");
+  const Json recipe = parse_json_object(model.config_text, "config.json")["regroup"]["refit"];
+  CHECK(recipe["steps"] == 40);
+  CHECK(recipe["tokens"] == 4096);
+  CHECK(recipe["tokens_per_step"] == 128);
+  const Checkpoint& source = half.golden.source.checkpoint;
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (tensor.name.find("self_attn.") == std::string::npos) {
+      CAPTURE(tensor.name);
+      CHECK(largest_difference(
+                read_tensor(half.golden.source.path / "model.safetensors", tensor.name),
+                read_tensor(half.directory / "refitted" / "model.safetensors", tensor.name)) ==
+            0.0);
+    }
+  }
+}
+
+TEST_CASE("heads that already give what the source gives stay as they are", "[uptrain]") {
+  const Halved half("llama_mha");
+  AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
+                                              half.golden.source.checkpoint);
+  const std::vector<double> before = heads.k.weight;
+  const RefinementReport report =
+      half.refit()->refine(AttentionRole::kSelf, 0, as_they_are(heads), heads);
+  CHECK(report.error_before < 1e-10);
+  CHECK(report.error_after <= report.error_before);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    REQUIRE(std::abs(heads.k.weight[i] - before[i]) < 1e-3);
+  }
+}
+
+TEST_CASE("a plan refuses to refit where nothing was pooled, or for other positions", "[uptrain]") {
+  const Halved half("llama_mha");
+  const auto refusal = [&](ConversionRequest request) {
+    request.refiner = half.refit();
+    return refusal_of([&] { plan_conversion(half.golden.source, request); });
+  };
+  CHECK_THAT(refusal({.container = Container::kTorch}),
+             is_wrong_usage("--refit", "fewer kv heads"));
+  ConversionRequest moved = half.request(PoolMethod::kMean);
+  moved.positions = PositionChange::kAlibi;
+  CHECK_THAT(refusal(moved), is_wrong_usage("--refit", "positions"));
+}
+
+TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
+  const Halved half("llama_mha");
+  const auto run = [&](const Model& source, RefitSettings settings) {
+    return refusal_of([&] { Refit(source, half.data, settings, kGoOn); });
+  };
+  RefitSettings settings = short_settings();
+  settings.windows.batch = 256;
+  CHECK_THAT(run(half.golden.source, settings), is_bad_input("tokens", "two"));
+  settings = short_settings();
+  settings.steps = 0;
+  CHECK_THAT(run(half.golden.source, settings), is_wrong_usage("step"));
+  CHECK_THAT(run(load_golden_case("olmo2").source, short_settings()),
+             is_wrong_usage("normalises keys"));
+  SECTION("and stops where it is told to") {
+    const std::atomic<bool> stop{true};
+    Refit refit(half.golden.source, half.data, short_settings(), stop);
+    AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
+                                                half.golden.source.checkpoint);
+    CHECK_THROWS_AS(refit.refine(AttentionRole::kSelf, 0, as_they_are(heads), heads), Error);
+  }
+}
+
+}  // namespace regroup

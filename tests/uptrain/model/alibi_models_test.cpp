@@ -1,0 +1,143 @@
+// Encoders and encoder-decoders whose positions were changed for ALiBi's.
+#include <cstdlib>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "formats/spec/alibi.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/ops/relative_bias.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kClearlyWrong = 1e-2;
+const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
+                                           AttentionRole::kEncoder};
+
+Parameters parameters_of(const Model& model) {
+  return load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU);
+}
+
+// Fills a T5's tables with ALiBi's penalties, each distance having a bucket of its own.
+void fill_tables(const ModelSpec& spec, const Parameters& parameters, AttentionRole role) {
+  const bool causal = role == AttentionRole::kSelf;
+  const std::vector<double> slopes = alibi_slopes(spec.query_heads);
+  for (const LayerTensors& layer : spec.stack(role)) {
+    if (layer.relative_bias.empty()) {
+      continue;
+    }
+    const at::Tensor table = parameters.at(layer.relative_bias);  // [buckets, H]
+    for (std::int64_t distance = -7; distance <= (causal ? 0 : 7); ++distance) {
+      for (std::int64_t h = 0; h < spec.query_heads; ++h) {
+        table[relative_bucket(spec.relative_bias, distance, causal)][h] =
+            -slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(distance));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// transformers computes such a T5, too: its scores are those of a T5 whose learned biases happen to
+// be ALiBi's, in windows of up to 16 tokens, for which 32 buckets hold one distance each.
+TEST_CASE("a T5 with ALiBi computes what one computes whose tables hold ALiBi's penalties",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("t5_small", "t5_v1_1", "mt5");
+  const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "grouped", {.kv_heads = {4}, .roles = kAllRoles});
+  convert(golden(name), directory / "alibi",
+          {.kv_heads = {4}, .roles = kAllRoles, .positions = PositionChange::kAlibi});
+  const at::Tensor tokens = load_golden_case(name).tokens.narrow(1, 0, 13);
+  const Model filled = open_computable_model(directory / "grouped");
+  const Parameters parameters = parameters_of(filled);
+  const at::Tensor learned = window_logits(Transformer(filled.spec, parameters), tokens);
+  fill_tables(filled.spec, parameters, AttentionRole::kSelf);
+  const Model model = open_computable_model(directory / "alibi");
+  Transformer alibi(model.spec, parameters_of(model));
+  alibi.set_alibi_form(form);
+  const at::Tensor computed = window_logits(alibi, tokens);
+  // Neither stack's biases can be left out.
+  CHECK(largest_difference(computed, window_logits(Transformer(filled.spec, parameters), tokens)) >=
+        kClearlyWrong);
+  fill_tables(filled.spec, parameters, AttentionRole::kEncoder);
+  CHECK(largest_difference(computed, window_logits(Transformer(filled.spec, parameters), tokens)) <=
+        1e-4);
+  CHECK(largest_difference(computed, learned) >= kClearlyWrong);
+}
+
+TEST_CASE("slopes of zero are no positions at all", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("t5_v1_1", "bert", "roberta");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "alibi", {.positions = PositionChange::kAlibi});
+  Model model = open_computable_model(directory / "alibi");
+  const Parameters parameters = parameters_of(model);
+  const at::Tensor tokens = load_golden_case(name).tokens;
+  const at::Tensor steep = window_logits(Transformer(model.spec, parameters), tokens);
+  const std::vector<double> flat(12, 0.0);
+  model.spec.alibi.slopes = {flat};
+  model.spec.alibi.encoder_slopes = {flat};
+  const at::Tensor level = window_logits(Transformer(model.spec, parameters), tokens);
+  model.spec.positions = PositionKind::kNone;
+  const at::Tensor none = window_logits(Transformer(model.spec, parameters), tokens);
+  CHECK(largest_difference(level, none) <= 1e-5);
+  CHECK(largest_difference(steep, none) >= kClearlyWrong);
+}
+
+TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which direction",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  convert(golden("bert"), directory / "alibi",
+          {.kv_heads = {4}, .positions = PositionChange::kAlibi});
+  const Model model = open_computable_model(directory / "alibi");
+  const Transformer bert(model.spec, parameters_of(model));
+  const at::Tensor tokens = load_golden_case("bert").tokens;
+  const at::Tensor backwards = window_logits(bert, tokens.flip(1)).flip(1);
+  const at::Tensor rotated = window_logits(bert, tokens.roll(1, 1)).roll(-1, 1);
+  const at::Tensor logits = window_logits(bert, tokens);
+  CHECK(largest_difference(logits, backwards) <= 1e-4);
+  CHECK(largest_difference(logits, rotated) >= kClearlyWrong);
+}
+
+TEST_CASE("every layer's own recorded slopes are used, in both stacks", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  convert(golden("t5_v1_1"), directory / "alibi", {.positions = PositionChange::kAlibi});
+  Model model = open_computable_model(directory / "alibi");
+  const Parameters parameters = parameters_of(model);
+  const at::Tensor tokens = load_golden_case("t5_v1_1").tokens;
+  const at::Tensor before = window_logits(Transformer(model.spec, parameters), tokens);
+  const std::vector<double> slopes = alibi_slopes(12);
+  const std::vector<double> reversed(slopes.rbegin(), slopes.rend());
+  const auto change_layer = [&](std::vector<std::vector<double>>& recorded, std::size_t layer) {
+    recorded = {slopes, slopes};
+    CHECK(largest_difference(before, window_logits(Transformer(model.spec, parameters), tokens)) ==
+          0.0);
+    recorded[layer] = reversed;
+    const double moved =
+        largest_difference(before, window_logits(Transformer(model.spec, parameters), tokens));
+    recorded.clear();
+    return moved;
+  };
+  for (const std::size_t layer : {0, 1}) {
+    CAPTURE(layer);
+    CHECK(change_layer(model.spec.alibi.slopes, layer) >= kClearlyWrong);
+    CHECK(change_layer(model.spec.alibi.encoder_slopes, layer) >= kClearlyWrong);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,266 @@
+// Logits against transformers', for every fixture, with controls that must fail.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <fmt/format.h>
+
+#include "formats/families/family.h"
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/uptrain/golden_case.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+namespace {
+
+constexpr double kTolerance = 1e-4;
+constexpr double kClearlyWrong = 1e-2;
+const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
+                                           AttentionRole::kEncoder};
+
+at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
+                     const at::Tensor& tokens) {
+  return window_logits(Transformer(spec, parameters), tokens);
+}
+
+Parameters parameters_of(const GoldenCase& golden) {
+  return load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU);
+}
+
+// Exchanges the values of the first and the last kv head of layer 0, in place.
+void swap_value_heads(const ModelSpec& spec, const Parameters& parameters,
+                      AttentionRole role = AttentionRole::kSelf) {
+  const AttentionLayout& attention = spec.attention(role, 0);
+  const HeadFeatures features = head_features(attention.packing, spec.query_heads,
+                                              spec.kv_heads_of(role).front(), spec.head_dim);
+  const std::int64_t out_dimension = attention.v.input_major ? 1 : 0;
+  const at::Tensor weight = parameters.at(attention.v.weight);
+  const at::Tensor first = weight.narrow(out_dimension, features.v.front(), spec.head_dim);
+  const at::Tensor last = weight.narrow(out_dimension, features.v.back(), spec.head_dim);
+  const at::Tensor kept = first.clone();
+  first.copy_(last);
+  last.copy_(kept);
+}
+
+}  // namespace
+
+TEST_CASE("logits of a llama2.c file equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto expected = golden("llama2c") / "expected.safetensors";
+  const GoldenCase golden_case{open_computable_model(golden("llama2c") / "model.bin"),
+                               read_tensor(expected, "tokens"), read_tensor(expected, "logits")};
+  CHECK(largest_difference(
+            logits_of(golden_case.source.spec, parameters_of(golden_case), golden_case.tokens),
+            golden_case.logits) <= kTolerance);
+}
+
+TEST_CASE("logits equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "llama_sharded", "llama_bf16", "llama_fp16", "qwen2", "mistral", "gpt2",
+      "gpt2_base", "bloom", "bloom_12", "bloom_base", "equal_heads", "equal_heads_gpt2",
+      "equal_heads_bloom", "qwen3", "gemma", "olmo", "olmo2", "phi", "phi_qk_layernorm", "stablelm",
+      "stablelm_qk", "starcoder2", "nemotron", "gpt_neox", "gpt_neox_sequential", "gptj", "opt",
+      "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
+      "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+      "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
+      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
+      "nemotron_nas");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) <= kTolerance);
+}
+
+TEST_CASE("logits with two value heads swapped do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name =
+      GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
+               "gpt2_base", "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2",
+               "phi", "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron",
+               "gpt_neox", "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12",
+               "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear",
+               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+               "llama_rope_yarn_mscale", "bert", "roberta", "nemotron_nas");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  swap_value_heads(golden.source.spec, parameters);
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits without the model's positions do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("llama", "gpt2", "bloom", "bloom_12");
+  CAPTURE(name);
+  GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  golden.source.spec.positions = PositionKind::kNone;
+  golden.source.spec.position_embedding.clear();
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits without the sliding window do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("mistral");
+  const Parameters parameters = parameters_of(golden);
+  golden.source.spec.sliding_window.reset();
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("bloom", "bloom_12");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  Transformer model(golden.source.spec, parameters_of(golden));
+  model.set_alibi_form(AlibiForm::kExtraDimensions);
+  CHECK(largest_difference(model.logits(model.hidden_states(golden.tokens)), golden.logits) <=
+        kTolerance);
+}
+
+TEST_CASE("logits without RoPE's scaling do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3",
+                              "llama_rope_yarn", "llama_rope_yarn_mscale");
+  CAPTURE(name);
+  GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  golden.source.spec.rope.scaling = {};
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("converted models' logits equal those transformers computes from them", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"llama_mha", 2},
+                                                                         {"llama_bf16", 4},
+                                                                         {"llama_fp16", 1},
+                                                                         {"qwen3", 2},
+                                                                         {"gemma", 3},
+                                                                         {"olmo", 2},
+                                                                         {"olmo2", 3},
+                                                                         {"phi", 2},
+                                                                         {"phi_qk_layernorm", 1},
+                                                                         {"stablelm", 3},
+                                                                         {"starcoder2", 2},
+                                                                         {"nemotron", 2},
+                                                                         {"falcon_40b", 2},
+                                                                         {"falcon_11b", 1}}));
+  CAPTURE(name, groups);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "converted", {.kv_heads = {groups}});
+  const Model source = open_computable_model(directory / "converted");
+  const Transformer model = load_transformer(source, at::kFloat, at::kCPU);
+  const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
+  CHECK(largest_difference(model.logits(model.hidden_states(read_tensor(expected, "tokens"))),
+                           read_tensor(expected, "logits")) <= kTolerance);
+}
+
+TEST_CASE("value heads of every role matter", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5");
+  const auto role = GENERATE(AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross);
+  CAPTURE(name, name_of(role));
+  const GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  swap_value_heads(golden.source.spec, parameters, role);
+  CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                           golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits of a T5 read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("umt5");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("other buckets") { spec.relative_bias.buckets = 6; }
+  SECTION("another farthest distance") { spec.relative_bias.max_distance = 20; }
+  SECTION("the first layer's bias in the second, too") { spec.layers[1].relative_bias.clear(); }
+  SECTION("the same in the encoder") { spec.encoder_layers[1].relative_bias.clear(); }
+  SECTION("scores divided by the root of the head dimension") { spec.attention_scale.reset(); }
+  SECTION("outputs that are not scaled") { spec.output_scale = 1.0; }
+  SECTION("another start token") { spec.decoder_start_token = 5; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("logits of a BERT read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("roberta");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("causal attention") { spec.causal = true; }
+  SECTION("positions from another row on") { spec.position_offset = 1; }
+  SECTION("no token types") { spec.token_type_embedding.clear(); }
+  SECTION("no transform ahead of the output") { spec.head_transform = {}; }
+  SECTION("norms before attention and MLP") { spec.norm_placement = NormPlacement::kBefore; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("converted encoders and decoders compute what repeated heads compute in transformers",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
+                                                                         {"t5", 3},
+                                                                         {"t5_v1_1", 4},
+                                                                         {"mt5", 3},
+                                                                         {"umt5", 3},
+                                                                         {"bert", 4},
+                                                                         {"bert", 3},
+                                                                         {"roberta", 4}}));
+  CAPTURE(name, groups);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});
+  const Model source = open_computable_model(directory / "grouped");
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  const auto expected = golden(name) / fmt::format("expected_g{}.safetensors", groups);
+  const at::Tensor tokens = read_tensor(expected, "tokens");
+  const at::Tensor logits = read_tensor(expected, "logits");
+  CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) <= kTolerance);
+  swap_value_heads(source.spec, parameters, source.spec.roles().back());
+  CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) >= kClearlyWrong);
+}
+
+TEST_CASE("logits of a Nemotron-NAS read wrongly do not equal those of transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("nemotron_nas");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  SECTION("the last layer's attention passed over") { spec.layers[4].attention = {}; }
+  SECTION("the second layer's MLP passed over") { spec.layers[1].up = spec.layers[1].gate = {}; }
+  SECTION("attention before and after the MLP") { std::swap(spec.layers[0], spec.layers[1]); }
+  SECTION("an MLP in a layer that has none") {
+    LayerTensors& layer = spec.layers[2];
+    layer.mlp_norm = spec.layers[0].mlp_norm;
+    layer.gate = spec.layers[0].gate;
+    layer.up = spec.layers[0].up;
+    layer.down = spec.layers[0].down;
+  }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
+}
+
+TEST_CASE("a converted Nemotron-NAS computes what its heads stored repeatedly compute",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  const auto logits = [&](const char* target) {
+    convert(golden("nemotron_nas"), directory / target, {.kv_heads = {1}, .target = target});
+    const Model model = open_computable_model(directory / target);
+    const auto tokens = read_tensor(golden("nemotron_nas") / "expected.safetensors", "tokens");
+    return window_logits(load_transformer(model, at::kFloat, at::kCPU), tokens);
+  };
+  CHECK(largest_difference(logits("same"), logits("expanded")) <= 1e-5);
+}
+
+}  // namespace regroup

@@ -1,0 +1,209 @@
+#include "uptrain/model/parameters.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "formats/families/family.h"
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "uptrain/model/initialise.h"
+#include "uptrain/model/language_model.h"
+
+namespace regroup {
+
+TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
+  const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base",
+                              "t5_small", "mt5", "umt5", "bert_base", "roberta");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  const Model source = open_computable_model(golden(name));
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  save_model(source, parameters, source.config_text, directory / "saved");
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    CHECK(bytes_of_file(directory / "saved" / file) == bytes_of_file(golden(name) / file));
+  }
+}
+
+TEST_CASE("tensors the model does not compute with are saved byte for byte", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model source = open_computable_model(golden("gpt2_base"));  // has attn.bias buffers
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    entry.value.add_(1.0);
+  }
+  save_model(source, parameters, source.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  std::size_t unused = 0;
+  for (const TensorInfo& tensor : source.checkpoint.tensors()) {
+    const bool same = bytes_of(saved, tensor.name) == bytes_of(source.checkpoint, tensor.name);
+    CHECK(same != parameters.contains(tensor.name));
+    unused += same ? 1U : 0U;
+  }
+  CHECK(unused > 0);
+}
+
+TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_gpt2();
+  BuiltTensor head = model.tensor("transformer.wte.weight");
+  head.name = "lm_head.weight";
+  model.tensors.push_back(head);
+  const Model source = open_computable_model(put_model(directory / "model", model));
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  parameters.at("transformer.wte.weight").add_(1.0);
+  save_model(source, parameters, source.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  CHECK(bytes_of(saved, "lm_head.weight") == bytes_of(saved, "transformer.wte.weight"));
+  CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
+}
+
+TEST_CASE("every stored copy of tied tensors follows them", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto [name, original, copies] =
+      GENERATE(table<const char*, const char*, std::vector<std::string>>(
+          {{"t5_small",
+            "shared.weight",
+            {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}},
+           {"bert_base",
+            "bert.embeddings.word_embeddings.weight",
+            {"cls.predictions.decoder.weight"}},
+           {"bert_base", "cls.predictions.bias", {"cls.predictions.decoder.bias"}}}));
+  CAPTURE(name, original);
+  const Model source = open_computable_model(golden(name));
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  parameters.at(original).add_(1.0);
+  save_model(source, parameters, source.config_text, directory / "saved");
+  const Checkpoint saved = open_checkpoint(directory / "saved");
+  CHECK(bytes_of(saved, original) != bytes_of(source.checkpoint, original));
+  for (const std::string& copy : copies) {
+    CHECK_FALSE(parameters.contains(copy));
+    CHECK(bytes_of(saved, copy) == bytes_of(saved, original));
+  }
+}
+
+TEST_CASE("a fresh encoder-decoder has norms of one, biases of zero and quiet outputs",
+          "[uptrain]") {
+  for (const char* name : {"t5_v1_1", "bert"}) {
+    CAPTURE(name);
+    const ModelSpec spec = open_computable_model(golden(name)).spec;
+    const Parameters parameters = initialise_parameters(spec, 1);
+    std::int64_t norms = 0;
+    for (const auto& [tensor, value] : parameters.entries()) {
+      CAPTURE(tensor);
+      const bool norm = tensor.find("norm.weight") != std::string::npos ||
+                        tensor.find("Norm.weight") != std::string::npos;
+      CHECK(value.eq(1).all().item<bool>() == norm);
+      CHECK(value.eq(0).all().item<bool>() == tensor.ends_with("bias"));
+      norms += norm ? 1 : 0;
+    }
+    CHECK(norms == (spec.has_encoder() ? 2 * 2 + 2 * 3 + 2 : 1 + 2 * 2 + 1));
+  }
+}
+
+TEST_CASE("files that travel with a model are saved beside it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto path = put_model(directory / "model", tiny_llama());
+  put_file(path / "tokenizer.json", "{}");
+  const Model source = open_computable_model(path);
+  save_model(source, load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU),
+             source.config_text, directory / "saved");
+  CHECK(bytes_of_file(directory / "saved" / "tokenizer.json") == "{}");
+}
+
+TEST_CASE("a tensor that cannot be trained is refused by name", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  BuiltTensor& norm = model.tensor("model.norm.weight");
+  norm.dtype = DType::kI32;  // as wide as what was there
+  const Model source = open_computable_model(put_model(directory / "model", model));
+  CHECK_THAT(
+      refusal_of([&] { load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU); }),
+      is_bad_input("model.norm.weight", "I32", "BF16"));
+}
+
+TEST_CASE("checkpoints are told apart by their config, names and contents", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string original =
+      fingerprint_of(open_computable_model(put_model(directory / "a", tiny_llama())));
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "b", tiny_llama()))) ==
+        original);
+  TinyModel other = tiny_llama();
+  other.tensor("model.norm.weight").bytes[0] ^= 1;
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "c", other))) != original);
+  TinyModel renamed = tiny_llama();
+  renamed.set("rms_norm_eps", "1e-3");
+  CHECK(fingerprint_of(open_computable_model(put_model(directory / "d", renamed))) != original);
+}
+
+TEST_CASE("a fresh model is normal noise with quiet residual projections", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinySizes sizes;
+  sizes.head_dim = 16;
+  write_new_model({.text = tiny_gpt2(sizes).config, .name = "config.json"}, 3, DType::kF32,
+                  directory / "new");
+  const Model source = open_computable_model(directory / "new");
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  const LayerTensors& layer = source.spec.layers.front();
+  const auto deviation = [&](const std::string& name) {
+    return parameters.at(name).std().item<double>();
+  };
+  CHECK(std::abs(deviation(layer.attention.q.weight) - 0.02) < 0.001);
+  CHECK(std::abs(deviation(layer.attention.o.weight) - 0.01) < 0.0005);  // 0.02 / √(2·2)
+  CHECK(std::abs(deviation(layer.down.weight) - 0.01) < 0.0005);
+  CHECK(parameters.at(layer.attention.q.bias).count_nonzero().item<std::int64_t>() == 0);
+  CHECK(parameters.at(layer.attention_norm.weight).eq(1).all().item<bool>());
+}
+
+TEST_CASE("a config says how wide the weights of a fresh model are spread", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinySizes sizes;
+  sizes.head_dim = 16;
+  TinyModel model = tiny_llama(sizes);
+  model.set("initializer_range", "0.1");
+  write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32, directory / "new");
+  const Model source = open_computable_model(directory / "new");
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
+  const at::Tensor& queries = parameters.at(source.spec.layers.front().attention.q.weight);
+  CHECK(std::abs(queries.std().item<double>() - 0.1) < 0.005);
+  model.set("initializer_range", "0.0");
+  CHECK_THAT(refusal_of([&] {
+               write_new_model({.text = model.config, .name = "config.json"}, 3, DType::kF32,
+                               directory / "flat");
+             }),
+             is_bad_input("config.json", "initializer_range", "0"));
+}
+
+TEST_CASE("queries of a fresh model make up for scores that are not divided", "[uptrain]") {
+  const auto ratio_to_keys = [](const char* name) {
+    const ModelSpec spec = open_computable_model(golden(name)).spec;
+    const Parameters parameters = initialise_parameters(spec, 1);
+    const AttentionLayout& attention = spec.layers.front().attention;
+    return (parameters.at(attention.q.weight).std() / parameters.at(attention.k.weight).std())
+        .item<double>();
+  };
+  CHECK(std::abs(ratio_to_keys("t5_v1_1") - 1 / std::sqrt(3.0)) < 0.05);  // heads of 3
+  CHECK(std::abs(ratio_to_keys("llama_mha") - 1.0) < 0.05);
+}
+
+TEST_CASE("a fresh model is the same for the same seed", "[uptrain]") {
+  const Model source = open_computable_model(golden("llama"));
+  const auto first = initialise_parameters(source.spec, 1);
+  const auto again = initialise_parameters(source.spec, 1);
+  const auto other = initialise_parameters(source.spec, 2);
+  const std::string name = source.spec.token_embedding;
+  CHECK(first.at(name).equal(again.at(name)));
+  CHECK_FALSE(first.at(name).equal(other.at(name)));
+}
+
+}  // namespace regroup

@@ -1,0 +1,115 @@
+#include "uptrain/ops/fused_rotation.h"
+
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kLength = 37;
+
+// Angles of kLength positions, `turning` dimensions of each head.
+RopeTable table_of(std::int64_t turning, bool interleaved, at::ScalarType type) {
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  const at::Tensor angles =
+      at::outer(at::arange(kLength, wide), at::arange(1, turning / 2 + 1, wide) / 10.0);
+  return {angles.cos().to(type), angles.sin().to(type), interleaved};
+}
+
+RopeTable widened(const RopeTable& table) {
+  return {table.cosine.to(at::kDouble), table.sine.to(at::kDouble), table.interleaved};
+}
+
+struct Turned {
+  at::Tensor y, by_x;
+};
+
+template <typename Function>
+Turned turned_by(const Function& turn, const at::Tensor& x, const at::Tensor& outer) {
+  const at::Tensor input = x.detach().requires_grad_();
+  const at::Tensor y = turn(input);
+  return {y.detach(), torch::autograd::grad({y}, {input}, {outer}).front()};
+}
+
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[uptrain]") {
+  const bool interleaved = GENERATE(false, true);
+  const auto [width, turning] = GENERATE(std::pair{64, 64}, std::pair{80, 20}, std::pair{6, 2});
+  const auto [type, tolerance] =
+      GENERATE(std::pair{at::kFloat, 1e-6}, std::pair{at::kBFloat16, 2.5e-3});
+  CAPTURE(interleaved, width, turning, type);
+  const at::Tensor x = at::randn({3, kLength, 5, width}).to(type).transpose(1, 2);
+  const at::Tensor outer = at::randn({3, 5, kLength, width}).to(type);
+  const RopeTable table = table_of(turning, interleaved, type);
+  REQUIRE(can_fuse_rotation(x, table));
+  // In fp64 rotate() is the operations themselves.
+  REQUIRE_FALSE(can_fuse_rotation(x.to(at::kDouble), widened(table)));
+  const Turned expected =
+      turned_by([&](const at::Tensor& input) { return rotate(input, widened(table)); },
+                x.to(at::kDouble), outer.to(at::kDouble));
+  const Turned found =
+      turned_by([&](const at::Tensor& input) { return fused_rotation(input, table); }, x, outer);
+  CHECK((found.y.scalar_type() == type && found.by_x.scalar_type() == type));
+  CHECK(error_of(found.y, expected.y) < tolerance);
+  CHECK(error_of(found.by_x, expected.by_x) < tolerance);
+  RopeTable wrong = table;
+  wrong.interleaved = !interleaved;
+  // Of two dimensions there is one pair, however pairs are made.
+  CHECK((turning == 2 || error_of(fused_rotation(x, wrong), expected.y) > 0.1));
+}
+
+TEST_CASE("a quarter turn takes the first of a pair to the second's place", "[uptrain]") {
+  const at::Tensor x = at::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F}).view({1, 1, 1, 5});
+  const at::Tensor zero = at::full({1, 2}, 0.0F);
+  const at::Tensor one = at::full({1, 2}, 1.0F);
+  CHECK(at::equal(fused_rotation(x, {zero, one, false}).view(-1),
+                  at::tensor({-3.0F, -4.0F, 1.0F, 2.0F, 5.0F})));
+  CHECK(at::equal(fused_rotation(x, {zero, one, true}).view(-1),
+                  at::tensor({-2.0F, 1.0F, -4.0F, 3.0F, 5.0F})));
+}
+
+TEST_CASE("the fused rotation's result lies as projections read it, with any number of threads",
+          "[uptrain]") {
+  const RopeTable table = table_of(16, false, at::kBFloat16);
+  const at::Tensor x = at::randn({2, 4, 16, kLength}).to(at::kBFloat16).transpose(2, 3);
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor alone = fused_rotation(x, table);
+  at::set_num_threads(3);
+  const at::Tensor together = fused_rotation(x, table);
+  at::set_num_threads(before);
+  CHECK(alone.transpose(1, 2).is_contiguous());
+  CHECK(at::equal(alone, together));
+}
+
+TEST_CASE("the fused rotation rounds no more than its operations, and keeps what is no number",
+          "[uptrain]") {
+  const RopeTable table = table_of(64, false, at::kBFloat16);
+  const at::Tensor x = at::randn({2, 3, kLength, 64}).to(at::kBFloat16);
+  const at::Tensor first = x.narrow(-1, 0, 32);
+  const at::Tensor second = x.narrow(-1, 32, 32);
+  const at::Tensor expected = rotate(x.to(at::kDouble), widened(table));
+  const at::Tensor separate = first * table.cosine - second * table.sine;
+  CHECK(error_of(fused_rotation(x, table).narrow(-1, 0, 32), expected.narrow(-1, 0, 32)) <
+        error_of(separate, expected.narrow(-1, 0, 32)));
+  CHECK(fused_rotation(at::full_like(x, NAN), table).isnan().all().item<bool>());
+}
+
+}  // namespace regroup

@@ -1,0 +1,121 @@
+#include "uptrain/ops/gated_activation.h"
+
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "uptrain/model/layers.h"
+
+namespace regroup {
+namespace {
+
+struct Gated {
+  at::Tensor y, by_gate, by_up;
+};
+
+template <typename Function>
+Gated gated_by(const Function& function, const at::Tensor& gate, const at::Tensor& up,
+               const at::Tensor& outer) {
+  const at::Tensor one = gate.detach().requires_grad_();
+  const at::Tensor other = up.detach().requires_grad_();
+  const at::Tensor y = function(one, other);
+  const auto gradients = torch::autograd::grad({y}, {one, other}, {outer});
+  return {y.detach(), gradients[0], gradients[1]};
+}
+
+// The operations one after the other.
+Gated separate(Activation activation, const at::Tensor& gate, const at::Tensor& up,
+               const at::Tensor& outer, at::ScalarType type) {
+  return gated_by(
+      [&](const auto& one, const auto& other) { return activate(activation, one) * other; },
+      gate.to(type), up.to(type), outer.to(type));
+}
+
+Gated fused(Activation activation, const at::Tensor& gate, const at::Tensor& up,
+            const at::Tensor& outer) {
+  return gated_by(
+      [&](const auto&... parts) { return fused_gated_activation(activation, parts...); }, gate, up,
+      outer);
+}
+
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("the fused gated activation is what it is made of, and so are its gradients",
+          "[uptrain]") {
+  const Activation activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
+  const auto [type, tolerance] =
+      GENERATE(std::pair{at::kFloat, 1e-6}, std::pair{at::kBFloat16, 2.5e-3});
+  CAPTURE(static_cast<int>(activation), type);
+  const at::Tensor gate = (at::randn({3, 41, 100}) * 3.0).to(type);
+  const at::Tensor up = at::randn({3, 100, 41}).to(type).transpose(1, 2);  // as it lies
+  const at::Tensor outer = at::randn({3, 41, 100}).to(type);
+  REQUIRE(can_fuse_gated_activation(activation, gate, up));
+  const Gated expected = separate(activation, gate, up, outer, at::kDouble);
+  const Gated found = fused(activation, gate, up, outer);
+  CHECK((found.y.scalar_type() == type && found.by_gate.scalar_type() == type));
+  CHECK(error_of(found.y, expected.y) < tolerance);
+  CHECK(error_of(found.by_gate, expected.by_gate) < tolerance);
+  CHECK(error_of(found.by_up, expected.by_up) < tolerance);
+  const Activation wrong =
+      activation == Activation::kSilu ? Activation::kGeluTanh : Activation::kSilu;
+  CHECK(error_of(fused(wrong, gate, up, outer).by_gate, expected.by_gate) > 0.01);
+}
+
+TEST_CASE("the fused gated activation rounds no more than its operations in bf16", "[uptrain]") {
+  const at::Tensor gate = at::randn({5, 1000}).to(at::kBFloat16);
+  const at::Tensor up = at::randn({5, 1000}).to(at::kBFloat16);
+  const at::Tensor outer = at::randn({5, 1000}).to(at::kBFloat16);
+  const Gated expected = separate(Activation::kSilu, gate, up, outer, at::kDouble);
+  const Gated usual = separate(Activation::kSilu, gate, up, outer, at::kBFloat16);
+  const Gated found = fused(Activation::kSilu, gate, up, outer);
+  CHECK(error_of(found.y, expected.y) < error_of(usual.y, expected.y));
+  CHECK(error_of(found.by_gate, expected.by_gate) < error_of(usual.by_gate, expected.by_gate));
+  CHECK(error_of(found.by_up, expected.by_up) < error_of(usual.by_up, expected.by_up));
+}
+
+TEST_CASE("gates far open, far shut and without a number give what they should", "[uptrain]") {
+  const Activation activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
+  const at::Tensor gate = at::tensor({1000.0F, -1000.0F, 0.0F, NAN});
+  const at::Tensor up = at::tensor({3.0F, 3.0F, 3.0F, 3.0F});
+  const Gated found = fused(activation, gate, up, at::tensor({1.0F, 1.0F, 1.0F, 1.0F}));
+  CHECK(at::equal(found.y.narrow(0, 0, 3), at::tensor({3000.0F, 0.0F, 0.0F})));
+  CHECK(at::equal(found.by_gate.narrow(0, 0, 3), at::tensor({3.0F, 0.0F, 1.5F})));
+  CHECK(at::equal(found.by_up.narrow(0, 0, 3), at::tensor({1000.0F, 0.0F, 0.0F})));
+  for (const at::Tensor& each : {found.y, found.by_gate, found.by_up}) {
+    CHECK(each.isnan().select(0, 3).item<bool>());
+  }
+}
+
+TEST_CASE("the fused gated activation is the same with any number of threads", "[uptrain]") {
+  const at::Tensor gate = at::randn({70, 1001}).to(at::kBFloat16);
+  const at::Tensor up = at::randn({70, 1001}).to(at::kBFloat16);
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Gated alone = fused(Activation::kSilu, gate, up, gate);
+  at::set_num_threads(3);
+  const Gated together = fused(Activation::kSilu, gate, up, gate);
+  at::set_num_threads(before);
+  CHECK(at::equal(alone.y, together.y));
+  CHECK(at::equal(alone.by_gate, together.by_gate));
+  CHECK(at::equal(alone.by_up, together.by_up));
+}
+
+TEST_CASE("a gated activation that cannot be fused is left to LibTorch", "[uptrain]") {
+  const at::Tensor x = at::randn({2, 16});
+  CHECK_FALSE(can_fuse_gated_activation(Activation::kGeluErf, x, x));
+  CHECK_FALSE(can_fuse_gated_activation(Activation::kSilu, x.to(at::kDouble), x.to(at::kDouble)));
+  CHECK_FALSE(can_fuse_gated_activation(Activation::kSilu, x, x.to(at::kBFloat16)));
+}
+
+}  // namespace regroup

@@ -1,0 +1,218 @@
+#include "uptrain/ops/loss.h"
+
+#include <cmath>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/uptrain/golden_case.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kTokens = 23, kWidth = 8, kVocab = 31;
+
+struct Subject {
+  at::Tensor hidden, head, targets;
+};
+
+Subject make_subject(at::ScalarType type) {
+  at::Generator generator = at::detail::createCPUGenerator(5);
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  return {at::randn({kTokens, kWidth}, generator, wide).to(type).requires_grad_(true),
+          at::randn({kVocab, kWidth}, generator, wide).to(type).requires_grad_(true),
+          at::randint(kVocab, {kTokens}, generator, at::TensorOptions(at::kLong))};
+}
+
+at::Tensor reference_loss(const Subject& subject) {
+  return at::cross_entropy_loss(at::linear(subject.hidden, subject.head), subject.targets);
+}
+
+// (1-w)·CE + w·τ²·KL as one would write it with all logits at hand.
+at::Tensor plain_distillation(const Subject& subject, const HeadInputs& teacher,
+                              const DistillationSettings& settings) {
+  const double tau = settings.temperature;
+  const at::Tensor student = at::linear(subject.hidden, subject.head) / tau;
+  const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(tau).softmax(1).detach();
+  const at::Tensor divergence = (t * (t.log() - student.log_softmax(1))).sum(1).mean();
+  return reference_loss(subject) * (1.0 - settings.weight) +
+         divergence * (settings.weight * tau * tau);
+}
+
+HeadInputs make_teacher() {
+  at::Generator generator = at::detail::createCPUGenerator(9);
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  return {at::randn({kTokens, kWidth + 3}, generator, wide).requires_grad_(true),
+          at::randn({kVocab, kWidth + 3}, generator, wide)};
+}
+
+// The k likeliest tokens of a teacher at temperature τ and what is left, from its probabilities.
+TopAnswers likeliest(const HeadInputs& teacher, std::int64_t k, double temperature) {
+  const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(temperature).softmax(1);
+  const auto [top, ids] = t.detach().sort(1, /*descending=*/true);
+  const at::Tensor kept = top.narrow(1, 0, k);
+  const at::Tensor rest = top.narrow(1, k, kVocab - k).sum(1, true);
+  return {ids.narrow(1, 0, k), at::cat({kept, rest}, 1).log()};
+}
+
+// (1-w)·CE + w·τ²·KL of k tokens and one event of all others, from probabilities.
+at::Tensor plain_coarse_distillation(const Subject& subject, const TopAnswers& teacher,
+                                     const DistillationSettings& settings) {
+  const double tau = settings.temperature;
+  const at::Tensor s = at::linear(subject.hidden, subject.head).div(tau).softmax(1);
+  const at::Tensor kept = s.gather(1, teacher.ids);
+  const at::Tensor t = teacher.log_probabilities.exp();
+  const std::int64_t k = kept.size(1);
+  at::Tensor divergence = (t.narrow(1, 0, k) * (t.narrow(1, 0, k).log() - kept.log())).sum(1);
+  if (k < kVocab) {
+    const at::Tensor rest = t.select(1, k);
+    divergence = divergence + rest * (rest.log() - (1.0 - kept.sum(1)).log());
+  }
+  return reference_loss(subject) * (1.0 - settings.weight) +
+         divergence.mean() * (settings.weight * tau * tau);
+}
+
+}  // namespace
+
+TEST_CASE("chunked loss and its gradients equal LibTorch's cross entropy", "[uptrain]") {
+  const std::int64_t tokens_per_chunk = GENERATE(1, 4, 22, 23, 1000);
+  CAPTURE(tokens_per_chunk);
+  const Subject subject = make_subject(at::kDouble);
+  const at::Tensor loss =
+      next_token_loss(subject.hidden, subject.head, subject.targets, tokens_per_chunk * kVocab);
+  const at::Tensor reference = reference_loss(subject);
+  CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-13);
+  // An outer factor reaches the gradients.
+  const auto computed = torch::autograd::grad({loss * 3.0}, {subject.hidden, subject.head});
+  const auto expected = torch::autograd::grad({reference * 3.0}, {subject.hidden, subject.head});
+  CHECK(largest_difference(computed[0], expected[0]) <= 1e-13);
+  CHECK(largest_difference(computed[1], expected[1]) <= 1e-13);
+}
+
+TEST_CASE("chunked loss is the same without gradients", "[uptrain]") {
+  const Subject subject = make_subject(at::kFloat);
+  const double with_gradients =
+      next_token_loss(subject.hidden, subject.head, subject.targets, 100).item<double>();
+  const at::NoGradGuard no_gradients;
+  CHECK(next_token_loss(subject.hidden, subject.head, subject.targets, 100).item<double>() ==
+        with_gradients);
+}
+
+TEST_CASE("chunked loss of a bf16 model is summed in fp32", "[uptrain]") {
+  const Subject subject = make_subject(at::kBFloat16);
+  const at::Tensor loss = next_token_loss(subject.hidden, subject.head, subject.targets, 100);
+  CHECK(loss.scalar_type() == at::kFloat);
+  CHECK(largest_difference(loss.detach(), reference_loss(subject).detach()) <= 0.05);
+  const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  CHECK(computed[0].scalar_type() == at::kBFloat16);
+  CHECK(computed[1].scalar_type() == at::kBFloat16);
+}
+
+TEST_CASE("loss of a model that knows nothing is the logarithm of its vocabulary", "[uptrain]") {
+  const Subject subject = make_subject(at::kFloat);
+  const at::NoGradGuard no_gradients;
+  CHECK_THAT(next_token_loss(subject.hidden * 0.0, subject.head, subject.targets).item<double>(),
+             Catch::Matchers::WithinAbs(std::log(static_cast<double>(kVocab)), 1e-6));
+}
+
+TEST_CASE("a head that is not trained gets no gradient, hidden states the same", "[uptrain]") {
+  const Subject subject = make_subject(at::kDouble);
+  const auto whole = torch::autograd::grad(
+      {next_token_loss(subject.hidden, subject.head, subject.targets, 100)}, {subject.hidden});
+  const auto part = torch::autograd::grad(
+      {next_token_loss(subject.hidden, subject.head.detach(), subject.targets, 100)},
+      {subject.hidden});
+  CHECK(part[0].equal(whole[0]));
+}
+
+TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]") {
+  const std::int64_t tokens_per_chunk = GENERATE(1, 4, 1000);
+  const auto settings = GENERATE(DistillationSettings{0.0, 1.0}, DistillationSettings{0.3, 1.0},
+                                 DistillationSettings{0.5, 2.5}, DistillationSettings{1.0, 0.7});
+  CAPTURE(tokens_per_chunk, settings.weight, settings.temperature);
+  const Subject subject = make_subject(at::kDouble);
+  const HeadInputs teacher = make_teacher();
+  const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
+                                            teacher, settings, tokens_per_chunk * kVocab);
+  const at::Tensor reference = plain_distillation(subject, teacher, settings);
+  CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-12);
+  const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  const auto expected = torch::autograd::grad({reference}, {subject.hidden, subject.head});
+  CHECK(largest_difference(computed[0], expected[0]) <= 1e-12);
+  CHECK(largest_difference(computed[1], expected[1]) <= 1e-12);
+}
+
+TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[uptrain]") {
+  const std::int64_t k = GENERATE(1, 5, 30, 31);
+  const std::int64_t tokens_per_chunk = GENERATE(4, 1000);
+  const auto settings = GENERATE(DistillationSettings{0.3, 1.0}, DistillationSettings{1.0, 2.5});
+  CAPTURE(k, tokens_per_chunk, settings.weight, settings.temperature);
+  const Subject subject = make_subject(at::kDouble);
+  const TopAnswers teacher = likeliest(make_teacher(), k, settings.temperature);
+  const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
+                                            teacher, settings, tokens_per_chunk * kVocab);
+  const at::Tensor reference = plain_coarse_distillation(subject, teacher, settings);
+  CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-12);
+  const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  const auto expected = torch::autograd::grad({reference}, {subject.hidden, subject.head});
+  CHECK(largest_difference(computed[0], expected[0]) <= 1e-11);
+  CHECK(largest_difference(computed[1], expected[1]) <= 1e-11);
+}
+
+TEST_CASE("what is known of a teacher tells more with each token, and with all tells everything",
+          "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const Subject subject = make_subject(at::kDouble);
+  const DistillationSettings settings{1.0, 1.5};
+  const HeadInputs student{subject.hidden, subject.head};
+  const double whole =
+      distillation_loss(student, subject.targets, make_teacher(), settings).item<double>();
+  double before = 0.0;
+  for (std::int64_t k = 1; k <= kVocab; ++k) {
+    CAPTURE(k);
+    const double known =
+        distillation_loss(student, subject.targets, likeliest(make_teacher(), k, 1.5), settings)
+            .item<double>();
+    CHECK(known >= before - 1e-12);
+    CHECK(known <= whole + 1e-12);
+    before = known;
+  }
+  CHECK_THAT(before, Catch::Matchers::WithinAbs(whole, 1e-12));
+}
+
+TEST_CASE("stored probabilities need not add up to 1", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const Subject subject = make_subject(at::kDouble);
+  const HeadInputs student{subject.hidden, subject.head};
+  TopAnswers teacher = likeliest(make_teacher(), 4, 1.0);
+  const double exact =
+      distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>();
+  teacher.log_probabilities = teacher.log_probabilities + 0.25;
+  CHECK_THAT(distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>(),
+             Catch::Matchers::WithinAbs(exact, 1e-12));
+}
+
+TEST_CASE("a teacher that is the student has nothing to say", "[uptrain]") {
+  const Subject subject = make_subject(GENERATE(at::kFloat, at::kBFloat16));
+  const HeadInputs own{subject.hidden, subject.head};
+  const at::Tensor loss = distillation_loss(own, subject.targets, own, {1.0, 2.0}, 100);
+  CHECK(loss.item<double>() == 0.0);
+  const auto gradients = torch::autograd::grad({loss}, {subject.hidden, subject.head});
+  CHECK(gradients[0].abs().max().item<double>() == 0.0);
+  CHECK(gradients[1].abs().max().item<double>() == 0.0);
+}
+
+}  // namespace regroup

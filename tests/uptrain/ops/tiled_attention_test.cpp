@@ -1,0 +1,160 @@
+#include "uptrain/ops/tiled_attention.h"
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kQueryHeads = 6;
+
+struct Sizes {
+  std::int64_t kv_heads, queries, keys, width;
+  bool causal;
+};
+
+// As projections give them: [B, T, n, d], seen as [B, n, T, d].
+at::Tensor random_heads(std::int64_t heads, std::int64_t length, std::int64_t width) {
+  return at::randn({kBatch, length, heads, width}).to(at::kBFloat16).transpose(1, 2);
+}
+
+Heads random_heads(const Sizes& sizes) {
+  return {random_heads(kQueryHeads, sizes.queries, sizes.width),
+          random_heads(sizes.kv_heads, sizes.keys, sizes.width),
+          random_heads(sizes.kv_heads, sizes.keys, sizes.width)};
+}
+
+// What `attend` gives of heads in `type`, and the gradients by q, k and v.
+template <typename Function>
+std::vector<at::Tensor> results_of(const Function& attend, const Heads& heads,
+                                   const at::Tensor& outer, at::ScalarType type) {
+  const auto leaf = [&](const at::Tensor& x) { return x.to(type).detach().requires_grad_(); };
+  const Heads inputs = {leaf(heads.q), leaf(heads.k), leaf(heads.v)};
+  const at::Tensor output = attend(inputs);
+  std::vector<at::Tensor> results =
+      torch::autograd::grad({output}, {inputs.q, inputs.k, inputs.v}, {outer.to(type)});
+  results.push_back(output.detach());
+  return results;
+}
+
+// LibTorch's own, told everything by a mask. In fp64 it is the reference.
+at::Tensor plain(const Heads& heads, const TiledAttention& attention) {
+  const std::int64_t queries = heads.q.size(2);
+  const std::int64_t keys = heads.k.size(2);
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  at::Tensor mask = at::full({queries, keys}, attention.causal ? -INFINITY : 0.0, options).triu(1);
+  if (attention.bias.defined()) {
+    mask = mask + attention.bias.to(at::kDouble);
+  }
+  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, mask.to(heads.q.scalar_type()),
+                                          0.0, false, attention.scale, /*enable_gqa=*/true);
+}
+
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", "[uptrain]") {
+  // Tiles are 64 by 128: whole ones, cut ones, a last key without another one beside it.
+  const Sizes sizes = GENERATE(Sizes{2, 64, 64, 16, true}, Sizes{2, 129, 129, 64, true},
+                               Sizes{6, 300, 300, 80, true}, Sizes{1, 200, 200, 128, true},
+                               Sizes{3, 70, 257, 96, false}, Sizes{2, 130, 33, 32, false});
+  const bool biased = GENERATE(false, true);
+  CAPTURE(sizes.queries, sizes.keys, sizes.width, biased);
+  const Heads heads = random_heads(sizes);
+  if (!can_attend_in_tiles(heads)) {
+    SKIP("no bf16 products of tiles on this processor");
+  }
+  TiledAttention attention{1.3 / std::sqrt(static_cast<double>(sizes.width)), sizes.causal, {}};
+  if (biased) {
+    attention.bias = (at::randn({1, kQueryHeads, 1, 1}).abs() * at::arange(sizes.keys)) / 20;
+  }
+  const at::Tensor outer = random_heads(kQueryHeads, sizes.queries, sizes.width);
+  const auto expected =
+      results_of([&](const Heads& x) { return plain(x, attention); }, heads, outer, at::kDouble);
+  const auto found = results_of([&](const Heads& x) { return attend_in_tiles(x, attention); },
+                                heads, outer, at::kBFloat16);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CAPTURE(i);
+    CHECK(found[i].scalar_type() == at::kBFloat16);
+    CHECK(error_of(found[i], expected[i]) < 4e-3);  // bf16 has eight bits
+    CHECK(error_of(found[i], 1.02 * expected[i]) > 4e-3);
+  }
+}
+
+TEST_CASE("attention in tiles rounds no more than LibTorch's kernel does", "[uptrain]") {
+  const Heads heads = random_heads({2, 256, 256, 64, true});
+  if (!can_attend_in_tiles(heads)) {
+    SKIP("no bf16 products of tiles on this processor");
+  }
+  const TiledAttention attention{0.125, true, {}};
+  const at::Tensor outer = random_heads(kQueryHeads, 256, 64);
+  const auto kernel = [&](const Heads& x) {
+    return at::scaled_dot_product_attention(x.q, x.k, x.v, {}, 0.0, true, 0.125, true);
+  };
+  const auto expected = results_of(kernel, heads, outer, at::kDouble);
+  const auto usual = results_of(kernel, heads, outer, at::kBFloat16);
+  const auto found = results_of([&](const Heads& x) { return attend_in_tiles(x, attention); },
+                                heads, outer, at::kBFloat16);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CAPTURE(i);
+    CHECK(error_of(found[i], expected[i]) < 1.1 * error_of(usual[i], expected[i]));
+  }
+}
+
+TEST_CASE("attention in tiles is the same with any number of threads", "[uptrain]") {
+  const Heads heads = random_heads({2, 190, 190, 32, true});
+  if (!can_attend_in_tiles(heads)) {
+    SKIP("no bf16 products of tiles on this processor");
+  }
+  const at::Tensor outer = random_heads(kQueryHeads, 190, 32);
+  const auto attend = [](const Heads& x) { return attend_in_tiles(x, {0.2, true, {}}); };
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto alone = results_of(attend, heads, outer, at::kBFloat16);
+  at::set_num_threads(3);
+  const auto together = results_of(attend, heads, outer, at::kBFloat16);
+  at::set_num_threads(before);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    CHECK(at::equal(alone[i], together[i]));
+  }
+}
+
+TEST_CASE("attention in tiles hides later keys, and no number that is none", "[uptrain]") {
+  Heads heads = random_heads({2, 128, 128, 16, true});
+  if (!can_attend_in_tiles(heads)) {
+    SKIP("no bf16 products of tiles on this processor");
+  }
+  const at::Tensor before = attend_in_tiles(heads, {0.25, true, {}}).narrow(2, 0, 100).clone();
+  heads.k.narrow(2, 100, 28).fill_(30.0);
+  CHECK(at::equal(attend_in_tiles(heads, {0.25, true, {}}).narrow(2, 0, 100), before));
+  CHECK_FALSE(at::equal(attend_in_tiles(heads, {0.25, false, {}}).narrow(2, 0, 100), before));
+  heads.q.select(2, 70).fill_(NAN);
+  const at::Tensor broken = attend_in_tiles(heads, {0.25, true, {}}).isnan();
+  CHECK(broken.select(2, 70).all().item<bool>());
+  CHECK_FALSE(broken.narrow(2, 0, 70).any().item<bool>());
+}
+
+TEST_CASE("what tiles do not take is left to LibTorch", "[uptrain]") {
+  const Heads heads = random_heads({2, 64, 64, 16, true});
+  CHECK_FALSE(can_attend_in_tiles(random_heads({2, 63, 64, 16, true})));
+  CHECK_FALSE(can_attend_in_tiles(random_heads({2, 64, 64, 24, true})));
+  CHECK_FALSE(can_attend_in_tiles(
+      {heads.q.to(at::kFloat), heads.k.to(at::kFloat), heads.v.to(at::kFloat)}));
+}
+
+}  // namespace regroup

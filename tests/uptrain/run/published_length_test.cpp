@@ -1,0 +1,67 @@
+// The pretraining length of a model that is known, where nobody says it.
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "uptrain/run/uptrain_plan.h"
+
+namespace regroup {
+namespace {
+
+// A config of Llama 2 7B's shape, converted to 8 kv heads; no weights.
+UptrainSettings run_of_llama_2(const TemporaryDirectory& directory) {
+  TinyModel model = golden_model("llama");
+  model.set("hidden_size", "4096")
+      .set("num_hidden_layers", "32")
+      .set("num_attention_heads", "32")
+      .set("num_key_value_heads", "8")
+      .set("head_dim", "128")
+      .set("vocab_size", "32000")
+      .set("max_position_embeddings", "4096")
+      .set("rope_parameters", R"({"rope_type": "default", "rope_theta": 10000.0})");
+  UptrainSettings settings;
+  put_file(directory / "model" / "config.json", model.config);
+  settings.model = directory / "model";
+  settings.output = directory / "out";
+  settings.data = {directory / "text.bin"};
+  settings.alpha = 0.05;
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("a model that is known has a pretraining length, and its source is named", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = run_of_llama_2(directory);
+  take_published_length(settings);
+  CHECK(settings.pretrain_tokens == 2'000'000'000'000);
+  CHECK(settings.published == "Llama 2 7B, https://arxiv.org/abs/2307.09288, table 1");
+  CHECK_NOTHROW(settings.validate());
+}
+
+TEST_CASE("a length that is said is not looked up", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = run_of_llama_2(directory);
+  SECTION("tokens") { settings.pretrain_tokens = 7; }
+  SECTION("pretraining steps") { settings.pretrain_steps = 7; }
+  SECTION("steps") {
+    settings.alpha.reset();
+    settings.steps = 7;
+  }
+  const auto before = settings.pretrain_tokens;
+  take_published_length(settings);
+  CHECK(settings.pretrain_tokens == before);
+  CHECK(settings.published.empty());
+}
+
+TEST_CASE("a model that is not known needs its length said", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = run_of_llama_2(directory);
+  settings.model = put_model(directory / "other", golden_model("llama"));
+  take_published_length(settings);
+  CHECK_THAT(refusal_of([&] { settings.validate(); }), is_wrong_usage("alpha is a fraction"));
+}
+
+}  // namespace regroup

@@ -1,0 +1,451 @@
+// What a teacher answers once, and runs that learn from it afterwards.
+#include "uptrain/run/teach.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <span>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "formats/json/json.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/model/initialise.h"
+#include "uptrain/run/uptrain_plan.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kNoProgress = [](std::int64_t, std::int64_t) {};
+
+// What `teacher` is to be asked for that run: `top` tokens of 5 windows in a file.
+TeachSettings settings_for(const UptrainSettings& run, const fs::path& teacher,
+                           std::int64_t windows, std::int64_t top) {
+  TeachSettings settings{.run = run, .windows = windows, .top = top};
+  settings.run.model = teacher;
+  settings.run.batch = 4;  // another than the run's
+  const Model model = open_computable_model(teacher);
+  settings.file_bytes = 1;
+  const TeachPlan plan = plan_teaching(settings, model, open_training_data(run, model.spec));
+  settings.file_bytes = 5 * plan.facts.sample_bytes();
+  return settings;
+}
+
+void make_answers(const TeachSettings& settings, const fs::path& output,
+                  const TeachProgress& progress = kNoProgress,
+                  const std::atomic<bool>& stop = false) {
+  const Model teacher = open_computable_model(settings.run.model);
+  const TokenBatches data = open_training_data(settings.run, teacher.spec);
+  teach(plan_teaching(settings, teacher, data), teacher, data, output, progress, stop);
+}
+
+// A run of 4 steps, 24 windows, on the llama of tests/golden, which learns from what the one with
+// other weights has answered.
+UptrainSettings taught_run(const fs::path& directory, std::int64_t top) {
+  UptrainSettings run = short_run(directory, "llama", 4);
+  run.teacher.distillation = {0.7, 2.0};
+  make_answers(settings_for(run, golden("llama_bf16"), 24, top), directory / "answers");
+  run.teacher.logits = directory / "answers";
+  return run;
+}
+
+double loss_of(const UptrainSettings& run, const fs::path& output) {
+  UptrainSettings settings = run;
+  settings.output = output;
+  return run_to_end(settings).last_loss;
+}
+
+// The teacher's probabilities for one window, computed without any batch: [N, V].
+at::Tensor probabilities_of(const Transformer& teacher, const at::Tensor& window,
+                            std::int64_t sample, const Task& task, double temperature) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor ids = window.narrow(1, 0, window_width(task.objective, window.size(1) - 1));
+  const at::Tensor logits = teacher.logits(predict(teacher, ids, sample, task).hidden);
+  return (logits.flatten(0, 1) / temperature).softmax(1);
+}
+
+}  // namespace
+
+TEST_CASE("answers are the teacher's likeliest tokens for the windows a run draws", "[uptrain]") {
+  const auto* name = GENERATE("llama", "t5", "bert");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  UptrainSettings run = short_run(directory.path(), name, 4);
+  put_file(run.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
+  run.task.mask_token = 37;
+  run.task.sentinels = Sentinels{39, 3};
+  run.teacher.distillation.temperature = 1.5;
+  const TeachSettings settings = settings_for(run, run.model, 12, 3);
+  make_answers(settings, directory / "answers");
+
+  const Model teacher = open_computable_model(run.model);
+  const TokenBatches data = open_training_data(run, teacher.spec);
+  const TeachPlan plan = plan_teaching(settings, teacher, data);
+  const Transformer model = load_transformer(teacher, at::kFloat, at::kCPU);
+  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  CHECK(answers.facts().files() == 3);
+  for (std::int64_t sample = 0; sample < 12; ++sample) {
+    CAPTURE(sample);
+    const at::Tensor window = data.batch(sample, 1);
+    const at::Tensor exact = probabilities_of(model, window, sample, plan.task, 1.5);
+    const TopAnswers read = answers.read(window, sample);
+    const at::Tensor stored = read.log_probabilities.exp();
+    REQUIRE(read.ids.size(0) == exact.size(0));
+    CHECK(largest_difference(stored.narrow(1, 0, 3), exact.gather(1, read.ids)) < 1e-3);
+    CHECK(largest_difference(stored.narrow(1, 0, 3),
+                             std::get<0>(exact.sort(1, true)).narrow(1, 0, 3)) < 1e-3);
+    CHECK(largest_difference(stored.sum(1), at::ones_like(stored.sum(1))) < 2e-3);
+  }
+}
+
+TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
+  const std::int64_t vocab_size = GENERATE(65'536, 65'537);
+  CAPTURE(vocab_size);
+  const TemporaryDirectory directory;
+  TinyModel config = golden_model("llama");
+  config.set("vocab_size", std::to_string(vocab_size));
+  write_new_model({config.config, "config.json"}, 3, DType::kF32, directory / "teacher");
+  const UptrainSettings run = short_run(directory.path(), "llama", 4);
+  const TeachSettings settings = settings_for(run, directory / "teacher", 2, vocab_size);
+  make_answers(settings, directory / "answers");
+  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  const Model teacher = open_computable_model(directory / "teacher");
+  const TokenBatches data = open_training_data(run, teacher.spec);
+  const at::Tensor ids = answers.read(data.batch(1, 1), 1).ids;
+  const auto [sorted, order] = ids.sort(1);
+  CHECK(sorted.select(0, 11).equal(at::arange(vocab_size, at::kLong)));  // each of them once
+  CHECK(answers.facts().id_bytes() ==
+        static_cast<std::uint64_t>(12 * vocab_size * (vocab_size == 65'536 ? 2 : 4)));
+}
+
+TEST_CASE("all of a teacher's tokens teach what the teacher does, a few of them less",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings all = taught_run(directory / "all", 64);
+  UptrainSettings asked = all;
+  asked.teacher.logits.clear();
+  asked.teacher.model = golden("llama_bf16");
+  const double online = loss_of(asked, directory / "online");
+  CHECK_THAT(loss_of(all, directory / "read"), Catch::Matchers::WithinAbs(online, 1e-4));
+  CHECK(loss_of(taught_run(directory / "few", 2), directory / "less") < online - 1e-3);
+}
+
+TEST_CASE("a run that learns from answers goes on bit by bit", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 8);
+  run_to_end(run);
+  for (std::int64_t stop_after = 0; stop_after <= 3; ++stop_after) {
+    CAPTURE(stop_after);
+    run.output = directory / ("stopped-" + std::to_string(stop_after));
+    run_until(run, stop_after);
+    run_to_end(run, /*resume=*/true);
+    CHECK(tree_of(run.output) == tree_of(directory / "out"));
+  }
+  run.output = directory / "other";
+  run_until(run, 2);
+  make_answers(settings_for(run, golden("llama_bf16"), 24, 9), directory / "others");
+  run.teacher.logits = directory / "others";
+  CHECK_THAT(refusal_of([&] { run_to_end(run, true); }),
+             is_wrong_usage("teacher_top was 8, now 9"));
+}
+
+TEST_CASE("answers serve whatever the batch and the micro-batches", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 8);
+  const double loss = loss_of(run, directory / "three");
+  run.batch = 1;
+  run.accumulation = 6;
+  CHECK_THAT(loss_of(run, directory / "one"), Catch::Matchers::WithinRel(loss, 1e-5));
+  run.steps = 3;
+  CHECK(loss_of(run, directory / "fewer") > 0);  // a shorter run needs fewer of them
+}
+
+TEST_CASE("documents kept apart have answers as long as they are", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = short_run(directory.path(), "llama", 4);
+  run.documents = {.separate = true, .mark = DocumentMark{.token = 3}};
+  run.teacher.distillation = {1.0, 1.0};
+  make_answers(settings_for(run, run.model, 24, 64), directory / "answers");
+  run.teacher.logits = directory / "answers";
+  run.steps = 1;
+  CHECK(std::abs(loss_of(run, directory / "same")) < 1e-5);  // model and teacher are one
+}
+
+TEST_CASE("answers to other questions are refused before a run exists", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 4);
+  const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
+  SECTION("seed") {
+    run.seed = 8;
+    CHECK_THAT(refusal(), is_wrong_usage("answers", "seed is 7 there, 8 here"));
+  }
+  SECTION("sequence") {
+    run.sequence_length = 11;
+    CHECK_THAT(refusal(), is_wrong_usage("answers", "sequence_length is 12 there, 11 here"));
+  }
+  SECTION("temperature") {
+    run.teacher.distillation.temperature = 1.0;
+    CHECK_THAT(refusal(), is_wrong_usage("answers", "temperature is 2.0 there, 1.0 here"));
+  }
+  SECTION("documents") {
+    run.documents = {.separate = true, .mark = DocumentMark{.token = 3}};
+    CHECK_THAT(refusal(), is_wrong_usage("documents is null there, \"separate\" here"));
+  }
+  SECTION("more windows than there are answers") {
+    run.steps = 5;
+    CHECK_THAT(refusal(), is_wrong_usage("24 windows, this run reads 30", "--windows 30"));
+  }
+  SECTION("other text of the same length") {
+    std::string bytes = bytes_of_file(run.data.front());
+    for (std::size_t i = 0; i < bytes.size(); i += 2) {
+      bytes[i] = static_cast<char>(bytes[i] ^ 1);
+    }
+    put_file(run.data.front(), bytes);
+    CHECK_THAT(refusal(), is_bad_input("answers-00000", "window 0", "token files are others"));
+  }
+  SECTION("another vocabulary") {
+    run.model = golden("t5");
+    put_file(run.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
+    run.task.sentinels = Sentinels{39, 3};
+    CHECK_THAT(refusal(), is_bad_input("vocabulary has 64 tokens", "40"));
+  }
+  SECTION("a model that is asked as well") {
+    run.teacher.model = golden("llama");
+    CHECK_THAT(refusal(), is_wrong_usage("one of them"));
+  }
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("answers of another model than the student was made of are refused, unless asked for",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 4);  // of llama_bf16
+  run.model = directory / "student";
+  fs::copy(golden("llama"), run.model);
+  const std::string config = bytes_of_file(run.model / "config.json");
+  const auto record_source = [&](const std::string& fingerprint) {
+    put_file(run.model / "config.json",
+             with_member(config, {"regroup", "source_fingerprint"}, Json(fingerprint).dump()));
+  };
+  const auto notes = [&] {
+    const Model student = open_computable_model(run.model);
+    return plan_uptraining(run, student, open_training_data(run, student.spec)).notes;
+  };
+  record_source(fingerprint_of(open_computable_model(golden("llama_bf16"))));
+  CHECK(notes().empty());
+  record_source(fingerprint_of(open_computable_model(golden("llama"))));
+  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: answers of another model",
+                                               "student was made of", "--other-teacher"));
+  run.teacher.any_source = true;
+  CHECK(notes().empty());
+  run.teacher.any_source = false;
+  put_file(run.model / "config.json", config);
+  REQUIRE(notes().size() == 1);
+  CHECK(notes().front().find("student does not record its source") != std::string::npos);
+  run.model = golden("llama_bf16");
+  CHECK(notes().empty());
+}
+
+TEST_CASE("answers that are damaged are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = taught_run(directory.path(), 4);
+  const fs::path last = directory / "answers" / "answers-00004.safetensors";
+  const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
+  std::string bytes = bytes_of_file(last);
+  SECTION("cut off") {
+    put_file(last, std::string_view(bytes).substr(0, bytes.size() - 2));
+    CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors"));
+  }
+  SECTION("missing") {
+    fs::remove(last);
+    CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors"));
+  }
+  SECTION("one bit of the last window's answers") {
+    bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 1);
+    put_file(last, bytes);
+    CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors", "window 23", "checksum"));
+  }
+  SECTION("a file of its neighbours in its place") {
+    fs::copy_file(directory / "answers" / "answers-00003.safetensors", last,
+                  fs::copy_options::overwrite_existing);
+    CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors", "regroup.file is 3"));
+  }
+  SECTION("answers of an earlier version") {
+    const fs::path first = directory / "answers" / "answers-00000.safetensors";
+    std::string text = bytes_of_file(first);
+    const std::string now = R"(\"version\":2)";
+    REQUIRE(text.find(now) != std::string::npos);
+    text.replace(text.find(now), now.size(), R"(\"version\":1)");
+    put_file(first, text);
+    CHECK_THAT(refusal(), is_bad_input("answers-00000.safetensors", "earlier version",
+                                       "regroup teach makes them again"));
+  }
+  SECTION("a directory of something else") {
+    fs::remove_all(directory / "answers");
+    fs::copy(golden("llama"), directory / "answers");
+    CHECK_THAT(refusal(), is_bad_input("answers", "not made by regroup teach"));
+  }
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("no bit of a teacher's answers can change unnoticed", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = short_run(directory.path(), "llama", 1);
+  run.sequence_length = 3;
+  TeachSettings settings = settings_for(run, golden("llama_bf16"), 3, 2);
+  settings.file_bytes = settings.file_bytes / 5 * 2;
+  make_answers(settings, directory / "answers");
+  const auto check = [&] { TeacherAnswers::open(directory / "answers").check_all(); };
+  CHECK_NOTHROW(check());
+  for (const char* name : {"answers-00000.safetensors", "answers-00001.safetensors"}) {
+    const fs::path file = directory / "answers" / name;
+    const std::string bytes = bytes_of_file(file);
+    for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      std::string damaged = bytes;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+      put_file(file, damaged);
+      CAPTURE(name, bit / 8, bit % 8);
+      CHECK(refusal_of(check).kind() == ErrorKind::kBadInput);
+    }
+    put_file(file, bytes);
+  }
+}
+
+// Stands for one who can compute checksums, too.
+void change_answers(const fs::path& directory, const std::function<void(std::span<char>)>& change) {
+  const AnswersFacts facts = read_answers_facts(directory);
+  const AnswersFile file = open_answers_file(directory, facts, 0);
+  const fs::path path = directory / answers_file_name(0);
+  std::string bytes = bytes_of_file(path);
+  const StoredAnswers stored = read_answers(file, facts, 0);
+  std::string answers(reinterpret_cast<const char*>(stored.answers.data()), stored.answers.size());
+  change(answers);
+  const std::span<const char> ids(answers.data(), facts.id_bytes());
+  std::copy(ids.begin(), ids.end(),
+            bytes.begin() + static_cast<std::ptrdiff_t>(file.tensors.at("ids").begin));
+  std::copy(
+      answers.begin() + std::ssize(ids), answers.end(),
+      bytes.begin() + static_cast<std::ptrdiff_t>(file.tensors.at("log_probabilities").begin));
+  const std::uint64_t checksum =
+      answers_checksum(file.header, 0, stored.window, std::as_bytes(std::span(answers)));
+  std::memcpy(bytes.data() + file.tensors.at("checksums").begin, &checksum, sizeof checksum);
+  put_file(path, bytes);
+}
+
+TEST_CASE("answers that no teacher gives are refused, though their checksums are right",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = taught_run(directory.path(), 4);
+  const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
+  SECTION("a token beyond the vocabulary") {
+    change_answers(directory / "answers", [](std::span<char> bytes) { bytes[1] = 1; });
+    CHECK_THAT(refusal(), is_bad_input("window 0", "vocabulary's 64 tokens"));
+  }
+  SECTION("NaN") {
+    change_answers(directory / "answers",
+                   [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x7e; });
+    CHECK_THAT(refusal(), is_bad_input("window 0", "add up to 1"));
+  }
+  SECTION("a probability of a million") {
+    change_answers(directory / "answers",
+                   [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x4b; });
+    CHECK_THAT(refusal(), is_bad_input("window 0", "add up to 1"));
+  }
+}
+
+TEST_CASE("facts of answers that no writer states are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = taught_run(directory.path(), 4);
+  const fs::path first = directory / "answers" / "answers-00000.safetensors";
+  const std::string bytes = bytes_of_file(first);
+  const auto [from, to] = GENERATE(
+      table<std::string, std::string>({{R"(\"samples\":24)", R"(\"samples\":-4)"},
+                                       {R"(\"samples\":24)", R"(\"samples\":1e300)"},
+                                       {R"(\"samples\":24)", R"(\"samples\":18446744073709551615)"},
+                                       {R"(\"samples_per_file\":5)", R"(\"samples_per_file\":0)"},
+                                       {R"(\"top\":4)", R"(\"top\":"4")"},
+                                       {R"(\"questions\":{)", R"(\"questions\":7,\"more\":{)"}}));
+  CAPTURE(to);
+  std::string changed = bytes;
+  REQUIRE(changed.find(from) != std::string::npos);
+  changed.replace(changed.find(from), from.size(), to);
+  std::uint64_t length = 0;
+  std::memcpy(&length, changed.data(), sizeof length);
+  length += to.size() - from.size();
+  std::memcpy(changed.data(), &length, sizeof length);
+  put_file(first, changed);
+  CHECK_THAT(refusal_of([&] { run_to_end(run); }),
+             is_bad_input("answers-00000.safetensors", "not understood"));
+}
+
+TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = short_run(directory.path(), "llama", 4);
+  TeachSettings settings = settings_for(run, golden("llama_bf16"), 24, 4);
+  make_answers(settings, directory / "whole");
+  std::atomic<bool> stop{false};
+  const Error stopped = refusal_of([&] {
+    make_answers(
+        settings, directory / "stopped",
+        [&](std::int64_t done, std::int64_t) { stop = done >= 12; }, stop);
+  });
+  CHECK(stopped.kind() == ErrorKind::kInterruptedSaved);
+  CHECK(std::string(stopped.what()).find("10 of 24") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "stopped"));
+  CHECK(tree_of(directory / "stopped.parts").size() == 2);
+  SECTION("and asked the same it answers only what is left") {
+    std::int64_t first = 0;
+    make_answers(settings, directory / "stopped",
+                 [&](std::int64_t done, std::int64_t) { first = first == 0 ? done : first; });
+    CHECK(first == 14);
+    CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
+    CHECK_FALSE(fs::exists(directory / "stopped.parts"));
+  }
+  SECTION("and asked for something else it says so") {
+    settings.top = 5;
+    CHECK_THAT(refusal_of([&] { make_answers(settings, directory / "stopped"); }),
+               is_wrong_usage("other answers", "remove", "stopped.parts"));
+  }
+}
+
+TEST_CASE("what cannot be asked of a teacher is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = short_run(directory.path(), "llama", 4);
+  TeachSettings settings = settings_for(run, run.model, 24, 4);
+  const auto refusal = [&] {
+    return refusal_of([&] { make_answers(settings, directory / "answers"); });
+  };
+  SECTION("no tokens") {
+    settings.top = 0;
+    CHECK_THAT(refusal(), is_wrong_usage("top is 0", "1 to 64"));
+  }
+  SECTION("more tokens than there are") {
+    settings.top = 65;
+    CHECK_THAT(refusal(), is_wrong_usage("top is 65", "1 to 64"));
+  }
+  SECTION("no warmth") {
+    settings.run.teacher.distillation.temperature = 0;
+    CHECK_THAT(refusal(), is_wrong_usage("temperature is 0"));
+  }
+  SECTION("answers that are there already") {
+    fs::create_directory(directory / "answers");
+    CHECK_THAT(refusal(), is_wrong_usage("answers", "exists already"));
+  }
+}
+
+}  // namespace regroup

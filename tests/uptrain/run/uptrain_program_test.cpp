@@ -1,0 +1,378 @@
+// `regroup uptrain` and `regroup eval` as a user meets them: signals, kills, exit codes.
+#include <array>
+#include <csignal>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/child_program.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/run/uptrain_arguments.h"
+#include "tests/uptrain/token_text.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kStateSaved = 75;
+
+}  // namespace
+
+TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing had been",
+          "[uptrain]") {
+  const int signal_number = GENERATE(SIGTERM, SIGHUP);
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  const auto arguments = uptrain_arguments(directory, "stopped");
+  RunningProgram program(arguments);
+  wait_for_steps(directory / "stopped.run", 33);
+  program.send(signal_number);
+  const ProgramResult stopped = program.wait();
+  CHECK(stopped.exit_code == kStateSaved);
+  CHECK(stopped.err.find("--resume") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "stopped"));
+  const ProgramResult resumed = run_program(with(arguments, "--resume"));
+  CHECK(resumed.exit_code == 0);
+  CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("training goes on where nobody reads its messages any more", "[uptrain]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  ::close(ends[0]);
+  const std::string to_pipe = "exec \"$@\" 2>&" + std::to_string(ends[1]);
+  const ProgramResult alone =
+      run_program(uptrain_arguments(directory, "alone"), {"/bin/sh", "-c", to_pipe, "sh"});
+  ::close(ends[1]);
+  CHECK(alone.exit_code == 0);
+  CHECK(tree_of(directory / "alone") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[uptrain]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  const auto arguments = uptrain_arguments(directory, "killed");
+  bool begun = false;
+  for (const std::ptrdiff_t steps : {1, 19, 20, 47, 90, 151}) {
+    CAPTURE(steps);
+    RunningProgram program(begun ? with(arguments, "--resume") : arguments);
+    wait_for_steps(directory / "killed.run", steps);
+    program.send(SIGKILL);
+    CHECK(program.wait().exit_code == 128 + SIGKILL);
+    CHECK_FALSE(fs::exists(directory / "killed"));
+    begun = true;
+  }
+  CHECK(run_program(with(arguments, "--resume")).exit_code == 0);
+  CHECK(tree_of(directory / "killed") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("a run resumed by itself begins, goes on, and leaves alone what is complete",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
+  const auto arguments = with(uptrain_arguments(directory, "again"), "--resume=auto");
+  RunningProgram program(arguments);
+  wait_for_steps(directory / "again.run", 33);
+  program.send(SIGTERM);
+  CHECK(program.wait().exit_code == kStateSaved);
+  CHECK(run_program(arguments).exit_code == 0);
+  const auto complete = tree_of(directory / "again");
+  CHECK(complete == tree_of(directory / "whole"));
+  const ProgramResult third = run_program(arguments);
+  CHECK(third.exit_code == 0);
+  CHECK(third.err.find("is complete") != std::string::npos);
+  CHECK(tree_of(directory / "again") == complete);
+}
+
+TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto good = uptrain_arguments(directory, "out");
+  const auto check = [&](std::vector<std::string> arguments, int exit_code,
+                         const std::string& word) {
+    const ProgramResult result = run_program(arguments);
+    CAPTURE(result.err, arguments);
+    CHECK(result.exit_code == exit_code);
+    CHECK(result.one_line_of_error());
+    CHECK(result.err.find(word) != std::string::npos);
+    CHECK_FALSE(fs::exists(directory / "out"));
+    CHECK_FALSE(fs::exists(directory / "out.run"));
+  };
+  const auto changed = [&](std::size_t at, const std::string& value) {
+    auto arguments = good;
+    arguments[at] = value;
+    return arguments;
+  };
+  check(changed(5, "0"), 2, "--alpha: \"0\"");
+  check(changed(1, (directory / "none").string()), 3, "none");
+  check(changed(3, (directory / "none.bin").string()), 3, "none.bin");
+  check(changed(9, "4000"), 3, "3000 tokens");
+  check(changed(1, (golden("gguf") / "llama.gguf").string()), 2,
+        "llama.gguf DIRECTORY --to safetensors --dtype fp32");
+  check({"bench", "train", good[1], "--data", good[3], "--sequence", "0"}, 2, "--context: \"0\"");
+  check({"bench", "train", good[1], "--data", good[3], "--moments", "bf16", "--optimizer",
+         "adafactor"},
+        2, "--moments has no effect without --optimizer adamw");
+  check(with(good, "--resume"), 2, "no run to resume");
+  check(with(good, "--resume=perhaps"), 2, "perhaps");
+  check(with(good, "--no-such-option"), 2, "no-such-option");
+  check({"eval", golden("llama").string(), "--data", good[3], "--context", "3000"}, 3, "3001");
+  check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
+}
+
+TEST_CASE("whatever reads tokens refuses text, and says how tokens are made of it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int line = 0; line < 100; ++line) {
+    text += "To be, or not to be: that is the question\n";
+  }
+  put_file(directory / "corpus.txt", text);
+  const std::string corpus = (directory / "corpus.txt").string();
+  const std::string model = golden("llama_mha").string();
+  const std::string out = (directory / "out").string();
+  const auto arguments = GENERATE_COPY(values<std::vector<std::string>>(
+      {{"eval", model, "--data", corpus},
+       {"calibrate", model, "--data", corpus, "-o", out},
+       {"convert", model, out, "--kv-heads", "3", "--refit", corpus},
+       {"convert", model, out, "--kv-budget", "50%", "--kv-budget-data", corpus},
+       {"uptrain", model, "--data", corpus, "--alpha", "1", "--pretrain-steps", "3", "-o", out},
+       {"teach", model, "--data", corpus, "-o", out},
+       {"bench", "train", model, "--data", corpus},
+       {"verify", model, model, "--logits", corpus}}));
+  const ProgramResult result = run_program(arguments);
+  CAPTURE(arguments, result.err);
+  CHECK(result.exit_code == 3);
+  CHECK(result.one_line_of_error());
+  CHECK(result.err.find("is text, token ids are needed: regroup tokenize") != std::string::npos);
+  CHECK_FALSE(fs::exists(out));
+}
+
+TEST_CASE("a dry run shows the plan and leaves nothing", "[uptrain]") {
+  const TemporaryDirectory directory;
+  auto arguments = uptrain_arguments(directory, "out");
+  arguments.insert(arguments.end(), {"--dry-run", "--json"});
+  const ProgramResult result = run_program(arguments);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.json()["steps"] == 300);
+  CHECK(result.json()["tokens"] == 300 * 24);
+  CHECK(tree_of(directory.path()).size() == 1);
+}
+
+TEST_CASE("options of a run can come from a file", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto arguments = uptrain_arguments(directory, "out");
+  put_file(directory / "run.toml",
+           "[uptrain]\nalpha = 0.01\npretrain-steps = 4000\n"
+           "sequence = 12\ndata = [\"" +
+               arguments[3] + "\"]\n");
+  const auto run = [&](const std::string& file) {
+    return run_program({"uptrain", arguments[1], "--output", arguments[13], "--config", file,
+                        "--dry-run", "--json"});
+  };
+  const ProgramResult result = run((directory / "run.toml").string());
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.json()["steps"] == 40);
+  put_file(directory / "wrong.toml", "[uptrain]\nalhpa = 0.01\n");
+  CHECK(run((directory / "wrong.toml").string()).exit_code == 2);
+}
+
+TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase subject = load_golden_case("bloom_12");
+  const at::Tensor flat = subject.tokens.flatten().contiguous();
+  const auto* ids = flat.const_data_ptr<std::int64_t>();
+  put_file(directory / "tokens",
+           bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
+  const std::vector<std::string> arguments{"eval",      golden("bloom_12").string(),
+                                           "--data",    (directory / "tokens").string(),
+                                           "--context", std::to_string(subject.tokens.size(1))};
+  auto writing = arguments;
+  writing.insert(writing.end(), {"--write-logits", (directory / "logits.safetensors").string()});
+  REQUIRE(run_program(writing).exit_code == 0);
+  CHECK(largest_difference(read_tensor(directory / "logits.safetensors", "logits"),
+                           subject.logits) <= 1e-4);
+  const Json report = run_program(with(arguments, "--json")).json();
+  for (const char* key :
+       {"loss", "perplexity", "tokens", "context", "seconds", "tokens_per_second"}) {
+    CHECK(report.contains(key));
+  }
+  CHECK(report["warnings"].empty());
+}
+
+TEST_CASE("eval warns of windows longer than the model was made for, and takes none by itself",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = golden_model("llama");
+  model.set("max_position_embeddings", "16");
+  const std::string path = put_model(directory / "model", model).string();
+  put_file(directory / "tokens", bytes_of_numbers(std::vector<std::uint16_t>(100, 3)));
+  const std::vector<std::string> usual{"eval", path, "--data", (directory / "tokens").string(),
+                                       "--json"};
+  CHECK(run_program(usual).json()["context"] == 16);
+  CHECK(run_program(usual).json()["warnings"].empty());
+  auto longer = usual;
+  longer.insert(longer.end(), {"--context", "16,32"});
+  const ProgramResult result = run_program(longer);
+  CHECK(result.json()["warnings"].size() == 1);
+  CHECK(result.err.find("warning: " + path + ": windows of 32 tokens, the config declares 16") !=
+        std::string::npos);
+}
+
+TEST_CASE("eval says what it asks of models with an encoder", "[uptrain]") {
+  constexpr int kWrongUsage = 2;
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(200, 40)));
+  const auto eval = [&](const char* name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"eval", golden(name).string(), "--data", data, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  CHECK(eval("t5", {"--context", "21"}).json()["objective"] == "continuation");
+  CHECK(eval("t5", {"--context", "21"}).json()["tokens"] == 9 * 11);
+  const Json spans =
+      eval("t5", {"--context", "21", "--objective", "span-corruption", "--first-sentinel", "39"})
+          .json();
+  CHECK(spans["objective"] == "span_corruption");
+  CHECK(spans["tokens"] == 9 * (3 + 1 + 1));  // a span of three, its sentinel, the end
+  CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
+  CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
+        eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
+  CHECK(eval("bert", {}).exit_code == kWrongUsage);
+  CHECK(eval("t5", {"--mask-token", "3"}).exit_code == kWrongUsage);
+  CHECK(eval("t5", {"--objective", "span-corruption"}).exit_code == kWrongUsage);
+  CHECK(tree_of(directory.path()).size() == 1);
+}
+
+TEST_CASE("eval at several contexts gives a row for each, those not possible too", "[uptrain]") {
+  constexpr int kWrongUsage = 2, kBadInput = 3;
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(200, 40)));
+  const auto eval = [&](const char* name, const std::string& contexts,
+                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"eval", golden(name).string(), "--data",
+                                       data,   "--context",           contexts};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  const Json rows = eval("gpt2", "4,16,17", {"--json"}).json()["contexts"];  // 16 positions
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["context"] == 4);
+  CHECK(rows[0]["loss"] == eval("gpt2", "4", {"--json"}).json()["loss"]);
+  CHECK(rows[1]["loss"] == eval("gpt2", "16", {"--json"}).json()["loss"]);
+  CHECK(rows[2]["context"] == 17);
+  CHECK_FALSE(rows[2].contains("loss"));
+  CHECK(rows[2]["not_possible"].get<std::string>().find("16") != std::string::npos);
+  const std::string table = eval("gpt2", "4,16,17").out;
+  CHECK(table.find("perplexity") != std::string::npos);
+  CHECK(table.find("17: not possible: learned positions for 16 only") != std::string::npos);
+  // Rotary and ALiBi positions have no end.
+  CHECK(eval("bloom", "8,64", {"--json"}).json()["contexts"][1].contains("loss"));
+  CHECK(eval("llama", "8,100", {"--json"}).json()["contexts"][1].contains("loss"));
+  CHECK(eval("gpt2", "17,18").exit_code == kWrongUsage);
+  CHECK(eval("gpt2", "17").exit_code == kWrongUsage);
+  CHECK(eval("llama", "8,200").exit_code == kBadInput);
+  CHECK(eval("llama", "8,16", {"--write-logits", (directory / "logits").string()}).exit_code ==
+        kWrongUsage);
+}
+
+TEST_CASE("the recipes that come with the program are understood", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(20000, 36)));
+  const fs::path recipes = fs::path(REGROUP_TESTS_DIR) / ".." / "examples" / "recipes";
+  int found = 0;
+  for (const auto& recipe : fs::directory_iterator(recipes)) {
+    const std::string name = recipe.path().stem().string();
+    CAPTURE(name);
+    const bool for_t5 = name == "t5-pretraining";
+    std::vector<std::string> arguments{"--config",  recipe.path().string(),
+                                       "uptrain",   golden(for_t5 ? "t5" : "llama").string(),
+                                       "--data",    data,
+                                       "--output",  (directory / "out").string(),
+                                       "--dry-run", "--json"};
+    // What the command line says prevails: these fixtures read no long sequences.
+    arguments.insert(arguments.end(),
+                     {"--sequence", "20", name == "little-memory" ? "--steps" : "--alpha",
+                      name == "little-memory" ? "10" : "1e-7"});
+    if (for_t5) {
+      arguments.insert(arguments.end(), {"--first-sentinel", "39", "--end-token", "2"});
+    }
+    const ProgramResult result = run_program(arguments);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.json()["recipe"]["sequence_length"] == 20);
+    CHECK(result.json()["recipe"]["accumulation"] > 1);
+    ++found;
+  }
+  CHECK(found >= 4);
+}
+
+TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string data = (directory / "tokens").string();
+  put_file(data, bytes_of_numbers(learnable_text(400, 36)));
+  put_file(directory / "run.toml",
+           "[uptrain]\n"
+           "steps = 2\nsequence = 21\nbatch = 2\n"
+           "train = \"kv\"\noptimizer = \"adafactor\"\nscale-by-parameter = false\n"
+           "schedule = \"inverse-sqrt\"\nlr = 0.5\nstart-step = 40000\n"
+           "first-sentinel = 39\nend-token = 2\n"
+           "teacher-weight = 0.25\ntemperature = 2\nteacher-dtype = \"bf16\"\n"
+           "teacher = \"" +
+               golden("t5").string() + "\"\n");
+  const ProgramResult result = run_program(
+      {"--config", (directory / "run.toml").string(), "uptrain", golden("t5").string(), "--data",
+       data, "--output", (directory / "out").string(), "--dry-run", "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json recipe = result.json()["recipe"];
+  CHECK(recipe["trained"] == "kv");
+  CHECK(recipe["optimizer"] == "adafactor");
+  CHECK(recipe["scale_by_parameter"] == false);
+  CHECK(recipe["schedule"] == "inverse-sqrt");
+  CHECK(recipe["learning_rate"] == 0.5);
+  CHECK(recipe["start_step"] == 40000);
+  CHECK(recipe["warmup_steps"] == 0);
+  CHECK(recipe["objective"] == "span_corruption");
+  CHECK(recipe["first_sentinel"] == 39);
+  CHECK(recipe["end_token"] == 2);
+  CHECK(recipe["teacher_weight"] == 0.25);
+  CHECK(recipe["teacher_temperature"] == 2.0);
+  CHECK(recipe["teacher_precision"] == "bf16");
+  CHECK(recipe["teacher"].is_string());
+}
+
+TEST_CASE("data files may have weights, all or none of them", "[uptrain]") {
+  const TemporaryDirectory directory;
+  for (const char* name : {"a", "b", "odd:0.5"}) {
+    put_file(directory / name, bytes_of_numbers(learnable_text(400, 64)));
+  }
+  const auto plan = [&](const std::string& one, const std::string& other) {
+    return run_program({"uptrain", golden("llama").string(), "--data", (directory / one).string(),
+                        (directory / other).string(), "--steps", "10", "--sequence", "12",
+                        "--output", (directory / "out").string(), "--dry-run", "--json"});
+  };
+  const Json mixed = plan("a:3", "b:1").json();
+  CHECK(mixed["data"][0]["share"] == 0.75);
+  CHECK(mixed["data"][1]["share"] == 0.25);
+  CHECK(mixed["data"][1]["epochs"].get<double>() == 20.0 / 33);
+  CHECK(mixed["recipe"]["data_weights"] == Json::array({3.0, 1.0}));
+  CHECK(mixed["state_bytes"].get<double>() == 3 * 4 * mixed["parameters"].get<double>());
+  CHECK(mixed["memory_available"].get<double>() > 0);
+  const Json plain = plan("a", "odd:0.5").json();  // a file's own name
+  CHECK(plain["data"][0]["share"] == 0.5);
+  CHECK_FALSE(plain["recipe"].contains("data_weights"));
+  constexpr int kWrongUsage = 2;
+  CHECK(plan("a:3", "b").exit_code == kWrongUsage);
+  CHECK(plan("a:3", "b:0").exit_code == kWrongUsage);
+}
+
+}  // namespace regroup

@@ -1,0 +1,290 @@
+// Whole runs on tiny models.
+#include "uptrain/run/uptrain.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string weights_in(const fs::path& model) { return bytes_of_file(model / "model.safetensors"); }
+
+// The metrics without what depends on the clock.
+std::vector<Json> timeless_metrics(const fs::path& run) {
+  std::vector<Json> lines;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    Json parsed = Json::parse(line);
+    parsed.erase("seconds");
+    parsed.erase("tokens_per_second");
+    lines.push_back(std::move(parsed));
+  }
+  return lines;
+}
+
+// A short run on a fixture of 40 tokens, which may have an encoder.
+UptrainSettings encoder_run(const fs::path& directory, const std::string& name,
+                            std::int64_t steps) {
+  UptrainSettings settings = short_run(directory, name, steps);
+  put_file(settings.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
+  settings.task.mask_token = 37;
+  settings.task.sentinels = Sentinels{39, 3};
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("uptraining learns, and leaves a model and its metrics", "[uptrain]") {
+  const auto* name = GENERATE("llama", "gpt2", "bloom");
+  const auto precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  CAPTURE(name, name_of(precision));
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), name, 25);
+  settings.learning_rate = 1e-2;
+  settings.precision = precision;
+  settings.eval_data = settings.data.front();
+  settings.eval_every = 10;
+  const UptrainResult result = run_to_end(settings);
+  CHECK(result.after.value().loss < result.before.value().loss - 0.5);
+  CHECK(result.progress.step == 25);
+  CHECK(result.progress.samples == 25 * 6);
+
+  const Model saved = open_computable_model(settings.output);
+  CHECK(saved.config["regroup"]["uptrain"]["steps"] == 25);
+  CHECK(saved.config["regroup"]["uptrain"]["tokens"] == 25 * 72);
+  const auto lines = timeless_metrics(directory / "out.run");
+  CHECK(lines.size() == 25 + 4);                      // evaluated at 0, 10, 20, 25
+  CHECK(tree_of(directory / "out.run").size() == 2);  // run.json, metrics.jsonl; no states
+  const Evaluation again = evaluate(
+      load_transformer(saved, scalar_type_of(precision), at::kCPU),
+      TokenFile::open(settings.eval_data), {12, 3, {}}, [](auto, auto) {}, false);
+  CHECK(std::abs(again.loss - result.after->loss) < 1e-6);
+}
+
+TEST_CASE("the same run twice gives the same bytes, another seed does not", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  run_to_end(settings);
+  settings.output = directory / "again";
+  run_to_end(settings);
+  CHECK(weights_in(directory / "again") == weights_in(directory / "out"));
+  settings.output = directory / "other";
+  settings.seed = 8;
+  run_to_end(settings);
+  CHECK(weights_in(directory / "other") != weights_in(directory / "out"));
+}
+
+TEST_CASE("a run stopped after any step and resumed ends bit by bit as if it had not been",
+          "[uptrain]") {
+  const auto* name = GENERATE("llama", "gpt2", "bloom");
+  const auto precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), name, 5);
+  settings.precision = precision;
+  settings.eval_data = settings.data.front();
+  settings.eval_every = 2;
+  settings.eval_max_tokens = 36;
+  run_to_end(settings);
+  for (std::int64_t stop_after = 0; stop_after <= 4; ++stop_after) {
+    CAPTURE(name, name_of(precision), stop_after);
+    settings.output = directory / ("stopped-" + std::to_string(stop_after));
+    const Error error = run_until(settings, stop_after);
+    CHECK(error.kind() == ErrorKind::kInterruptedSaved);
+    CHECK_FALSE(fs::exists(settings.output));
+    run_to_end(settings, /*resume=*/true);
+    CHECK(tree_of(settings.output) == tree_of(directory / "out"));
+    CHECK(timeless_metrics(settings.output.string() + ".run") ==
+          timeless_metrics(directory / "out.run"));
+  }
+}
+
+TEST_CASE("models with an encoder learn, whether grouped or not", "[uptrain]") {
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  UptrainSettings settings = encoder_run(directory.path(), name, 40);
+  settings.learning_rate = 1e-2;
+  settings.eval_data = settings.data.front();
+  const UptrainResult result = run_to_end(settings);
+  CHECK(result.after.value().loss < result.before.value().loss - 0.3);
+  const Model saved = open_computable_model(settings.output);
+  const Json& record = saved.config["regroup"]["uptrain"];
+  CHECK(record["objective"] == name_of(training_objective_of(saved.spec)));
+}
+
+TEST_CASE("T5's own recipe recovers a T5 whose heads were pooled", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = encoder_run(directory.path(), "t5", 60);
+  TinyModel grouped = golden_model("t5");
+  replace_tensors(grouped, golden("t5") / "grouped_g3.safetensors");
+  grouped.set("num_key_value_heads", "3")
+      .set("cross_num_key_value_heads", "3")
+      .set("encoder_num_key_value_heads", "3");
+  settings.model = put_model(directory / "grouped", grouped);
+  settings.optimizer.kind = OptimizerKind::kAdafactor;
+  settings.schedule = ScheduleKind::kInverseSqrt;
+  settings.learning_rate = 5.0;  // a model of this size needs larger steps: 5 / √10⁴
+  settings.eval_data = settings.data.front();
+  const UptrainResult result = run_to_end(settings);
+  CHECK(result.after.value().loss < result.before.value().loss - 0.3);
+}
+
+TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto* name = GENERATE("llama", "t5", "bert");
+  UptrainSettings settings = encoder_run(directory.path(), name, 4);
+  SECTION("Adafactor, scaled, with decay") {
+    settings.optimizer.kind = OptimizerKind::kAdafactor;
+    settings.optimizer.weight_decay = 0.1;
+    settings.schedule = ScheduleKind::kInverseSqrt;
+    settings.start_step = 100'000;
+    settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  }
+  SECTION("keys and values only, warm-up, stable, decay") {
+    settings.trained = TrainedWeights::kKeysAndValues;
+    settings.schedule = ScheduleKind::kWarmupStableDecay;
+    settings.decay_steps = 2;
+  }
+  SECTION("in little memory") {
+    settings.precision = Precision::kBf16;
+    settings.optimizer.moments = Precision::kBf16;
+    settings.recomputing = true;
+    settings.accumulation = 2;
+  }
+  SECTION("with a teacher") {
+    settings.teacher.model = golden(name);
+    settings.teacher.distillation = {0.7, 2.0};
+    settings.teacher.precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  }
+  run_to_end(settings);
+  for (std::int64_t stop_after = 0; stop_after <= 3; ++stop_after) {
+    CAPTURE(name, stop_after);
+    settings.output = directory / ("stopped-" + std::to_string(stop_after));
+    run_until(settings, stop_after);
+    run_to_end(settings, /*resume=*/true);
+    CHECK(tree_of(settings.output) == tree_of(directory / "out"));
+    CHECK(timeless_metrics(settings.output.string() + ".run") ==
+          timeless_metrics(directory / "out.run"));
+  }
+}
+
+TEST_CASE("a teacher's word is the loss: none of it where teacher and model are one", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 1);
+  settings.teacher.model = settings.model;
+  settings.teacher.distillation.weight = 1.0;
+  CHECK(run_to_end(settings).last_loss == 0.0);
+  settings.teacher.model = golden("t5");
+  settings.output = directory / "other";
+  CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
+             is_bad_input("t5", "vocabulary has 40 tokens", "64"));
+}
+
+TEST_CASE("resuming with another teacher is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  fs::copy(golden("llama"), directory / "teacher");
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.teacher.model = directory / "teacher";
+  run_until(settings, 2);
+  std::string bytes = weights_in(directory / "teacher");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put_file(directory / "teacher" / "model.safetensors", bytes);
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_wrong_usage("teacher was"));
+}
+
+TEST_CASE("a run stopped again and again ends the same", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "bloom", 4);
+  run_to_end(settings);
+  settings.output = directory / "stopped";
+  for (std::int64_t step = 0; step < 4; ++step) {
+    run_until(settings, step, /*resume=*/step > 0);
+  }
+  run_to_end(settings, true);
+  CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
+}
+
+TEST_CASE("a run that lost its newest state goes on from the one before", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 6);
+  settings.save_every = 1;
+  run_to_end(settings);
+  settings.output = directory / "stopped";
+  run_until(settings, 4);
+  const fs::path newest = directory / "stopped.run" / "state-00000004" / "model.safetensors";
+  std::string bytes = bytes_of_file(newest);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10);
+  put_file(newest, bytes);
+  run_to_end(settings, true);
+  CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
+}
+
+TEST_CASE("resuming with other settings, data or weights is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  fs::copy(golden("llama"), directory / "model");
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.model = directory / "model";
+  run_until(settings, 2);
+  SECTION("settings") {
+    settings.batch = 2;
+    settings.learning_rate = 1e-3;
+    CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+               is_wrong_usage("batch was 3, now 2", "learning_rate was 0.003, now 0.001"));
+  }
+  SECTION("data") {
+    put_file(settings.data.front(), bytes_of_numbers(learnable_text(1999, 64)));
+    CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+               is_wrong_usage("data_bytes was [4000], now [3998]"));
+  }
+  SECTION("weights") {
+    std::string bytes = weights_in(settings.model);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    put_file(settings.model / "model.safetensors", bytes);
+    CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_bad_input("another model"));
+  }
+  SECTION("no resuming asked for") {
+    CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
+               is_wrong_usage("out.run", "holds a run already"));
+  }
+  CHECK_FALSE(fs::exists(settings.output));
+}
+
+TEST_CASE("evaluation data that cannot be used is refused before a run exists", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.eval_data = directory / "held-out.bin";
+  put_file(settings.eval_data, bytes_of_numbers(std::vector<std::uint16_t>(30, 500)));
+  CHECK_THAT(refusal_of([&] { run_to_end(settings); }), is_bad_input("held-out.bin", "500"));
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("training a tied model keeps its set of tensors", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings settings = short_run(directory.path(), "gpt2_base", 2);
+  run_to_end(settings);
+  const Checkpoint before = open_checkpoint(settings.model);
+  const Checkpoint after = open_checkpoint(settings.output);
+  REQUIRE(after.tensors().size() == before.tensors().size());
+  for (std::size_t i = 0; i < before.tensors().size(); ++i) {
+    const std::string& name = before.tensors()[i].name;
+    CHECK(after.tensors()[i].name == name);
+    const bool buffer = name.ends_with(".attn.bias");
+    CHECK((bytes_of(after, name) == bytes_of(before, name)) == buffer);
+  }
+}
+
+}  // namespace regroup

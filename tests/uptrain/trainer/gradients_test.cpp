@@ -1,0 +1,100 @@
+// Sums of gradients that are handed over while others are still computed.
+#include "uptrain/trainer/gradients.h"
+
+#include <map>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+at::Tensor leaf(double value, at::ScalarType type = at::kFloat) {
+  return at::full({1}, value, type).requires_grad_();
+}
+
+struct Taken {
+  std::vector<std::size_t> order;
+  std::map<std::size_t, double> sums;
+  std::map<std::size_t, at::ScalarType> types;
+
+  SumTaker taker() {
+    return [this](std::size_t parameter, const at::Tensor& sum) {
+      order.push_back(parameter);
+      sums[parameter] = sum.item<double>();
+      types[parameter] = sum.scalar_type();
+    };
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a complete sum is handed over before the gradients of what is used earlier",
+          "[uptrain]") {
+  const at::Tensor first = leaf(2), second = leaf(3), third = leaf(5);
+  GradientSum gradients({first, second, third});
+  gradients.add((first * second * third).sum());  // 15, 10, 6
+  Taken taken;
+  gradients.add_last(((first * second).square() * third).sum(), taken.taker());
+  REQUIRE(taken.order.size() == 3);
+  CHECK(taken.order.front() == 2);
+  CHECK(taken.sums[0] == 15 + 2 * 2 * 9 * 5);
+  CHECK(taken.sums[1] == 10 + 2 * 4 * 3 * 5);
+  CHECK(taken.sums[2] == 6 + 36);
+  CHECK(gradients.sums().empty());
+  CHECK_FALSE(first.grad().defined());
+  gradients.add((first + second + third).sum());  // and nobody is told of these
+  CHECK(taken.order.size() == 3);
+  CHECK(gradients.sums()[0].item<double>() == 1);
+}
+
+TEST_CASE("a tensor that is used twice is handed over once, with all of its gradient",
+          "[uptrain]") {
+  const at::Tensor tied = leaf(3), between = leaf(2);
+  GradientSum gradients({tied, between});
+  Taken taken;
+  gradients.add_last((tied * between * tied).sum(), taken.taker());
+  CHECK(taken.order.size() == 2);
+  CHECK(taken.sums[0] == 2 * 3 * 2);
+  CHECK(taken.sums[1] == 9);
+}
+
+TEST_CASE("sums that are handed over are as wide as those that are kept", "[uptrain]") {
+  const at::Tensor narrow = leaf(3, at::kBFloat16), wide = leaf(2, at::kDouble);
+  GradientSum gradients({narrow, wide});
+  const auto loss = [&] { return (narrow.to(at::kDouble) * wide).sum(); };
+  Taken taken;
+  gradients.add_last(loss(), taken.taker());
+  CHECK(taken.sums[0] == 2);
+  CHECK(taken.types[0] == at::kFloat);
+  gradients.add(loss());
+  gradients.add_last(loss(), taken.taker());
+  CHECK(taken.sums[0] == 2 + 2);
+  CHECK(taken.sums[1] == 3 + 3);
+  CHECK(taken.types[0] == at::kFloat);
+  CHECK(taken.types[1] == at::kDouble);
+}
+
+TEST_CASE("what goes wrong where a sum is taken ends the pass and leaves no hooks", "[uptrain]") {
+  const at::Tensor weight = leaf(2);
+  GradientSum gradients({weight});
+  const auto fail = [](std::size_t, const at::Tensor&) { throw_environment("lost"); };
+  CHECK_THROWS_AS(gradients.add_last(weight.square().sum(), fail), Error);
+  gradients.add(weight.square().sum());
+  CHECK(gradients.sums()[0].item<double>() == 4);
+}
+
+TEST_CASE("a parameter that the loss does not use is refused, as it is without handing over",
+          "[uptrain]") {
+  const at::Tensor used = leaf(2), unused = leaf(3);
+  GradientSum gradients({used, unused});
+  Taken taken;
+  CHECK_THROWS_AS(gradients.add(used.sum()), c10::Error);
+  CHECK_THROWS_AS(gradients.add_last(used.sum(), taken.taker()), c10::Error);
+}
+
+}  // namespace regroup

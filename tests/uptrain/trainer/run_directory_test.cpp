@@ -1,0 +1,185 @@
+#include "uptrain/trainer/run_directory.h"
+
+#include <string>
+#include <vector>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Json kRecipe = {{"batch", 8}, {"seed", 1}};
+
+std::vector<Parameters::Entry> tensors_of(double value) {
+  return {{"weight.a", at::full({3, 4}, value, at::kFloat)},
+          {"first_moment.a", at::full({3, 4}, -value, at::kFloat)},
+          {"optimizer.count", at::full({}, value, at::kFloat)}};
+}
+
+double value_in(const std::vector<Parameters::Entry>& tensors) {
+  return tensors.front().value.flatten()[0].item<double>();
+}
+
+void no_warnings(const std::string& text) { FAIL(text); }
+
+// Flips one bit of the byte at `offset`.
+void damage(const fs::path& file, std::size_t offset) {
+  std::string bytes = bytes_of_file(file);
+  bytes[offset] = static_cast<char>(bytes[offset] ^ 1);
+  put_file(file, bytes);
+}
+
+}  // namespace
+
+TEST_CASE("a state comes back as it was saved", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  run.save({12, 96, 2, 1, 10}, tensors_of(0.1));
+  const auto tensors = tensors_of(0);
+  const auto progress = run.load_newest(tensors, no_warnings);
+  REQUIRE(progress);
+  CHECK(progress->step == 12);
+  CHECK(progress->samples == 96);
+  CHECK(progress->skipped == 2);
+  CHECK(progress->skipped_in_a_row == 1);
+  CHECK(progress->evaluated == 10);
+  const auto saved = tensors_of(0.1);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CHECK(tensors[i].value.equal(saved[i].value));
+  }
+}
+
+TEST_CASE("a run without states begins at the beginning", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  CHECK_FALSE(run.load_newest(tensors_of(0), no_warnings));
+}
+
+TEST_CASE("the last two states are kept, and none after the end", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    run.save({step, step, 0, 0, -1}, tensors_of(static_cast<double>(step)));
+  }
+  CHECK_FALSE(fs::exists(run.path() / "state-00000002"));
+  CHECK(fs::exists(run.path() / "state-00000003"));
+  CHECK(fs::exists(run.path() / "state-00000004"));
+  run.remove_states();
+  CHECK(tree_of(run.path()).size() == 1);  // run.json
+}
+
+TEST_CASE("a damaged state is found, set aside, and the one before it used", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  run.save({1, 1, 0, 0, -1}, tensors_of(1));
+  run.save({2, 2, 0, 0, -1}, tensors_of(2));
+  const fs::path newest = run.path() / "state-00000002";
+  const auto* fault = GENERATE("first tensor", "last tensor", "header", "state.json", "truncated",
+                               "no weights", "no state.json", "empty state.json");
+  CAPTURE(fault);
+  const std::string weights = bytes_of_file(newest / "model.safetensors");
+  const std::string what = fault;
+  if (what == "first tensor") {
+    damage(newest / "model.safetensors", weights.size() - 1);
+  } else if (what == "last tensor") {
+    damage(newest / "model.safetensors", weights.size() - 60);
+  } else if (what == "header") {
+    damage(newest / "model.safetensors", weights.find("weight.a"));
+  } else if (what == "state.json") {
+    damage(newest / "state.json", bytes_of_file(newest / "state.json").find("\"step\": 2") + 8);
+  } else if (what == "truncated") {
+    fs::resize_file(newest / "model.safetensors", weights.size() - 1);
+  } else if (what == "no weights") {
+    fs::remove(newest / "model.safetensors");
+  } else if (what == "no state.json") {
+    fs::remove(newest / "state.json");
+  } else {
+    fs::resize_file(newest / "state.json", 0);
+  }
+  std::vector<std::string> warnings;
+  const auto tensors = tensors_of(0);
+  const auto progress =
+      run.load_newest(tensors, [&](const std::string& text) { warnings.push_back(text); });
+  REQUIRE(progress);
+  CHECK(progress->step == 1);
+  CHECK(value_in(tensors) == 1.0);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings.front().find("state-00000002") != std::string::npos);
+  CHECK(fs::exists(run.path() / "damaged-state-00000002"));
+}
+
+TEST_CASE("a run whose states are all damaged does not begin again by itself", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  run.save({1, 1, 0, 0, -1}, tensors_of(1));
+  fs::resize_file(run.path() / "state-00000001" / "state.json", 10);
+  CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
+             is_bad_input("out.run", "no state can be used", "state.json"));
+}
+
+TEST_CASE("a state left half written is no state", "[uptrain]") {
+  const TemporaryDirectory directory;
+  {
+    const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+    run.save({1, 1, 0, 0, -1}, tensors_of(1));
+    put_file(run.path() / "state-00000002.partial-77" / "model.safetensors", "half");
+  }
+  const RunDirectory run = RunDirectory::resume(directory / "out", kRecipe, "model");
+  CHECK(run.load_newest(tensors_of(0), no_warnings)->step == 1);
+  CHECK_FALSE(fs::exists(run.path() / "state-00000002.partial-77"));
+}
+
+TEST_CASE("a run is not resumed with other settings or another model", "[uptrain]") {
+  const TemporaryDirectory directory;
+  RunDirectory::create(directory / "out", kRecipe, "model");
+  const auto resume = [&](const Json& recipe, const std::string& model) {
+    return refusal_of([&] { RunDirectory::resume(directory / "out", recipe, model); });
+  };
+  CHECK_THAT(resume({{"batch", 16}, {"seed", 2}}, "model"),
+             is_wrong_usage("out.run", "batch was 8, now 16", "seed was 1, now 2"));
+  CHECK_THAT(resume(kRecipe, "other"), is_bad_input("out.run", "another model"));
+  put_file(directory / "out.run" / "run.json", "{}");
+  CHECK_THAT(resume(kRecipe, "model"), is_bad_input("run.json", "recipe"));
+}
+
+TEST_CASE("a state of another run is not taken", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  const RunDirectory other = RunDirectory::create(directory / "other", kRecipe, "other model");
+  other.save({1, 1, 0, 0, -1}, tensors_of(1));
+  fs::rename(other.path() / "state-00000001", run.path() / "state-00000001");
+  CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
+             is_bad_input("another run"));
+}
+
+TEST_CASE("an output or a run that is there already is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  CHECK_THAT(refusal_of([&] { RunDirectory::resume(directory / "out", kRecipe, "model"); }),
+             is_wrong_usage("out.run", "no run to resume"));
+  {
+    const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  }
+  CHECK_THAT(refusal_of([&] { RunDirectory::create(directory / "out", kRecipe, "model"); }),
+             is_wrong_usage("out.run", "holds a run already"));
+  fs::create_directory(directory / "out");
+  CHECK_THAT(refusal_of([&] { RunDirectory::resume(directory / "out", kRecipe, "model"); }),
+             is_wrong_usage("out", "exists already"));
+}
+
+TEST_CASE("one process at a time works on a run", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  CHECK_THAT(refusal_of([&] { RunDirectory::resume(directory / "out", kRecipe, "model"); }),
+             is_wrong_usage("out.run", "another process"));
+}
+
+}  // namespace regroup

@@ -1,0 +1,150 @@
+#include "uptrain/trainer/state_saver.h"
+
+#include <csignal>
+#include <future>
+#include <sys/resource.h>
+
+#include <ATen/ops/full.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "formats/base/error.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/run/uptrain.h"
+#include "uptrain/trainer/run_directory.h"
+
+namespace regroup {
+namespace {
+
+std::vector<Parameters::Entry> tensors_of(double value) {
+  return {{"weight.a", at::full({3, 4}, value, at::kFloat)}};
+}
+
+double value_in(std::span<const Parameters::Entry> tensors) {
+  return tensors.front().value[2][3].item<double>();
+}
+
+// While it lives no file can be written beyond that many bytes, as on a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit less{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &less);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+};
+
+// The disk is full once the state of one step is saved, until a state could not be.
+class FullAfter : public UptrainObserver {
+ public:
+  explicit FullAfter(std::int64_t step) : step_(step) {}
+
+  void on_saved(const std::filesystem::path& /*run*/, std::int64_t step) override {
+    saved.push_back(step);
+    if (step == step_) {
+      disk_.emplace(4096);
+    }
+  }
+  void on_warning(const std::string& text) override {
+    disk_.reset();
+    warnings.push_back(text);
+  }
+
+  std::vector<std::int64_t> saved;
+  std::vector<std::string> warnings;
+
+ private:
+  std::int64_t step_;
+  std::optional<FullDisk> disk_;
+};
+
+}  // namespace
+
+TEST_CASE("a state is what the tensors were when its saving began", "[uptrain]") {
+  std::promise<void> go_on;
+  std::vector<double> saved;
+  StateSaver saver(
+      [&, may_write = go_on.get_future().share()](const auto&, const auto& tensors) {
+        may_write.wait();
+        saved.push_back(value_in(tensors));
+      },
+      /*in_background=*/true);
+  const auto tensors = tensors_of(1.0);
+  saver.start({.step = 5}, tensors);
+  tensors.front().value.fill_(2.0);
+  CHECK_FALSE(saver.outcome());
+  go_on.set_value();
+  const auto outcome = saver.wait();
+  REQUIRE(outcome);
+  CHECK((outcome->step == 5 && outcome->fault.empty()));
+  CHECK_FALSE(saver.wait());  // told once
+  saver.start({.step = 6}, tensors);
+  CHECK(saver.wait()->step == 6);
+  CHECK(saved == std::vector{1.0, 2.0});
+}
+
+TEST_CASE("without memory for a copy a state is saved before training goes on", "[uptrain]") {
+  double saved = 0.0;
+  StateSaver saver([&](const auto&, const auto& tensors) { saved = value_in(tensors); },
+                   /*in_background=*/false);
+  saver.start({.step = 5}, tensors_of(1.0));
+  CHECK(saved == 1.0);
+  CHECK(saver.outcome()->fault.empty());
+}
+
+TEST_CASE("a state that cannot be saved is told of", "[uptrain]") {
+  const bool in_background = GENERATE(true, false);
+  StateSaver saver([](const auto&, const auto&) { throw_environment("no room"); }, in_background);
+  CHECK_FALSE(saver.wait());
+  saver.start({.step = 7}, tensors_of(1.0));
+  const auto outcome = saver.wait();
+  REQUIRE(outcome);
+  CHECK((outcome->step == 7 && outcome->fault == "no room"));
+}
+
+TEST_CASE("what is being saved is saved before its saver is gone", "[uptrain]") {
+  bool saved = false;
+  {
+    StateSaver saver(
+        [&](const auto&, const auto&) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          saved = true;
+        },
+        /*in_background=*/true);
+    saver.start({.step = 1}, tensors_of(1.0));
+  }
+  CHECK(saved);
+}
+
+TEST_CASE("a full disk at a save does not end a run, nor change it", "[uptrain]") {
+  const bool in_background = GENERATE(true, false);
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 6);
+  settings.save_every = 1;
+  run_to_end(settings);
+  settings.output = directory / "short of room";
+  const Model source = open_computable_model(settings.model);
+  const TokenBatches data = open_training_data(settings, source.spec);
+  UptrainPlan plan = plan_uptraining(settings, source, data);
+  plan.background_saving = in_background;
+  FullAfter observer(2);
+  run_uptraining(plan, source, data, false, observer, std::atomic<bool>{false});
+  REQUIRE(observer.warnings.size() == 1);
+  CHECK(observer.warnings.front().starts_with("no state saved at step 3: "));
+  CHECK(observer.saved == std::vector<std::int64_t>{1, 2, 4, 5, 6});
+  CHECK(tree_of(settings.output) == tree_of(directory / "out"));
+}
+
+}  // namespace regroup

@@ -1,0 +1,105 @@
+#include "uptrain/trainer/trainer.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/optim/adamw.h"
+
+namespace regroup {
+namespace {
+
+// A trainer with all it needs, on a fixture.
+struct Bench {
+  explicit Bench(const TemporaryDirectory& directory, std::int64_t batch, std::int64_t accumulation)
+      : golden(load_golden_case("llama")),
+        parameters(
+            load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU)),
+        model(golden.source.spec, parameters),
+        frozen(golden.source.spec, TrainedWeights::kAll, parameters),
+        optimizer(parameters, {}),
+        data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),
+        trainer(TrainingLoss(model, {}), parameters, parameters, frozen, optimizer, data,
+                {20, batch, accumulation, 1.0, 3, {1e-3, 0.1, 1, 20}}) {}
+
+  GoldenCase golden;
+  Parameters parameters;
+  Transformer model;
+  FrozenQueries frozen;
+  AdamW optimizer;
+  TokenBatches data;
+  Trainer trainer;
+  TrainingProgress progress;
+};
+
+void spoil(const Parameters& parameters, double value) {
+  const at::NoGradGuard no_gradients;
+  parameters.entries().front().value.fill_(value);
+}
+
+}  // namespace
+
+TEST_CASE("accumulating small batches is one large batch", "[uptrain]") {
+  const TemporaryDirectory directory;
+  Bench large(directory, 6, 1);
+  Bench small(directory, 2, 3);
+  std::atomic<bool> stop{false};
+  std::vector<double> losses;
+  const auto stop_at_three = [&](const StepReport& report) {
+    losses.push_back(report.loss);
+    stop = report.step == 3;
+  };
+  CHECK_FALSE(large.trainer.run(large.progress, stop, stop_at_three));
+  stop = false;
+  CHECK_FALSE(small.trainer.run(small.progress, stop, stop_at_three));
+  CHECK(large.progress.samples == 18);
+  CHECK(small.progress.samples == 18);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(std::abs(losses[i] - losses[i + 3]) < 1e-5);
+  }
+  for (std::size_t i = 0; i < large.parameters.entries().size(); ++i) {
+    CHECK(largest_difference(large.parameters.entries()[i].value.detach(),
+                             small.parameters.entries()[i].value.detach()) < 1e-4);
+  }
+}
+
+TEST_CASE("steps that are not finite are skipped and counted, and end a run in the end",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  Bench bench(directory, 2, 1);
+  const at::Tensor other = bench.parameters.entries().back().value;
+  const at::Tensor embedding = bench.parameters.entries().front().value;
+  const at::Tensor good = embedding.detach().clone();
+  at::Tensor before;
+  std::vector<bool> skipped;
+  const auto watch = [&](const StepReport& report) {
+    skipped.push_back(report.skipped);
+    const at::NoGradGuard no_gradients;
+    if (report.step == 1) {  // steps 2 and 3 see NaN, step 4 is well again, then all are spoilt
+      spoil(bench.parameters, std::numeric_limits<double>::quiet_NaN());
+      before = other.detach().clone();
+    } else if (report.step == 3) {
+      CHECK(other.detach().equal(before));
+      embedding.copy_(good);
+    } else if (report.step == 4) {
+      CHECK_FALSE(other.detach().equal(before));
+      spoil(bench.parameters, std::numeric_limits<double>::infinity());
+    }
+  };
+  const std::atomic<bool> go_on{false};
+  CHECK_THAT(refusal_of([&] { bench.trainer.run(bench.progress, go_on, watch); }),
+             is_bad_input("step 8", "4 times in a row", "allowed are 3"));
+  CHECK(skipped == std::vector<bool>{false, true, true, false, true, true, true, true});
+  CHECK(bench.progress.skipped == 6);
+  CHECK(bench.optimizer.count().item<double>() == 2.0);
+}
+
+}  // namespace regroup

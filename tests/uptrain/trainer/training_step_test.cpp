@@ -1,0 +1,124 @@
+// Steps of training against torch's and transformers' (training_step.safetensors of the fixtures).
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/trainer/trainer.h"
+
+namespace regroup {
+namespace {
+
+// The settings of make_training_step.py. With AdamW's usual ε of 1e-8 a gradient that is nothing
+// but rounding would change a weight as much as any other.
+constexpr double kRate = 0.05;
+constexpr double kEpsilon = 1e-2;
+
+// A fixture's model, and its loss on the tokens its logits were computed for.
+struct Lesson {
+  explicit Lesson(const std::string& fixture)
+      : name(fixture),
+        golden(load_golden_case(fixture)),
+        parameters(
+            load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU)),
+        model(golden.source.spec, parameters) {}
+
+  at::Tensor loss() const {
+    const Objective objective = objective_of(model.spec());
+    const auto [hidden, targets] = predict(model, golden.tokens, 0, {objective});
+    return model.loss(hidden, targets);
+  }
+  at::Tensor expected(const std::string& tensor) const {
+    return read_tensor(regroup::golden(name) / "training_step.safetensors", tensor);
+  }
+
+  std::string name;
+  GoldenCase golden;
+  Parameters parameters;
+  Transformer model;
+};
+
+// Exchanges two rows of the first tensor, which is the token embedding.
+void exchange_rows(const Parameters& parameters) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor& embedding = parameters.entries().front().value;
+  const at::Tensor kept = embedding.select(0, 3).clone();
+  embedding.select(0, 3).copy_(embedding.select(0, 4));
+  embedding.select(0, 4).copy_(kept);
+}
+
+// The gradients' largest distance from the expected ones, as a part of the largest of them all.
+double stray_of_gradients(const Lesson& lesson) {
+  lesson.parameters.require_gradients();
+  GradientSum gradients(lesson.parameters.tensors());
+  gradients.add(lesson.loss());
+  double stray = 0.0;
+  double largest = 0.0;
+  for (std::size_t i = 0; i < gradients.sums().size(); ++i) {
+    const at::Tensor expected = lesson.expected("gradient." + lesson.parameters.entries()[i].name);
+    stray = std::max(stray, largest_difference(gradients.sums()[i], expected));
+    largest = std::max(largest, expected.abs().max().item<double>());
+  }
+  return stray / largest;
+}
+
+// Steps on the same tokens, whatever the data hold, by the loop that uptraining runs.
+void take_steps(const Lesson& lesson, OptimizerKind kind, std::int64_t steps) {
+  const TemporaryDirectory directory;
+  const TokenBatches data(short_run(directory.path(), lesson.name, 1).data, 12, 64, 7);
+  const auto optimizer = make_optimizer(lesson.parameters, {.kind = kind, .epsilon = kEpsilon});
+  const FrozenQueries frozen(lesson.model.spec(), TrainedWeights::kAll, lesson.parameters);
+  Trainer trainer(
+      [&](const at::Tensor&, std::int64_t) { return lesson.loss(); }, lesson.parameters,
+      lesson.parameters, frozen, *optimizer, data,
+      {.steps = steps,
+       .schedule = {
+           .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = ScheduleKind::kConstant}});
+  TrainingProgress progress;
+  REQUIRE(trainer.run(progress, std::atomic<bool>(false), [](const StepReport&) {}));
+}
+
+double stray_of_weights(const Lesson& lesson, OptimizerKind kind) {
+  double stray = 0.0;
+  for (const Parameters::Entry& entry : lesson.parameters.entries()) {
+    const std::string name = fmt::format("{}.{}", name_of(kind), entry.name);
+    stray = std::max(stray, largest_difference(entry.value.detach(), lesson.expected(name)));
+  }
+  return stray;
+}
+
+}  // namespace
+
+TEST_CASE("loss and gradients are torch's", "[uptrain]") {
+  const std::string name = GENERATE("llama_mha", "gpt2", "bloom", "t5_v1_1");
+  CAPTURE(name);
+  const Lesson lesson(name);
+  CHECK_THAT(lesson.loss().item<double>(),
+             Catch::Matchers::WithinAbs(lesson.expected("loss").item<double>(), 1e-5));
+  CHECK(stray_of_gradients(lesson) < 1e-5);
+
+  const Lesson wrong(name);
+  exchange_rows(wrong.parameters);
+  CHECK(stray_of_gradients(wrong) > 1e-2);
+}
+
+TEST_CASE("two steps of training end with torch's weights", "[uptrain]") {
+  const std::string name = GENERATE("llama_mha", "t5_v1_1");
+  const OptimizerKind kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
+  CAPTURE(name, name_of(kind));
+  const Lesson lesson(name);
+  take_steps(lesson, kind, 2);
+  CHECK(stray_of_weights(lesson, kind) < 1e-4 * kRate);
+
+  const Lesson behind(name);
+  take_steps(behind, kind, 1);
+  CHECK(stray_of_weights(behind, kind) > 0.1 * kRate);
+}
+
+}  // namespace regroup

@@ -1,0 +1,124 @@
+#include "uptrain/data/special_tokens.h"
+
+#include <charconv>
+#include <map>
+#include <string>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
+constexpr std::string_view kPrefix = "<extra_id_";
+
+using SentinelIds = std::map<std::int64_t, std::int64_t>;  // k -> token
+
+// The number k of "<extra_id_k>".
+std::optional<std::int64_t> sentinel_number(std::string_view text) {
+  std::int64_t number = 0;
+  if (!text.starts_with(kPrefix) || !text.ends_with('>')) {
+    return std::nullopt;
+  }
+  const char* end = text.data() + text.size() - 1;
+  const auto [stopped, fault] = std::from_chars(text.data() + kPrefix.size(), end, number);
+  return fault == std::errc() && stopped == end && number >= 0 ? std::optional(number)
+                                                               : std::nullopt;
+}
+
+void add(SentinelIds& found, const nlohmann::json& text, const nlohmann::json& id) {
+  if (!text.is_string() || !id.is_number_integer()) {
+    return;
+  }
+  if (const auto number = sentinel_number(text.get_ref<const std::string&>())) {
+    found[*number] = id.get<std::int64_t>();
+  }
+}
+
+// {"added_tokens_decoder": {"32099": {"content": "<extra_id_0>", …}, …}}
+void add_from_tokenizer_config(SentinelIds& found, const nlohmann::json& file) {
+  const auto tokens = file.find("added_tokens_decoder");
+  if (tokens == file.end() || !tokens->is_object()) {
+    return;
+  }
+  for (const auto& [key, token] : tokens->items()) {
+    std::int64_t id = 0;
+    const auto [stopped, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (fault == std::errc() && stopped == key.data() + key.size() && token.is_object()) {
+      add(found, token.value("content", nlohmann::json()), id);
+    }
+  }
+}
+
+// {"<extra_id_0>": 32099, …}
+void add_from_added_tokens(SentinelIds& found, const nlohmann::json& file) {
+  for (const auto& [text, id] : file.items()) {
+    add(found, text, id);
+  }
+}
+
+// {"added_tokens": [{"id": 32099, "content": "<extra_id_0>", …}, …], …}
+void add_from_tokenizer(SentinelIds& found, const nlohmann::json& file) {
+  const auto tokens = file.find("added_tokens");
+  if (tokens == file.end() || !tokens->is_array()) {
+    return;
+  }
+  for (const nlohmann::json& token : *tokens) {
+    if (token.is_object()) {
+      add(found, token.value("content", nlohmann::json()), token.value("id", nlohmann::json()));
+    }
+  }
+}
+
+std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::filesystem::path& file) {
+  const auto first = found.find(0);
+  if (first == found.end()) {
+    return std::nullopt;
+  }
+  std::int64_t count = 0;
+  for (const auto& [number, id] : found) {
+    if (number != count || id != first->second - number) {
+      throw_bad_input("{}: <extra_id_{}> is token {}, allowed is {}: they count down from {}",
+                      printable(file.string(), 0), number, id, first->second - count,
+                      first->second);
+    }
+    ++count;
+  }
+  return Sentinels{first->second, count};
+}
+
+}  // namespace
+
+std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory) {
+  using Reader = void (*)(SentinelIds&, const nlohmann::json&);
+  const std::pair<const char*, Reader> files[] = {
+      {"tokenizer_config.json", add_from_tokenizer_config},
+      {"added_tokens.json", add_from_added_tokens},
+      {"tokenizer.json", add_from_tokenizer}};
+  for (const auto& [name, read] : files) {
+    const std::filesystem::path path = directory / name;
+    if (!path_exists(path)) {
+      continue;
+    }
+    SentinelIds found;
+    read(found, parse_sorted_json_object(read_text(path, kMaxTokenizerBytes),
+                                         printable(path.string(), 0)));
+    if (const auto sentinels = sentinels_in(found, path)) {
+      return sentinels;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> end_token_of(const Model& model) {
+  if (!model.config.is_object() || !model.config.contains("eos_token_id")) {
+    return std::nullopt;
+  }
+  const Json& id = model.config["eos_token_id"];
+  return id.is_number_integer() ? std::optional(id.get<std::int64_t>()) : std::nullopt;
+}
+
+}  // namespace regroup

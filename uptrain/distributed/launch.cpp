@@ -1,0 +1,137 @@
+#include "uptrain/distributed/launch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr int kUsualPort = 29500;  // torchrun's
+constexpr int kFirstJobPort = 20000;
+constexpr int kJobPorts = 10000;
+constexpr int kMostRanks = 1 << 20;
+
+// The names under which a launcher says the same things.
+struct Launcher {
+  const char* rank;
+  const char* ranks;
+  const char* local_rank;
+  const char* local_ranks;
+};
+
+constexpr Launcher kLaunchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+};
+// srun's alone: a batch script has SLURM_PROCID, too, but no step.
+constexpr Launcher kSlurm{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
+
+std::optional<int> number_in(const Environment& environment, const std::string& name, int lowest,
+                             int highest) {
+  const std::optional<std::string> text = name.empty() ? std::nullopt : environment(name);
+  if (!text) {
+    return std::nullopt;
+  }
+  int number = 0;
+  const char* end = text->data() + text->size();
+  const auto [stopped, fault] = std::from_chars(text->data(), end, number);
+  if (fault != std::errc() || stopped != end || number < lowest || number > highest) {
+    throw_usage("environment: {} is \"{}\", allowed are {} to {}", name, printable(*text), lowest,
+                highest);
+  }
+  return number;
+}
+
+int needed(const Environment& environment, const std::string& name, const std::string& other,
+           int lowest, int highest) {
+  const std::optional<int> number = number_in(environment, name, lowest, highest);
+  if (!number) {
+    throw_usage("environment: {} is set, {} is not: a process of several needs both", other, name);
+  }
+  return *number;
+}
+
+Launch ranks_by(const Launcher& launcher, const Environment& environment) {
+  Launch launch;
+  launch.ranks = needed(environment, launcher.ranks, launcher.rank, 1, kMostRanks);
+  launch.rank = needed(environment, launcher.rank, launcher.ranks, 0, launch.ranks - 1);
+  launch.local_rank =
+      number_in(environment, launcher.local_rank, 0, kMostRanks).value_or(launch.rank);
+  launch.local_ranks =
+      number_in(environment, launcher.local_ranks, 1, kMostRanks).value_or(launch.local_rank + 1);
+  return launch;
+}
+
+bool speaks(const Launcher& launcher, const Environment& environment) {
+  return environment(launcher.rank) || environment(launcher.ranks);
+}
+
+// A job's own port, so that two jobs on a machine do not meet.
+int port_of_job(const Environment& environment) {
+  return kFirstJobPort + number_in(environment, "SLURM_JOB_ID", 0, 1 << 30).value_or(0) % kJobPorts;
+}
+
+Launch launch_by_slurm(const Environment& environment) {
+  Launch launch = ranks_by(kSlurm, environment);
+  const auto nodes = environment("SLURM_STEP_NODELIST");
+  launch.address = nodes ? first_host(*nodes) : "";
+  launch.port = port_of_job(environment);
+  return launch;
+}
+
+Launch launch_by(const Launcher& launcher, const Environment& environment) {
+  Launch launch = ranks_by(launcher, environment);
+  launch.address = launch.local_ranks == launch.ranks ? "127.0.0.1" : "";
+  launch.port = kUsualPort;
+  launch.has_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  launch.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  return launch;
+}
+
+void complete(Launch& launch, const Environment& environment) {
+  launch.address = environment("MASTER_ADDR").value_or(launch.address);
+  launch.port = number_in(environment, "MASTER_PORT", 1, 65535).value_or(launch.port);
+  if (launch.address.empty() && !launch.alone()) {
+    throw_usage(
+        "environment: MASTER_ADDR is not set: rank {} of {} must know the machine of rank 0",
+        launch.rank, launch.ranks);
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> variable_of_process(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
+}
+
+Launch launch_from(const Environment& environment) {
+  Launch launch;
+  const auto* launcher =
+      std::find_if(std::begin(kLaunchers), std::end(kLaunchers),
+                   [&](const Launcher& each) { return speaks(each, environment); });
+  if (launcher != std::end(kLaunchers)) {
+    launch = launch_by(*launcher, environment);
+  } else if (environment("SLURM_STEP_ID") && speaks(kSlurm, environment)) {
+    launch = launch_by_slurm(environment);
+  }
+  complete(launch, environment);
+  return launch;
+}
+
+std::string first_host(const std::string& hosts) {
+  const std::size_t end = hosts.find_first_of(",[");
+  std::string host = hosts.substr(0, end);
+  if (end != hosts.npos && hosts[end] == '[') {
+    host += hosts.substr(end + 1, hosts.find_first_of("-,]", end) - end - 1);
+  }
+  return host;
+}
+
+}  // namespace regroup

@@ -1,0 +1,107 @@
+#include "uptrain/evaluate/compare_models.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randint.h>
+
+#include "converter/execute/execute_plan.h"
+#include "formats/base/error.h"
+#include "formats/families/family.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/model/transformer.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kRunParameters = std::int64_t{1} << 28;  // 1 GiB of fp32
+constexpr std::int64_t kTokens = 48;
+
+// The model with layers [begin, end) alone.
+ModelSpec part_of(const ModelSpec& spec, std::size_t begin, std::size_t end) {
+  const auto cut = [&](auto& per_layer) {
+    per_layer = {per_layer.begin() + static_cast<std::ptrdiff_t>(begin),
+                 per_layer.begin() + static_cast<std::ptrdiff_t>(end)};
+  };
+  ModelSpec part = spec;
+  cut(part.layers);
+  cut(part.kv_heads);
+  if (part.alibi.slopes.size() > 1) {
+    cut(part.alibi.slopes);
+  }
+  return part;
+}
+
+// What the plan would write of these tensors.
+Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
+                              const ModelSpec& part) {
+  std::unordered_map<std::string_view, const TensorStep*> steps;
+  for (const TensorStep& step : plan.steps) {
+    steps.emplace(step.output.name, &step);
+  }
+  AttentionPooler pooler = pooler_of(plan, source.checkpoint);
+  std::vector<Parameters::Entry> entries;
+  for (const ExpectedTensor& tensor : expected_tensors(part)) {
+    const TensorStep& step = *steps.at(tensor.name);
+    entries.push_back(
+        {tensor.name, tensor_of_numbers(make_tensor(step, plan, source.checkpoint, pooler),
+                                        step.output.dtype, step.output.shape, at::kFloat)});
+  }
+  return Parameters(std::move(entries));
+}
+
+at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
+                     const at::Tensor& tokens) {
+  const Transformer model(spec, parameters);
+  return model.logits(model.hidden_states(tokens)).to(at::kDouble);
+}
+
+std::size_t layers_per_run(const ModelSpec& spec) {
+  std::int64_t parameters = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(part_of(spec, 0, 1))) {
+    std::int64_t elements = 1;
+    for (const std::int64_t size : tensor.shape) {
+      elements *= size;
+    }
+    parameters += elements;
+  }
+  return static_cast<std::size_t>(std::max<std::int64_t>(1, kRunParameters / parameters));
+}
+
+}  // namespace
+
+LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
+                               const Model& result, const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  const ModelSpec& spec = reference.target;
+  const std::int64_t length = std::min(kTokens, spec.max_positions.value_or(kTokens));
+  const at::Tensor tokens =
+      at::randint(0, spec.vocab_size, {1, length}, at::detail::createCPUGenerator(1), at::kLong);
+  const std::size_t layers = spec.layers.size();
+  const std::size_t run = layers_per_run(spec);
+  LogitComparison comparison;
+  for (std::size_t begin = 0; begin < layers; begin += run) {
+    if (stop) {
+      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+    }
+    const std::size_t end = std::min(layers, begin + run);
+    const ModelSpec part = part_of(spec, begin, end);
+    const ModelSpec other = part_of(result.spec, begin, end);
+    const at::Tensor expected =
+        logits_of(part, planned_parameters(reference, source, part), tokens);
+    const at::Tensor found =
+        logits_of(other, load_parameters(other, result.checkpoint, at::kFloat, at::kCPU), tokens);
+    comparison.largest_difference =
+        std::max(comparison.largest_difference, (expected - found).abs().max().item().toDouble());
+    comparison.largest_logit =
+        std::max(comparison.largest_logit, expected.abs().max().item().toDouble());
+  }
+  return comparison;
+}
+
+}  // namespace regroup

@@ -1,0 +1,23 @@
+// Whether two models compute the same, found out on random tokens a few layers at a time.
+#pragma once
+
+#include <atomic>
+
+#include "converter/plan/conversion_plan.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+
+struct LogitComparison {
+  double largest_difference = 0.0;
+  double largest_logit = 0.0;
+};
+
+/// Compares `result` with what `reference`, a plan for `source` that keeps its architecture, would
+/// write. Decoder-only models; every layer is computed, in fp32, in runs of layers that together
+/// take little memory: each run between the embedding and the output projection. Throws
+/// kInterrupted soon after `stop` turns true.
+LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
+                               const Model& result, const std::atomic<bool>& stop);
+
+}  // namespace regroup

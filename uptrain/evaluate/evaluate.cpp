@@ -1,0 +1,212 @@
+#include "uptrain/evaluate/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/safetensors/safetensors.h"
+
+namespace regroup {
+namespace {
+
+void check_settings(const EvaluationSettings& settings) {
+  if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
+    throw_usage("context, batch and max tokens must be 1 or more");
+  }
+}
+
+Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
+  check_settings(settings);
+  return make_task(settings.task, spec, objective_of(spec), settings.context);
+}
+
+// Windows of `width` tokens that begin `context` tokens apart, or with documents: int64
+// [count, width].
+at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindows>& documents,
+                        std::int64_t first, std::int64_t count, std::int64_t context,
+                        std::int64_t width) {
+  at::Tensor ids = at::empty({count, width}, at::kLong);
+  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto window = all.subspan(i * width, width);
+    if (documents) {
+      documents->read(file, first + i, window);
+    } else {
+      file.read((first + i) * context, window);
+    }
+  }
+  return ids;
+}
+
+std::optional<DocumentWindows> document_windows(const TokenFile& file,
+                                                const EvaluationSettings& settings) {
+  return settings.documents.separate
+             ? std::optional<DocumentWindows>(std::in_place, file, settings.context,
+                                              settings.documents.mark)
+             : std::nullopt;
+}
+
+// The first windows, as many as max_tokens allows.
+std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSettings& settings) {
+  std::int64_t windows = 0, asked = 0;
+  while (windows < documents.size() && asked < settings.max_tokens.value_or(asked + 1)) {
+    asked += documents.predictions(windows++);
+  }
+  return windows;
+}
+
+// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows when
+// each predicts so many.
+std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
+                           std::int64_t width, std::int64_t predictions) {
+  if (file.size() < width) {
+    throw_bad_input("{}: {} tokens, a context of {} needs {}", printable(file.path().string(), 0),
+                    file.size(), settings.context, width);
+  }
+  const std::int64_t all = (file.size() - width) / settings.context + 1;
+  const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);
+  return std::min(all, (wanted - 1) / predictions + 1);
+}
+
+void check_stop(const std::atomic<bool>& stop) {
+  if (stop) {
+    throw Error(ErrorKind::kInterrupted, "evaluation was stopped");
+  }
+}
+
+// A file that gets its name when it is complete.
+class PendingFile {
+ public:
+  explicit PendingFile(std::filesystem::path path)
+      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {}
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+  ~PendingFile() {
+    std::error_code ignored;
+    std::filesystem::remove(staging_, ignored);  // gone already if it was published
+  }
+
+  File& file() { return file_; }
+
+  void publish() {
+    file_.sync_and_close();
+    std::error_code fault;
+    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
+    if (fault) {
+      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+    }
+  }
+
+ private:
+  static std::filesystem::path staging_name(const std::filesystem::path& path) {
+    if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
+      throw_usage("{}: exists already", printable(path.string(), 0));
+    }
+    return path.string() + ".partial-" + std::to_string(::getpid());
+  }
+
+  std::filesystem::path path_;
+  std::filesystem::path staging_;
+  File file_;
+};
+
+std::string logits_header(std::int64_t windows, std::int64_t positions, std::int64_t vocab) {
+  TensorInfo logits;
+  logits.name = "logits";
+  logits.dtype = DType::kF32;
+  logits.shape = {windows, positions, vocab};
+  logits.end = tensor_bytes(logits.dtype, logits.shape);
+  return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
+}
+
+}  // namespace
+
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
+                                const ModelSpec& spec) {
+  const Task task = task_of(settings, spec);
+  check_documents(settings.documents, task);
+  if (const auto documents = document_windows(file, settings)) {
+    return count_windows(*documents, settings);
+  }
+  return count_windows(file, settings, window_width(task.objective, settings.context),
+                       predictions_in(task, settings.context));
+}
+
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
+                            const ModelSpec& spec) {
+  check_settings(settings);
+  if (spec.has_encoder() && settings.context < 2) {
+    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", settings.context);
+  }
+  return count_windows(file, settings, settings.context, settings.context);
+}
+
+Evaluation evaluate(const Transformer& model, const TokenFile& file,
+                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t windows = evaluation_windows(file, settings, model.spec());
+  const Task task = task_of(settings, model.spec());
+  const std::int64_t width = window_width(task.objective, settings.context);
+  const auto documents = document_windows(file, settings);
+  file.check_vocabulary(model.spec().vocab_size);
+  Evaluation result;
+  double sum = 0.0;
+  for (std::int64_t first = settings.share * settings.batch; first < windows;
+       first += settings.shares * settings.batch) {
+    check_stop(stop);
+    const std::int64_t count = std::min(settings.batch, windows - first);
+    const at::Tensor ids = read_windows(file, documents, first, count, settings.context, width);
+    const auto [hidden, targets] = predict(model, ids, first, task);
+    sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
+    result.tokens += targets.numel();
+    progress(first + count, windows);
+  }
+  result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+void write_logits(const Transformer& model, const TokenFile& file,
+                  const EvaluationSettings& settings, const std::filesystem::path& path,
+                  const EvaluationProgress& progress, const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t windows = logits_windows(file, settings, model.spec());
+  const std::int64_t positions =
+      model.spec().has_encoder()
+          ? predictions_in({.objective = Objective::kContinuation}, settings.context)
+          : settings.context;
+  file.check_vocabulary(model.spec().vocab_size);
+  PendingFile pending(path);
+  const std::string header = logits_header(windows, positions, model.head().size(0));
+  pending.file().write_at(0, std::as_bytes(std::span(header)));
+  std::uint64_t offset = header.size();
+  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+    check_stop(stop);
+    const std::int64_t count = std::min(settings.batch, windows - first);
+    const at::Tensor ids = read_windows(file, {}, first, count, settings.context, settings.context);
+    const at::Tensor logits = window_logits(model, ids.to(model.device()))
+                                  .to(at::kCPU, at::kFloat)
+                                  .contiguous();  // [count, positions, V]
+    if (!logits.isfinite().all().item<bool>()) {
+      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
+                      printable(file.path().string(), 0), first, first + count - 1);
+    }
+    pending.file().write_at(
+        offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
+    offset += logits.nbytes();
+    progress(first + count, windows);
+  }
+  pending.publish();
+}
+
+}  // namespace regroup

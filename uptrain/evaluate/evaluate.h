@@ -1,0 +1,61 @@
+// How well a model predicts a text: loss, perplexity, or all its logits.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "formats/token_files/token_file.h"
+#include "uptrain/model/transformer.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+
+struct EvaluationSettings {
+  std::int64_t context = 1024;             ///< tokens the model sees at most
+  std::int64_t batch = 8;                  ///< windows at a time
+  std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
+  TaskSettings task = {};
+  std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to look at
+  std::int64_t shares = 1;  ///< with fewer batches than these, some see nothing: a loss of 0
+  DocumentSettings documents = {};
+};
+
+struct Evaluation {
+  double loss = 0.0;        ///< nats per token
+  double perplexity = 0.0;  ///< e^loss
+  std::int64_t tokens = 0;  ///< predicted tokens
+};
+
+/// Called with the windows done and the windows there are.
+using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Windows that evaluate() looks at: consecutive ones of `context` tokens each, window w from token
+/// w·context on, and where the next token is to be predicted the one after them; or those of
+/// DocumentWindows. Throws kBadInput for a file shorter than one, kUsage where it is not known what
+/// stands for a masked token, or where documents cannot be kept apart.
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
+                                const ModelSpec& spec);
+
+/// The same for write_logits(), whose windows need no token after them and hide none.
+std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
+                            const ModelSpec& spec);
+
+/// The mean loss of the model's objective over the file's windows; a remainder shorter than a
+/// window is left out. Throws kBadInput for a token outside the vocabulary, kInterrupted soon after
+/// `stop` turns true, and what evaluation_windows() throws.
+Evaluation evaluate(const Transformer& model, const TokenFile& file,
+                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const std::atomic<bool>& stop);
+
+/// Writes `path`, a safetensors file with F32 `logits` of consecutive windows of exactly `context`
+/// tokens: [windows, context, V], for encoder-decoders [windows, ⌈context/2⌉, V], see
+/// window_logits(). Throws kUsage if `path` exists, kBadInput for NaN or infinities; it appears
+/// when it is complete.
+void write_logits(const Transformer& model, const TokenFile& file,
+                  const EvaluationSettings& settings, const std::filesystem::path& path,
+                  const EvaluationProgress& progress, const std::atomic<bool>& stop);
+
+}  // namespace regroup

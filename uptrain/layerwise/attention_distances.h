@@ -1,0 +1,34 @@
+// Measures how far from their queries the keys lie that a causal attention looks at.
+//
+// Shapes: B sequences of T positions, H query heads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/ops/attention.h"
+
+namespace regroup {
+
+class AttentionDistances {
+ public:
+  /// Counts distances below `most`.
+  explicit AttentionDistances(std::int64_t most) : most_(most) {}
+
+  /// Adds the attention of B·T queries, as attend() computes it.
+  void add(const Heads& heads, const at::Tensor& mask, std::optional<double> scale);
+
+  bool any() const { return sums_.defined(); }
+
+  /// The part of the attention at each distance, in double: [H, T], at most `most` distances; rows
+  /// add up to 1.
+  at::Tensor shares() const;
+
+ private:
+  std::int64_t most_;
+  at::Tensor sums_;  ///< [H, T]
+};
+
+}  // namespace regroup

@@ -1,0 +1,161 @@
+// Shapes: D hidden size.
+#include "uptrain/layerwise/calibrate.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/pooling/inputs/calibration.h"
+#include "formats/base/error.h"
+#include "formats/base/staged_directory.h"
+#include "formats/safetensors/safetensors_writer.h"
+#include "uptrain/layerwise/attention_distances.h"
+
+namespace regroup {
+namespace {
+
+// Mean and covariance of vectors that come in batches.
+class RunningMoments {
+ public:
+  // x: [..., D] in fp32.
+  void add(const at::Tensor& x) {
+    const at::Tensor rows = x.flatten(0, -2);
+    if (!origin_.defined()) {
+      // Sums around a point close to the mean lose no digits to its size.
+      origin_ = rows.mean(0);
+      const at::TensorOptions sums = rows.options().dtype(at::kDouble);
+      sum_ = at::zeros({rows.size(1)}, sums);
+      products_ = at::zeros({rows.size(1), rows.size(1)}, sums);
+    }
+    const at::Tensor centred = rows - origin_;
+    sum_ += centred.sum(0).to(at::kDouble);
+    products_ += at::matmul(centred.t(), centred).to(at::kDouble);
+    count_ += rows.size(0);
+  }
+
+  at::Tensor mean() const { return origin_.to(at::kDouble) + shift(); }
+  at::Tensor covariance() const {
+    return products_ / static_cast<double>(count_) - shift().unsqueeze(1) * shift();
+  }
+  bool any() const { return count_ > 0; }
+
+ private:
+  at::Tensor shift() const { return sum_ / static_cast<double>(count_); }
+
+  at::Tensor origin_, sum_, products_;
+  std::int64_t count_ = 0;
+};
+
+// Attention in that place, if there is any.
+bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  return spec.attention(role, layer).present();
+}
+
+// The tensors of the statistics file, in the order in which they are computed.
+std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t context) {
+  std::vector<OutputTensor> tensors;
+  const std::int64_t width = spec.hidden_size;
+  const auto announce = [&](const std::string& name) {
+    tensors.push_back({name + ".mean", DType::kF32, {width}});
+    tensors.push_back({name + ".covariance", DType::kF32, {width, width}});
+  };
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      if (has_attention(spec, role, i)) {
+        announce(moments_name(role, i, InputSide::kQueries));
+      }
+      if (has_attention(spec, role, i) && has_distances(spec, role)) {
+        tensors.push_back({distances_name(role, i),
+                           DType::kF32,
+                           {spec.query_heads, std::min(context, kMostDistances)}});
+      }
+    }
+  }
+  if (spec.has_encoder()) {
+    announce(moments_name(AttentionRole::kCross, 0, InputSide::kKeysAndValues));
+  }
+  return tensors;
+}
+
+void write_values(CheckpointWriter& writer, const std::string& name, const at::Tensor& values) {
+  const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
+  if (!stored.isfinite().all().item<bool>()) {
+    throw_bad_input(
+        "statistics {}: NaN or infinity: so are the model's weights (regroup inspect --stats tells "
+        "which), or what it computes with them on this text leaves the range of F32; nothing was "
+        "written",
+        name);
+  }
+  writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
+}
+
+void write_moments(CheckpointWriter& writer, const std::string& name,
+                   const RunningMoments& moments) {
+  write_values(writer, name + ".mean", moments.mean());
+  write_values(writer, name + ".covariance", moments.covariance());
+}
+
+// Statistics of all layers, as the walk comes by.
+void write_layers(LayerWalk& walk, const ModelSpec& spec, CheckpointWriter& writer,
+                  const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+  std::int64_t done = 0;
+  while (walk.next()) {
+    RunningMoments own, cross;
+    AttentionDistances distances(kMostDistances);
+    const Pass pass = walk.pass(0);
+    walk.run(
+        [&](AttentionRole role, const at::Tensor& input, const at::Tensor&) {
+          (role == AttentionRole::kCross ? cross : own).add(input);
+          if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
+            distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
+                          pass.mask, spec.attention_scale);
+          }
+        },
+        stop);
+    if (own.any()) {
+      write_moments(writer, moments_name(walk.stack(), walk.layer(), InputSide::kQueries), own);
+    }
+    if (distances.any()) {
+      write_values(writer, distances_name(walk.stack(), walk.layer()), distances.shares());
+    }
+    if (cross.any()) {
+      write_moments(writer, moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries),
+                    cross);
+    }
+    progress(++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
+  }
+  if (spec.has_encoder()) {
+    RunningMoments encoded;
+    for (const at::Tensor& batch : walk.encoded()) {
+      encoded.add(batch);
+    }
+    write_moments(writer, moments_name(AttentionRole::kCross, 0, InputSide::kKeysAndValues),
+                  encoded);
+  }
+}
+
+}  // namespace
+
+void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
+               c10::Device device, const std::filesystem::path& output,
+               const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+  data.check_vocabulary(source.spec.vocab_size);
+  LayerWalk walk(source, read_windows(data, settings), device);
+  const std::int64_t tokens = count_windows(data, settings) * settings.context;
+  StagedDirectory staged(output);
+  SafetensorsWriter writer(staged.path(), announced_tensors(source.spec, settings.context),
+                           {{kCalibrationFormatKey, kCalibrationFormat},
+                            {kCalibrationSourceKey, fingerprint_of(source)},
+                            {kCalibrationTokensKey, std::to_string(tokens)}},
+                           std::numeric_limits<std::uint64_t>::max());
+  write_layers(walk, source.spec, writer, progress, stop);
+  writer.finish();
+  staged.publish_file("model.safetensors");
+}
+
+}  // namespace regroup

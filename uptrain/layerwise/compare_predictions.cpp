@@ -1,0 +1,125 @@
+// Shapes: N predictions of a model, n of them at a time, D its hidden size, V vocabulary.
+#include "uptrain/layerwise/compare_predictions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/randint.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/model_tail.h"
+
+namespace regroup {
+namespace {
+
+std::size_t layers_of(const Model& model) {
+  return model.spec.layers.size() + model.spec.encoder_layers.size();
+}
+
+// All predictions of a model, as far as its output projection: [N, D] and [V, D].
+HeadInputs run(const Model& model, const Batches& windows, c10::Device device,
+               const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
+  LayerWalk walk(model, windows, device);
+  while (walk.next()) {
+    walk.run({}, stop);
+    layer_done();
+  }
+  const ModelTail tail(model, device);
+  HeadInputs inputs;
+  Batches parts;
+  for (const at::Tensor& hidden : walk.hidden()) {
+    inputs = tail.head_inputs(hidden);
+    parts.push_back(inputs.hidden);
+  }
+  inputs.hidden = at::cat(parts, 0);
+  return inputs;
+}
+
+// Not std::max, in which a NaN is lost.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+double largest_of(const at::Tensor& values) { return values.max().item<double>(); }
+
+// Adds up n predictions; means are sums until the end. Both: [n, V] in fp64.
+void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
+  const at::Tensor expected = at::log_softmax(source, 1);
+  const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);
+  const at::Tensor difference = (source - result).abs();
+  sum.tokens += source.size(0);
+  sum.kl += kl.sum().item<double>();
+  sum.largest_kl = larger(sum.largest_kl, largest_of(kl));
+  sum.mean_difference += difference.mean(1).sum().item<double>();
+  sum.largest_difference = larger(sum.largest_difference, largest_of(difference));
+  sum.largest_logit = larger(sum.largest_logit, largest_of(source.abs()));
+  sum.agreement += source.argmax(1).eq(result.argmax(1)).sum().item<double>();
+}
+
+at::Tensor logits_of(const HeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+  return at::linear(inputs.hidden.narrow(0, begin, count), inputs.head).to(at::kDouble);
+}
+
+PredictionComparison compare(const HeadInputs& source, const HeadInputs& result,
+                             const std::atomic<bool>& stop) {
+  const std::int64_t tokens = source.hidden.size(0);
+  const std::int64_t step = std::max<std::int64_t>(1, kLogitsPerChunk / source.head.size(0));
+  PredictionComparison comparison;
+  for (std::int64_t begin = 0; begin < tokens; begin += step) {
+    if (stop) {
+      throw Error(ErrorKind::kInterrupted, "interrupted");
+    }
+    const std::int64_t count = std::min(step, tokens - begin);
+    add(comparison, logits_of(source, begin, count), logits_of(result, begin, count));
+  }
+  const auto count = static_cast<double>(tokens);
+  comparison.kl /= count;
+  comparison.mean_difference /= count;
+  comparison.agreement /= count;
+  return comparison;
+}
+
+}  // namespace
+
+std::size_t layers_to_compare(const Model& source, const Model& result) {
+  return layers_of(source) + layers_of(result);
+}
+
+void check_same_vocabulary(const Model& source, const Model& result) {
+  if (source.spec.vocab_size != result.spec.vocab_size) {
+    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}",
+                    printable(result.path.string(), 0), result.spec.vocab_size,
+                    printable(source.path.string(), 0), source.spec.vocab_size);
+  }
+}
+
+PredictionComparison compare_predictions(const Model& source, const Model& result,
+                                         const Batches& windows, c10::Device device,
+                                         const std::function<void(std::size_t)>& progress,
+                                         const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  check_same_vocabulary(source, result);
+  std::size_t done = 0;
+  const auto layer_done = [&] { progress(++done); };
+  const HeadInputs expected = run(source, windows, device, layer_done, stop);
+  return compare(expected, run(result, windows, device, layer_done, stop), stop);
+}
+
+Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings) {
+  const std::int64_t windows = (settings.max_tokens - 1) / settings.context + 1;
+  const at::Generator generator = at::detail::createCPUGenerator(1);
+  Batches batches;
+  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+    batches.push_back(at::randint(0, vocab_size,
+                                  {std::min(settings.batch, windows - first), settings.context},
+                                  generator, at::kLong));
+  }
+  return batches;
+}
+
+}  // namespace regroup

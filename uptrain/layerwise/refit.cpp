@@ -1,0 +1,323 @@
+// Shapes: B windows of T tokens, D hidden size, H query heads, G kv heads, d features per head.
+#include "uptrain/layerwise/refit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+#include "uptrain/model/device.h"
+#include "uptrain/optim/adamw.h"
+#include "uptrain/optim/schedule.h"
+#include "uptrain/trainer/gradients.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+constexpr double kFinalRate = 0.02;  // of the peak
+
+// A linear map learned in units of its own size, so that one learning rate suits all of them.
+class ScaledLinear {
+ public:
+  ScaledLinear(const DenseLinear& linear, c10::Device device) {
+    const at::Tensor wide = view_of(linear.weight, {linear.outputs, linear.inputs});
+    const double size = wide.square().mean().sqrt().item<double>();
+    scale_ = size > 0.0 ? size : 1.0;
+    weight_ = leaf_of(wide, device);
+    if (!linear.bias.empty()) {
+      bias_ = leaf_of(view_of(linear.bias, {linear.outputs}), device);
+    }
+  }
+
+  Linear linear() const {
+    return {weight_ * scale_, bias_.defined() ? bias_ * scale_ : at::Tensor()};
+  }
+
+  void add_parameters(const std::string& name, std::vector<Parameters::Entry>& entries) const {
+    entries.push_back({name + ".weight", weight_});
+    if (bias_.defined()) {
+      entries.push_back({name + ".bias", bias_});
+    }
+  }
+
+  void write_to(DenseLinear& linear) const {
+    put(weight_, linear.weight);
+    if (bias_.defined()) {
+      put(bias_, linear.bias);
+    }
+  }
+
+ private:
+  static at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape) {
+    return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble);
+  }
+
+  at::Tensor leaf_of(const at::Tensor& wide, c10::Device device) const {
+    return (wide / scale_).to(device, at::kFloat).contiguous().set_requires_grad(true);
+  }
+
+  void put(const at::Tensor& leaf, std::vector<double>& values) const {
+    const at::Tensor wide = (leaf.detach().to(at::kCPU, at::kDouble) * scale_).contiguous();
+    const double* first = wide.const_data_ptr<double>();
+    std::copy(first, first + wide.numel(), values.begin());
+  }
+
+  double scale_ = 1.0;
+  at::Tensor weight_, bias_;
+};
+
+// One attention while it learns.
+class AttentionFit {
+ public:
+  // What is not pooled is taken from `source`, in the order of the queries.
+  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
+               const at::Tensor& query_order, c10::Device device)
+      : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
+    rest_.q_norm = source.q_norm;
+    rest_.k_norm = source.k_norm;
+    if (source.alibi) {
+      rest_.alibi = source.alibi->in_order(query_order);
+    }
+    rest_.kv_heads = heads.kv_heads;
+  }
+
+  AttentionLayer attention() const {
+    AttentionLayer layer = rest_;
+    layer.q = q_.linear();
+    layer.k = k_.linear();
+    layer.v = v_.linear();
+    layer.o = o_.linear();
+    return layer;
+  }
+
+  Parameters parameters() const {
+    std::vector<Parameters::Entry> entries;
+    q_.add_parameters("q", entries);
+    k_.add_parameters("k", entries);
+    v_.add_parameters("v", entries);
+    o_.add_parameters("o", entries);
+    return Parameters(std::move(entries));
+  }
+
+  void write_to(AttentionHeads& heads) const {
+    q_.write_to(heads.q);
+    k_.write_to(heads.k);
+    v_.write_to(heads.v);
+    o_.write_to(heads.o);
+  }
+
+ private:
+  ScaledLinear q_, k_, v_, o_;
+  AttentionLayer rest_;
+};
+
+// What the source's attention reads and gives, and what it is told, batch by batch.
+class Lesson {
+ public:
+  Lesson(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
+         const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
+      : spec_(spec),
+        role_(role),
+        walk_(walk),
+        query_order_(query_order),
+        inputs_(inputs),
+        outputs_(outputs) {}
+
+  at::Tensor squared_error(const AttentionLayer& attention, std::size_t batch) const {
+    Pass pass = walk_.pass(batch);
+    if (pass.mask.defined() && pass.mask.size(1) > 1) {
+      pass.mask = pass.mask.index_select(1, query_order_);
+    }
+    const at::Tensor output = role_ == AttentionRole::kCross
+                                  ? cross_attention(attention, spec_, inputs_[batch], pass)
+                                  : self_attention(attention, spec_, inputs_[batch], pass);
+    return (output - outputs_[batch]).square().sum();
+  }
+
+  at::Tensor power(std::size_t batch) const { return outputs_[batch].square().sum(); }
+
+  // Over some batches: squared error / power.
+  double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
+    const at::NoGradGuard no_gradients;
+    double error = 0.0, all = 0.0;
+    for (std::size_t i = first; i < last; ++i) {
+      error += squared_error(attention, i).item<double>();
+      all += power(i).item<double>();
+    }
+    return all > 0.0 ? error / all : 0.0;
+  }
+
+ private:
+  const ModelSpec& spec_;
+  AttentionRole role_;
+  const LayerWalk& walk_;
+  const at::Tensor& query_order_;
+  const Batches& inputs_;
+  const Batches& outputs_;
+};
+
+// Learns from the first `batches`; tells the error of each step.
+void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
+           const RefitSettings& settings, const std::atomic<bool>& stop,
+           const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
+  const Parameters parameters = fit.parameters();
+  AdamW optimizer(parameters, {.weight_decay = 0.0});
+  GradientSum gradients(parameters.tensors());
+  const Schedule schedule{settings.learning_rate, kFinalRate,
+                          std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
+  const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
+  for (std::int64_t step = 0; step < settings.steps; ++step) {
+    if (stop) {
+      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+    }
+    const std::size_t batch = static_cast<std::size_t>(step) % batches;
+    gradients.clear();
+    const at::Tensor error =
+        lesson.squared_error(fit.attention(), batch) / lesson.power(batch).clamp_min(1e-30);
+    gradients.add(error);
+    optimizer.step(gradients.sums(), schedule.at(step),
+                   clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
+    progress(step + 1, error);
+  }
+}
+
+void check_can_refit(const ModelSpec& spec) {
+  if (spec.qk_norm == QkNorm::kEachHead || spec.qk_norm == QkNorm::kProjection) {
+    throw_usage("refitting: {} normalises keys with weights of their own for each head",
+                printable(spec.architecture));
+  }
+}
+
+Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSettings& settings) {
+  check_can_refit(spec);
+  data.check_vocabulary(spec.vocab_size);
+  if (settings.steps < 1 || !(settings.learning_rate > 0.0)) {
+    throw_usage("refitting needs one step or more and a learning rate above 0");
+  }
+  Batches windows = read_windows(data, settings.windows);
+  if (windows.size() < 2) {
+    throw_bad_input("{}: {} tokens are one batch, refitting needs two of {} x {} tokens",
+                    printable(data.path().string(), 0), data.size(), settings.windows.batch,
+                    settings.windows.context);
+  }
+  return windows;
+}
+
+// Weights of those attentions of `grouped` that have fewer kv heads than in `source`.
+double refitted_weights(const ModelSpec& source, const ModelSpec& grouped) {
+  double weights = 0.0;
+  for (const AttentionRole role : grouped.roles()) {
+    for (std::size_t i = 0; i < grouped.stack(role).size(); ++i) {
+      const std::int64_t groups = grouped.kv_heads_of(role)[i];
+      if (groups != source.kv_heads_of(role)[i]) {
+        weights += 2.0 * static_cast<double>((grouped.query_heads + groups) * grouped.head_dim) *
+                   static_cast<double>(grouped.hidden_size);
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+Refit::Refit(const Model& source, const TokenFile& data, const RefitSettings& settings,
+             const std::atomic<bool>& stop)
+    : spec_(source.spec),
+      settings_(settings),
+      stop_(stop),
+      tokens_(count_windows(data, settings.windows) * settings.windows.context),
+      walk_(source, windows_of(source.spec, data, settings), settings.device) {
+  batches_ = walk_.hidden().size();
+  measured_ = std::max<std::size_t>(1, batches_ / 10);
+}
+
+void Refit::walk_to(AttentionRole role, std::size_t layer) {
+  const AttentionRole stack = role == AttentionRole::kCross ? AttentionRole::kSelf : role;
+  while (records_.empty() || walk_.stack() != stack || walk_.layer() != layer) {
+    records_.clear();
+    if (!walk_.next()) {
+      throw_usage("refitting: layer {} was asked for after the last", layer);
+    }
+    const bool here = walk_.stack() == stack && walk_.layer() == layer;
+    walk_.run(
+        [&](AttentionRole seen, const at::Tensor& input, const at::Tensor& output) {
+          if (here) {
+            Record& record =
+                records_[seen == AttentionRole::kCross ? AttentionRole::kCross : stack];
+            record.inputs.push_back(input);
+            record.outputs.push_back(output);
+          }
+        },
+        stop_);
+  }
+}
+
+RefinementReport Refit::refine(AttentionRole role, std::size_t layer,
+                               std::span<const std::int64_t> query_order, AttentionHeads& heads) {
+  RefinementReport report;
+  with_torch_errors([&] { report = fit(role, layer, query_order, heads); });
+  return report;
+}
+
+RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
+                            std::span<const std::int64_t> query_order, AttentionHeads& heads) {
+  walk_to(role, layer);
+  const Block& block = walk_.block();
+  const at::Tensor order =
+      at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
+          .to(settings_.device);
+  const AttentionFit attention(heads, role == AttentionRole::kCross ? block.cross : block.attention,
+                               order, settings_.device);
+  const Record& record = records_.at(role);
+  const Lesson lesson(spec_, role, walk_, order, record.inputs, record.outputs);
+  const std::size_t learned = batches_ - measured_;
+  RefinementReport report;
+  report.error_before = lesson.error_of(attention.attention(), learned, batches_);
+  learn(attention, lesson, learned, settings_, stop_,
+        [&](std::int64_t step, const at::Tensor& error) {
+          if (progress_) {
+            progress_({role, layer, step, error.item<double>()});
+          }
+        });
+  report.error_after = lesson.error_of(attention.attention(), learned, batches_);
+  if (report.error_after < report.error_before) {
+    attention.write_to(heads);
+  } else {
+    report.error_after = report.error_before;
+  }
+  return report;
+}
+
+std::string Refit::recipe() const {
+  return Json{{"tokens", tokens_},
+              {"context", settings_.windows.context},
+              {"steps", settings_.steps},
+              {"tokens_per_step", settings_.windows.batch * settings_.windows.context},
+              {"learning_rate", settings_.learning_rate}}
+      .dump();
+}
+
+double Refit::training_token_equivalents(const ModelSpec& grouped) const {
+  // Reading a token takes two operations per weight, learning from it six.
+  const auto all = static_cast<double>(multiplied_weights(spec_));
+  const double head = static_cast<double>(spec_.vocab_size * spec_.embedding_width());
+  const auto per_batch = static_cast<double>(settings_.windows.batch * settings_.windows.context);
+  const double walk = 2.0 * (all - head) * static_cast<double>(tokens_);
+  const double refit =
+      refitted_weights(spec_, grouped) * per_batch *
+      (6.0 * static_cast<double>(settings_.steps) + 2.0 * 2.0 * static_cast<double>(measured_));
+  return (walk + refit) / (6.0 * all);
+}
+
+}  // namespace regroup

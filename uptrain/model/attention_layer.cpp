@@ -1,0 +1,167 @@
+#include "uptrain/model/attention_layer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+
+#include "uptrain/model/cached_attention.h"
+#include "uptrain/model/kv_cache.h"
+
+namespace regroup {
+namespace {
+
+std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const ModelSpec& spec,
+                                 const Parameters& parameters) {
+  if (names.empty()) {
+    return std::nullopt;
+  }
+  Norm norm = make_norm(names.front(), spec, parameters);
+  norm.weight_offset = 0.0;
+  if (spec.qk_norm == QkNorm::kEachHead) {
+    for (const NormTensors& head : names) {
+      norm.heads.push_back(parameters.at(head.weight));
+    }
+  }
+  return norm;
+}
+
+at::Tensor clipped(const at::Tensor& features, const ModelSpec& spec) {
+  return spec.clip_qkv ? features.clamp(-*spec.clip_qkv, *spec.clip_qkv) : features;
+}
+
+// The heads of one role out of `input`, with the norm that queries and keys may have.
+at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
+                        const ModelSpec& spec, const at::Tensor& input) {
+  const bool whole = spec.qk_norm == QkNorm::kProjection;
+  const at::Tensor features = clipped(linear(input), spec);
+  const at::Tensor heads = split_heads(norm && whole ? (*norm)(features) : features, spec.head_dim);
+  return norm && !whole ? (*norm)(heads) : heads;
+}
+
+// Queries of x, keys and values of `source`, which is x itself but in cross-attention.
+Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                    const at::Tensor& source) {
+  if (layer.packing != Packing::kSeparate) {
+    return split_fused_heads(clipped(layer.q(x), spec), layer.packing, spec.query_heads,
+                             layer.kv_heads, spec.head_dim);
+  }
+  return {project_role(layer.q, layer.q_norm, spec, x),
+          project_role(layer.k, layer.k_norm, spec, source),
+          project_role(layer.v, std::nullopt, spec, source)};
+}
+
+at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
+                           const Pass& pass) {
+  return layer.alibi ? layer.alibi->attend(heads, pass.mask, pass.alibi_form)
+                     : attend(heads, pass.mask, spec.attention_scale, pass.causal);
+}
+
+// Of several tokens that see more keys than their own.
+at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
+                             const Pass& pass) {
+  if (!layer.alibi) {
+    return attend_in_groups(heads, pass.mask, spec.attention_scale);
+  }
+  const Heads extended = layer.alibi->extended(heads, pass.step->positions);
+  return attend_in_groups(extended, pass.mask, layer.alibi->scale())
+      .narrow(-1, 0, heads.v.size(-1));
+}
+
+// Stores the keys and values of the new tokens, and attends over those of all.
+at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
+                             const Pass& pass) {
+  const CacheStep& step = *pass.step;
+  LayerCache& cache = *pass.cache;
+  if (step.first == 0) {
+    store(cache, step, heads.k, heads.v);
+    return attend_in_layer(layer, spec, heads, pass);
+  }
+  if (step.apart) {
+    const std::int64_t before = std::min(step.first, step.slots);
+    const Heads seen = {heads.q, at::cat({cache.k.narrow(2, 0, before), heads.k}, 2),
+                        at::cat({cache.v.narrow(2, 0, before), heads.v}, 2)};
+    store(cache, step, heads.k, heads.v);
+    return attend_from_chunk(layer, spec, seen, pass);
+  }
+  store(cache, step, heads.k, heads.v);
+  if (step.count > 1) {
+    return attend_from_chunk(
+        layer, spec, {heads.q, cache.k.narrow(2, 0, step.used), cache.v.narrow(2, 0, step.used)},
+        pass);
+  }
+  const at::Tensor bias = layer.alibi ? layer.alibi->bias(step.positions - step.first) : pass.mask;
+  return attend_from_one_token(heads.q, {cache.k, cache.v, step.used}, bias,
+                               layer.alibi ? layer.alibi->scale() : spec.attention_scale);
+}
+
+// The encoder's output stays as it is, so its keys and values are made once.
+Heads cross_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                  const Pass& pass) {
+  if (pass.cache == nullptr) {
+    return project_heads(layer, spec, x, pass.encoded);
+  }
+  LayerCache& cache = *pass.cache;
+  if (!cache.cross_k.defined()) {
+    const Heads heads = project_heads(layer, spec, x, pass.encoded);
+    cache.cross_k = heads.k.contiguous();
+    cache.cross_v = heads.v.contiguous();
+    return heads;
+  }
+  return {project_role(layer.q, layer.q_norm, spec, x), cache.cross_k, cache.cross_v};
+}
+
+// Shows the observer what an attention reads and adds.
+at::Tensor shown(const Pass& pass, AttentionRole role, const at::Tensor& input,
+                 const at::Tensor& output) {
+  if (pass.on_attention) {
+    pass.on_attention(role, input, output);
+  }
+  return output;
+}
+
+}  // namespace
+
+AttentionLayer make_attention_layer(const AttentionLayout& names, const ModelSpec& spec,
+                                    std::int64_t kv_heads, const Parameters& parameters) {
+  AttentionLayer attention;
+  attention.packing = names.packing;
+  attention.q = make_linear(names.q, parameters);
+  if (names.packing == Packing::kSeparate) {
+    attention.k = make_linear(names.k, parameters);
+    attention.v = make_linear(names.v, parameters);
+  }
+  attention.o = make_linear(names.o, parameters);
+  attention.q_norm = make_qk_norm(names.q_norms, spec, parameters);
+  attention.k_norm = make_qk_norm(names.k_norms, spec, parameters);
+  attention.kv_heads = kv_heads;
+  return attention;
+}
+
+Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                           const Pass& pass) {
+  Heads heads = project_heads(layer, spec, x, x);
+  if (pass.rope) {
+    heads.q = rotate(heads.q, *pass.rope);
+    heads.k = rotate(heads.k, *pass.rope);
+  }
+  return heads;
+}
+
+at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                          const Pass& pass) {
+  const Heads heads = self_attention_heads(layer, spec, x, pass);
+  const at::Tensor mixed = pass.cache == nullptr ? attend_in_layer(layer, spec, heads, pass)
+                                                 : attend_with_cache(layer, spec, heads, pass);
+  return shown(pass, AttentionRole::kSelf, x, layer.o(merge_heads(mixed)));
+}
+
+at::Tensor cross_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
+                           const Pass& pass) {
+  const Heads heads = cross_heads(layer, spec, x, pass);
+  const at::Tensor mixed = attend(heads, {}, spec.attention_scale, /*causal=*/false);
+  return shown(pass, AttentionRole::kCross, x, layer.o(merge_heads(mixed)));
+}
+
+}  // namespace regroup

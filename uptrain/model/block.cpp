@@ -1,0 +1,180 @@
+#include "uptrain/model/block.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/tensor.h>
+
+#include "uptrain/model/kv_cache.h"
+#include "uptrain/model/recomputation.h"
+#include "uptrain/ops/gated_activation.h"
+#include "uptrain/ops/relative_bias.h"
+
+namespace regroup {
+namespace {
+
+// Slopes of one layer, as they stand beside the scores.
+std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  // Falcon scales the bias together with q·k.
+  const double scale =
+      spec.alibi.scaled ? 1.0 / std::sqrt(static_cast<double>(spec.head_dim)) : 1.0;
+  std::vector<double> slopes = alibi_slopes_per_layer(spec, role)[layer];
+  for (double& slope : slopes) {
+    slope *= scale;
+  }
+  return slopes;
+}
+
+void add_alibi(Block& block, const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  const at::TensorOptions options = block.attention.o.weight.options();
+  const std::vector<double> slopes = slopes_of(spec, role, layer);
+  if (role == AttentionRole::kSelf && spec.causal) {
+    block.attention.alibi.emplace(slopes, spec.head_dim, options, spec.attention_scale);
+  } else if (layer == 0 || slopes != slopes_of(spec, role, layer - 1)) {
+    block.symmetric_slopes =
+        at::tensor(slopes, at::kDouble).view({1, -1, 1, 1}).to(options.device());
+  }
+}
+
+at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
+  if (!block.gate.present()) {
+    return block.down(activate(spec.activation, block.up(x)));
+  }
+  const at::Tensor gate = block.gate(x);
+  const at::Tensor up = block.up(x);
+  return block.down(can_fuse_gated_activation(spec.activation, gate, up)
+                        ? fused_gated_activation(spec.activation, gate, up)
+                        : activate(spec.activation, gate) * up);
+}
+
+at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
+  return block.mlp_norm ? (*block.mlp_norm)(x) : x;
+}
+
+// The four ways to put a block together. A part that is absent adds nothing, and is not normed.
+
+at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
+                               const Pass& pass) {
+  if (block.attention.present()) {
+    x = x + block.attention_norm(self_attention(block.attention, spec, x, pass));
+  }
+  return block.has_mlp() ? x + mlp_norm(block, mlp(block, spec, x)) : x;
+}
+
+at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
+                               const Pass& pass) {
+  if (block.attention.present()) {
+    x = block.attention_norm(x + self_attention(block.attention, spec, x, pass));
+  }
+  return block.has_mlp() ? mlp_norm(block, x + mlp(block, spec, x)) : x;
+}
+
+at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                        const Pass& pass) {
+  at::Tensor sum = x;
+  at::Tensor input = x;
+  if (block.attention.present()) {
+    input = block.attention_norm(x);
+    sum = sum + self_attention(block.attention, spec, input, pass);
+  }
+  return block.has_mlp() ? sum + mlp(block, spec, block.mlp_norm ? mlp_norm(block, x) : input)
+                         : sum;
+}
+
+at::Tensor norm_before(const Block& block, const ModelSpec& spec, at::Tensor x, const Pass& pass) {
+  if (block.attention.present()) {
+    const at::Tensor input = block.attention_norm(x);
+    const at::Tensor attended = self_attention(block.attention, spec, input, pass);
+    x = (spec.residual_after_norm ? input : x) + attended;
+  }
+  if (block.cross.present()) {
+    x = x + cross_attention(block.cross, spec, block.cross_norm(x), pass);
+  }
+  if (block.has_mlp()) {
+    const at::Tensor input = mlp_norm(block, x);
+    x = (spec.residual_after_norm ? input : x) + mlp(block, spec, input);
+  }
+  return x;
+}
+
+}  // namespace
+
+Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                 const Parameters& parameters) {
+  const LayerTensors& names = spec.stack(role)[layer];
+  Block block;
+  if (names.attention.present()) {
+    block.attention_norm = make_norm(names.attention_norm, spec, parameters);
+    block.attention =
+        make_attention_layer(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
+    if (spec.positions == PositionKind::kAlibi) {
+      add_alibi(block, spec, role, layer);
+    }
+  }
+  block.relative_bias = tensor_or_none(names.relative_bias, parameters);
+  if (names.cross_attention.present()) {
+    block.cross_norm = make_norm(names.cross_norm, spec, parameters);
+    block.cross =
+        make_attention_layer(names.cross_attention, spec, spec.cross_kv_heads[layer], parameters);
+  }
+  if (names.mlp_norm.present() || spec.norm_without_parameters) {
+    block.mlp_norm = make_norm(names.mlp_norm, spec, parameters);
+  }
+  block.gate = make_linear(names.gate, parameters);
+  block.up = make_linear(names.up, parameters);
+  block.down = make_linear(names.down, parameters);
+  for (const std::string& name : tensors_of(names)) {
+    block.tensors.push_back(parameters.at(name));
+  }
+  return block;
+}
+
+void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
+                bool causal, const at::TensorOptions& options) {
+  if (block.relative_bias.defined()) {
+    const std::int64_t first = pass.step != nullptr ? pass.step->first : 0;
+    pass.mask =
+        relative_bias(block.relative_bias, spec.relative_bias, first + length, causal, first);
+  } else if (block.symmetric_slopes.defined()) {
+    pass.mask = symmetric_alibi_bias(block.symmetric_slopes, length, options);
+  }
+}
+
+at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                     const Pass& pass) {
+  switch (spec.norm_placement) {
+    case NormPlacement::kAfterSublayer: return norm_after_sublayer(block, spec, x, pass);
+    case NormPlacement::kAfterResidual: return norm_after_residual(block, spec, x, pass);
+    case NormPlacement::kBefore: break;
+  }
+  return spec.parallel_residual ? both_at_once(block, spec, x, pass)
+                                : norm_before(block, spec, x, pass);
+}
+
+at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                                const Pass& pass) {
+  const auto run = [&block, &spec, pass](const std::vector<at::Tensor>& inputs) {
+    std::vector<at::Tensor> results(1);  // the block's, then those of its attentions
+    Pass again = pass;
+    again.mask = inputs[1];
+    again.encoded = inputs[2];
+    if (pass.on_attention) {
+      again.on_attention = [&results](AttentionRole, const at::Tensor&, const at::Tensor& output) {
+        results.push_back(output);
+      };
+    }
+    results.front() = run_block(block, spec, inputs[0], again);
+    return results;
+  };
+  const std::vector<at::Tensor> results =
+      recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
+  for (std::size_t i = 1; i < results.size(); ++i) {
+    const bool self = i == 1 && block.attention.present();
+    pass.on_attention(self ? AttentionRole::kSelf : AttentionRole::kCross, {}, results[i]);
+  }
+  return results.front();
+}
+
+}  // namespace regroup

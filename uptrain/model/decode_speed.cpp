@@ -1,0 +1,169 @@
+#include "uptrain/model/decode_speed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/target/kv_head_request.h"
+#include "formats/base/error.h"
+#include "formats/families/family.h"
+#include "formats/inspect/kv_cache_size.h"
+#include "formats/inspect/model_parts.h"
+#include "uptrain/model/decode.h"
+#include "uptrain/model/device.h"
+#include "uptrain/model/kv_cache.h"
+
+namespace regroup {
+namespace {
+
+double seconds_of(at::Device device, const std::function<void()>& work) {
+  wait_for(device);
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  wait_for(device);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+KvCacheSettings settings_of(const DecodeLoad& load) {
+  return {.batch = load.batch,
+          .capacity = load.context + load.tokens,
+          .window = load.window,
+          .sinks = load.sinks};
+}
+
+// One variant with its cache, and what it would say next.
+struct Decoding {
+  const Transformer& model;
+  KvCache cache;
+  at::Tensor logits;
+  DecodeSpeed speed;
+  std::vector<double> times;  // seconds per token, one for each round
+
+  void decode(std::int64_t context, std::int64_t tokens) {
+    if (!cache.drops()) {
+      cache.truncate(context);
+    }
+    decode_greedily(model, logits, cache, tokens);
+  }
+};
+
+Decoding after_noise(const Transformer& model, const DecodeLoad& load) {
+  const ModelSpec& spec = model.spec();
+  const auto options = at::TensorOptions().dtype(model.scalar_type()).device(model.device());
+  KvCache cache(spec, settings_of(load), options);
+  if (spec.has_encoder()) {
+    cache.set_encoded(at::randn({load.batch, load.context, spec.hidden_size}, options));
+  }
+  cache.fill_with_noise(load.context);
+  return {model, std::move(cache), at::zeros({load.batch, spec.vocab_size}, options), {}, {}};
+}
+
+Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
+  const ModelSpec& spec = model.spec();
+  const at::Tensor text = at::randint(spec.vocab_size, {load.batch, load.context},
+                                      at::TensorOptions().dtype(at::kLong).device(model.device()));
+  wait_for(model.device());
+  const auto begin = std::chrono::steady_clock::now();
+  KvCache cache = model.make_cache(settings_of(load), spec.has_encoder() ? text : at::Tensor());
+  const at::Tensor logits = read_tokens(model, text, cache, *load.prefill_chunk);
+  wait_for(model.device());
+  DecodeSpeed speed;
+  speed.prefill_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {model, std::move(cache), logits, speed, {}};
+}
+
+std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
+  const DType dtype = model.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+  KvCacheCost cost = *kv_cache_cost(model.spec(), dtype);
+  if (load.window) {
+    const auto window = static_cast<std::uint64_t>(*load.window);
+    cost.window =
+        std::min(cost.window.value_or(window), window) + static_cast<std::uint64_t>(load.sinks);
+  }
+  return static_cast<std::uint64_t>(load.batch) * cost.at(static_cast<std::uint64_t>(load.context));
+}
+
+void check_stop(const std::atomic<bool>& stop) {
+  if (stop) {
+    throw Error(ErrorKind::kInterrupted, "measuring was stopped");
+  }
+}
+
+}  // namespace
+
+DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec,
+                                  const Parameters& parameters) {
+  DecodeVariant variant{name, Transformer(spec, parameters)};
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    variant.weight_bytes += entry.value.nbytes();
+  }
+  for (const std::string& tensor : names_read_per_step(spec)) {
+    variant.step_weight_bytes += parameters.at(tensor).nbytes();
+  }
+  return variant;
+}
+
+DecodeVariant with_leading_kv_heads(const std::string& name, const ModelSpec& spec,
+                                    const Parameters& parameters, std::int64_t kv_heads) {
+  ModelSpec fewer = spec;
+  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kCross}) {
+    if (!spec.kv_heads_of(role).empty()) {
+      fewer.kv_heads_of(role) = resolve_kv_heads({kv_heads}, spec, role);
+    }
+  }
+  for (LayerTensors& layer : fewer.layers) {
+    if (spec.qk_norm == QkNorm::kEachHead && layer.attention.present()) {
+      layer.attention.k_norms.resize(static_cast<std::size_t>(kv_heads));
+    }
+  }
+  std::vector<Parameters::Entry> entries;
+  for (const ExpectedTensor& tensor : expected_tensors(fewer)) {
+    at::Tensor value = parameters.at(tensor.name);
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      value = value.narrow(static_cast<std::int64_t>(i), 0, tensor.shape[i]);
+    }
+    entries.push_back({tensor.name, value.contiguous()});
+  }
+  return make_decode_variant(name, fewer, Parameters(std::move(entries)));
+}
+
+std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& variants,
+                                          const DecodeLoad& load, const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  std::vector<Decoding> all;
+  for (const DecodeVariant& variant : variants) {
+    check_stop(stop);
+    all.push_back(load.prefill_chunk ? after_reading(variant.model, load)
+                                     : after_noise(variant.model, load));
+    all.back().speed.cache_bytes = cache_bytes(variant.model, load);
+    all.back().decode(load.context, 1);  // whatever is made ready at a first step
+  }
+  for (std::int64_t round = 0; round < load.rounds; ++round) {
+    for (Decoding& one : all) {
+      check_stop(stop);
+      const double seconds =
+          seconds_of(one.model.device(), [&] { one.decode(load.context, load.tokens); });
+      one.times.push_back(seconds / static_cast<double>(load.tokens));
+    }
+  }
+  std::vector<DecodeSpeed> speeds;
+  for (Decoding& one : all) {
+    one.speed.seconds_per_token = median(one.times);
+    speeds.push_back(one.speed);
+  }
+  return speeds;
+}
+
+}  // namespace regroup

@@ -1,0 +1,54 @@
+#include "uptrain/model/language_model.h"
+
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
+#include "formats/families/family.h"
+
+namespace regroup {
+
+Model open_computable_model(const std::filesystem::path& path) {
+  Model model = open_model(path);
+  if (!model.spec.not_computable.empty()) {
+    throw_bad_input("{}: this model cannot be computed: {}", printable(path.string(), 0),
+                    printable(model.spec.not_computable));
+  }
+  check_all_shapes(model.spec, model.checkpoint);
+  return model;
+}
+
+void check_predicts(const Model& model) {
+  if (!model.missing_head.empty()) {
+    throw_bad_input(
+        "{}: a base model, without the head that predicts tokens: {} is in none of its files; "
+        "calibrate, convert and inspect work without, evaluating and training need a checkpoint "
+        "saved with its head",
+        printable(model.path.string(), 0), printable(model.missing_head));
+  }
+}
+
+Model open_predicting_model(const std::filesystem::path& path) {
+  Model model = open_computable_model(path);
+  check_predicts(model);
+  return model;
+}
+
+Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device) {
+  return Transformer(source.spec, load_parameters(source.spec, source.checkpoint, type, device));
+}
+
+void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
+                const std::filesystem::path& destination) {
+  refuse_output_inside(source, destination);
+  StagedDirectory staged(destination);
+  save_parameters(parameters, source.spec, source.checkpoint, staged.path());
+  write_text(staged.path() / "config.json", config_text);
+  copy_companions(source, staged.path());
+  staged.publish();
+}
+
+}  // namespace regroup

@@ -1,0 +1,34 @@
+// A model directory opened for computing, and written back.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/model/model.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/model/transformer.h"
+
+namespace regroup {
+
+/// Opens a model and checks that every tensor the model computes with is there. Throws
+/// kBadInput for models that cannot be computed.
+Model open_computable_model(const std::filesystem::path& path);
+
+/// Throws kBadInput for a model without a head, of which nothing can be predicted.
+void check_predicts(const Model& model);
+
+/// open_computable_model() and check_predicts().
+Model open_predicting_model(const std::filesystem::path& path);
+
+/// Reads the weights onto `device` and builds the transformer on them.
+Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
+
+/// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
+/// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
+/// as config.json, and the source's other files.
+void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
+                const std::filesystem::path& destination);
+
+}  // namespace regroup

@@ -1,0 +1,71 @@
+#include "uptrain/model/layers.h"
+
+#include <optional>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/stack.h>
+
+#include "formats/base/error.h"
+#include "uptrain/ops/rms_norm.h"
+
+namespace regroup {
+namespace {
+
+std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+}  // namespace
+
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  return at::linear(x, input_major ? weight.t() : weight, optional(bias));
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const {
+  const std::vector<std::int64_t> width = {x.size(-1)};
+  const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
+  const auto fused_scale = heads.empty() ? optional(scale) : std::nullopt;
+  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale)) {
+    return fused_rms_norm(x, scale, epsilon);
+  }
+  const at::Tensor normal = kind == NormKind::kRmsNorm
+                                ? at::rms_norm(x, width, fused_scale, epsilon)
+                                : at::layer_norm(x, width, fused_scale, optional(bias), epsilon);
+  return heads.empty() ? normal : normal * at::stack(heads).unsqueeze(1);  // [H, 1, d]
+}
+
+at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters) {
+  return name.empty() ? at::Tensor() : parameters.at(name);
+}
+
+Linear make_linear(const LinearTensors& names, const Parameters& parameters) {
+  if (!names.present()) {
+    return {};
+  }
+  return {parameters.at(names.weight), tensor_or_none(names.bias, parameters), names.input_major};
+}
+
+Norm make_norm(const NormTensors& names, const ModelSpec& spec, const Parameters& parameters) {
+  return {tensor_or_none(names.weight, parameters), tensor_or_none(names.bias, parameters),
+          spec.norm, spec.norm_epsilon, spec.norm_weight_offset};
+}
+
+at::Tensor activate(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::kSilu: return at::silu(x);
+    case Activation::kGeluErf: return at::gelu(x, "none");
+    case Activation::kGeluTanh: return at::gelu(x, "tanh");
+    case Activation::kRelu: return at::relu(x);
+    case Activation::kReluSquared: return at::relu(x).square();
+  }
+  throw_usage("activation {} is unknown", static_cast<int>(activation));
+}
+
+}  // namespace regroup

@@ -1,0 +1,49 @@
+// The layers that hold parameters: linear maps and norms, in the form in which they are stored.
+//
+// Shapes: D the width of what is normalised.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/spec/model_spec.h"
+#include "uptrain/model/parameters.h"
+
+namespace regroup {
+
+/// y = x Wᵀ + b on a stored linear map.
+struct Linear {
+  at::Tensor weight;  ///< [out, in], or [in, out] where input_major
+  at::Tensor bias;    ///< [out], or undefined
+  bool input_major = false;
+
+  bool present() const { return weight.defined(); }
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+/// LayerNorm or RMSNorm over the last dimension, computed in fp32 at least.
+struct Norm {
+  at::Tensor weight;  ///< [D], or undefined: none is applied
+  at::Tensor bias;    ///< [D], or undefined
+  NormKind kind = NormKind::kRmsNorm;
+  double epsilon = 1e-5;
+  double weight_offset = 0.0;          ///< added to the weight
+  std::vector<at::Tensor> heads = {};  ///< instead of one weight: [d] for each of [B, H, T, d]
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+/// The tensor of that name, or an undefined one for an empty name.
+at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters);
+
+/// The linear map of those names; absent where they are.
+Linear make_linear(const LinearTensors& names, const Parameters& parameters);
+
+/// A norm of the model's kind with the tensors of those names, if there are any.
+Norm make_norm(const NormTensors& names, const ModelSpec& spec, const Parameters& parameters);
+
+at::Tensor activate(Activation activation, const at::Tensor& x);
+
+}  // namespace regroup

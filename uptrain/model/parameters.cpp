@@ -1,0 +1,267 @@
+#include "uptrain/model/parameters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/dtype/numbers.h"
+#include "formats/families/family.h"
+#include "formats/safetensors/safetensors_writer.h"
+
+namespace regroup {
+namespace {
+
+std::span<std::byte> bytes_of(at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
+                       at::Device device) {
+  if (!can_decode(info.dtype)) {
+    throw_bad_input("{}: tensor \"{}\" is {}, allowed are F16, BF16, F32, F64 and ggml's blocks",
+                    printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
+                    name_of(info.dtype));
+  }
+  if (is_block_type(info.dtype)) {
+    std::vector<std::byte> blocks(info.bytes());
+    checkpoint.read(info, blocks);
+    return tensor_of_numbers(blocks, info.dtype, info.shape, type).to(device);
+  }
+  at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
+  checkpoint.read(info, bytes_of(stored));
+  return stored.to(device, type);
+}
+
+// Bytes of `value` as they are stored in a tensor of `dtype`.
+at::Tensor stored_form(const at::Tensor& value, DType dtype) {
+  return value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
+}
+
+void write_tensor(CheckpointWriter& writer, const std::string& name, const at::Tensor& value,
+                  DType dtype) {
+  at::Tensor stored = stored_form(value, dtype);
+  writer.write(name, bytes_of(stored));
+}
+
+bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
+  if (one.dtype != other.dtype || one.shape != other.shape) {
+    return false;
+  }
+  std::vector<std::byte> some(one.bytes());
+  std::vector<std::byte> same(other.bytes());
+  source.read(one, some);
+  source.read(other, same);
+  return some == same;
+}
+
+// The parameter that `tensor`, which the model does not compute with, repeats: the token embedding
+// or, in BERT, the bias of the output. Empty if there is none.
+std::string original_of(const TensorInfo& tensor, const Parameters& parameters,
+                        const ModelSpec& spec, const Checkpoint& source) {
+  for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {
+    if (parameters.contains(name) && are_equal(tensor, source.at(name), source)) {
+      return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Parameters::Parameters(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!by_name_.emplace(entries_[i].name, i).second) {
+      throw_bad_input("parameter \"{}\" is named twice", printable(entries_[i].name));
+    }
+  }
+}
+
+const at::Tensor& Parameters::at(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  if (found == by_name_.end()) {
+    throw_bad_input("tensor \"{}\" is missing", printable(name));
+  }
+  return entries_[found->second].value;
+}
+
+std::vector<at::Tensor> Parameters::tensors() const {
+  std::vector<at::Tensor> all;
+  all.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    all.push_back(entry.value);
+  }
+  return all;
+}
+
+std::int64_t Parameters::elements() const {
+  std::int64_t total = 0;
+  for (const Entry& entry : entries_) {
+    total += entry.value.numel();
+  }
+  return total;
+}
+
+Parameters Parameters::only(std::span<const std::string> names) const {
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  std::vector<Entry> chosen;
+  for (const Entry& entry : entries_) {
+    if (wanted.contains(entry.name)) {
+      chosen.push_back(entry);
+    }
+  }
+  return Parameters(std::move(chosen));
+}
+
+Parameters Parameters::copy_as(at::ScalarType type) const {
+  std::vector<Entry> copies;
+  copies.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    copies.push_back({entry.name, entry.value.detach().to(type, /*non_blocking=*/false,
+                                                          /*copy=*/true)});
+  }
+  return Parameters(std::move(copies));
+}
+
+void Parameters::require_gradients() const {
+  for (const Entry& entry : entries_) {
+    entry.value.set_requires_grad(true);
+  }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return at::kHalf;
+    case DType::kBF16: return at::kBFloat16;
+    case DType::kF32: return at::kFloat;
+    case DType::kF64: return at::kDouble;
+    default:
+      throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
+                      name_of(dtype));
+  }
+}
+
+at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                             at::ScalarType type) {
+  constexpr std::size_t kChunk = std::size_t{1} << 16;  // whole blocks of every type
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  const std::span<float> floats{tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+  std::vector<double> numbers(std::min(kChunk, floats.size()));
+  for (std::size_t begin = 0; begin < floats.size(); begin += kChunk) {
+    const std::size_t count = std::min(kChunk, floats.size() - begin);
+    const auto chunk = std::span(numbers).first(count);
+    decode_numbers(dtype,
+                   bytes.subspan(bytes_of_elements(dtype, begin), bytes_of_elements(dtype, count)),
+                   chunk);
+    std::transform(chunk.begin(), chunk.end(), floats.begin() + static_cast<std::ptrdiff_t>(begin),
+                   [](double number) { return static_cast<float>(number); });
+  }
+  return tensor.to(type);
+}
+
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device) {
+  std::vector<std::string> names;
+  for (const ExpectedTensor& expected : expected_tensors(spec)) {
+    names.push_back(expected.name);
+  }
+  return load_parameters(spec, checkpoint, type, device, names);
+}
+
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device, std::span<const std::string> names) {
+  check_all_shapes(spec, checkpoint);
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  std::vector<Parameters::Entry> entries;
+  for (const ExpectedTensor& expected : expected_tensors(spec)) {
+    if (wanted.contains(expected.name)) {
+      const TensorInfo& info = checkpoint.at(expected.name);
+      entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
+    }
+  }
+  return Parameters(std::move(entries));
+}
+
+std::set<std::string> tensors_of(const LayerTensors& layer) {
+  std::set<std::string> names{layer.relative_bias};
+  const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
+  for (const NormTensors& norm : {layer.attention_norm, layer.cross_norm, layer.mlp_norm}) {
+    add(norm);
+  }
+  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down}) {
+    add(linear);
+  }
+  for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
+    for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {
+      add(linear);
+    }
+    for (const auto& norms : {attention.q_norms, attention.k_norms}) {
+      for (const NormTensors& norm : norms) {
+        add(norm);
+      }
+    }
+  }
+  names.erase("");
+  return names;
+}
+
+Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
+                                at::ScalarType type, at::Device device) {
+  std::vector<Parameters::Entry> entries;
+  for (const std::string& name : {norm.weight, norm.bias}) {
+    if (!name.empty()) {
+      entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
+    }
+  }
+  return Parameters(std::move(entries));
+}
+
+Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                 const Checkpoint& checkpoint, at::ScalarType type,
+                                 at::Device device) {
+  std::vector<Parameters::Entry> entries;
+  for (const std::string& name : tensors_of(spec.stack(role)[layer])) {
+    entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
+  }
+  return Parameters(std::move(entries));
+}
+
+void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
+                     const std::filesystem::path& directory) {
+  std::vector<OutputTensor> outputs;
+  for (const TensorInfo& tensor : source.tensors()) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  SafetensorsWriter writer(directory, outputs, source.metadata());
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (parameters.contains(tensor.name)) {
+      write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
+    } else if (const std::string original = original_of(tensor, parameters, spec, source);
+               !original.empty()) {
+      write_tensor(writer, tensor.name, parameters.at(original), tensor.dtype);
+    } else {
+      writer.copy(tensor.name, source, tensor);
+    }
+  }
+  writer.finish();
+}
+
+void save_new_parameters(const Parameters& parameters, DType dtype,
+                         const std::filesystem::path& directory) {
+  std::vector<OutputTensor> outputs;
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    outputs.push_back({entry.name, dtype, entry.value.sizes().vec()});
+  }
+  SafetensorsWriter writer(directory, outputs, {});
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    write_tensor(writer, entry.name, entry.value, dtype);
+  }
+  writer.finish();
+}
+
+}  // namespace regroup

@@ -1,0 +1,98 @@
+// A model's learned tensors, under the names and in the layout in which they are stored.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+/// Named tensors in a fixed order. Copies share the tensors' memory, as copies of at::Tensor do.
+/// Fused projections stay fused and Conv1D weights stay [in, out]: saving is the inverse of
+/// loading.
+class Parameters {
+ public:
+  struct Entry {
+    std::string name;
+    at::Tensor value;
+  };
+
+  explicit Parameters(std::vector<Entry> entries);
+
+  std::span<const Entry> entries() const { return entries_; }
+
+  /// The tensor of that name; throws kBadInput naming it when it is missing.
+  const at::Tensor& at(std::string_view name) const;
+
+  bool contains(std::string_view name) const { return by_name_.contains(std::string(name)); }
+
+  /// The tensors alone, in the same order.
+  std::vector<at::Tensor> tensors() const;
+
+  /// Elements of all tensors together.
+  std::int64_t elements() const;
+
+  /// Those of the given names, in this order, their memory shared.
+  Parameters only(std::span<const std::string> names) const;
+
+  /// A copy with memory of its own, in another floating type.
+  Parameters copy_as(at::ScalarType type) const;
+
+  /// Marks every tensor as a leaf that wants a gradient.
+  void require_gradients() const;
+
+ private:
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+/// LibTorch's name for a stored floating type. Throws kBadInput for a type one cannot train.
+at::ScalarType scalar_type_of(DType dtype);
+
+/// Stored numbers, of any type that can_decode(), rounded to `type` by way of float; on the CPU.
+at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                             at::ScalarType type);
+
+/// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput where
+/// one is missing, has another shape than the spec implies, or holds what is no number.
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device);
+
+/// The names of all tensors of a layer.
+std::set<std::string> tensors_of(const LayerTensors& layer);
+
+/// Those of one layer alone, of the stack that looks at itself in `role`.
+Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                 const Checkpoint& checkpoint, at::ScalarType type,
+                                 at::Device device);
+
+/// Those of one norm.
+Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
+                                at::ScalarType type, at::Device device);
+
+/// Those of the given names.
+Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
+                           at::Device device, std::span<const std::string> names);
+
+/// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
+/// dtypes and metadata: those in `parameters` with their present values, rounded to nearest; a
+/// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias
+/// follows it; all others byte for byte.
+void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
+                     const std::filesystem::path& directory);
+
+/// The same for a model that has no source: the tensors in their own order, all as `dtype`.
+void save_new_parameters(const Parameters& parameters, DType dtype,
+                         const std::filesystem::path& directory);
+
+}  // namespace regroup

@@ -1,0 +1,190 @@
+#include "uptrain/model/transformer.h"
+
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/kv_cache.h"
+#include "uptrain/ops/rope.h"
+
+namespace regroup {
+namespace {
+
+void check_computable(const ModelSpec& spec) {
+  if (!spec.not_computable.empty()) {
+    throw_bad_input("{}: cannot be computed: {}", printable(spec.architecture),
+                    printable(spec.not_computable));
+  }
+}
+
+}  // namespace
+
+Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
+    : spec_(std::move(spec)),
+      token_embedding_(parameters.at(spec_.token_embedding)),
+      position_embedding_(tensor_or_none(spec_.position_embedding, parameters)),
+      token_type_embedding_(tensor_or_none(spec_.token_type_embedding, parameters)),
+      project_in_(make_linear(spec_.project_in, parameters)),
+      project_out_(make_linear(spec_.project_out, parameters)),
+      head_transform_(make_linear(spec_.head_transform, parameters)),
+      head_norm_(make_norm(spec_.head_norm, spec_, parameters)),
+      head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
+      head_bias_(tensor_or_none(spec_.lm_head_bias, parameters)),
+      alibi_form_(Alibi::best_form(token_embedding_.device())) {
+  check_computable(spec_);
+  if (spec_.embedding_norm.present()) {
+    embedding_norm_ = make_norm(spec_.embedding_norm, spec_, parameters);
+  }
+  if (spec_.has_encoder()) {
+    encoder_ = make_stack(AttentionRole::kEncoder, spec_.encoder_final_norm, parameters);
+  }
+  stack_ = make_stack(AttentionRole::kSelf, spec_.final_norm, parameters);
+}
+
+Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors& final_norm,
+                                           const Parameters& parameters) const {
+  Stack stack;
+  stack.causal = role == AttentionRole::kSelf && spec_.causal;
+  for (std::size_t layer = 0; layer < spec_.stack(role).size(); ++layer) {
+    stack.blocks.push_back(make_block(spec_, role, layer, parameters));
+  }
+  if (final_norm.present() || spec_.norm_without_parameters) {
+    stack.final_norm = make_norm(final_norm, spec_, parameters);
+  }
+  return stack;
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
+  if (spec_.has_encoder()) {
+    throw_usage("an encoder-decoder computes from two sequences, one for the encoder");
+  }
+  return run_stack(stack_, tokens, {});
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor& target) const {
+  if (!spec_.has_encoder()) {
+    throw_usage("a model without an encoder beside its decoder computes from one sequence");
+  }
+  return run_stack(stack_, target, run_stack(encoder_, source, {}));
+}
+
+at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
+                                  const at::Tensor& encoded) const {
+  const std::int64_t length = tokens.size(1);
+  Pass pass = make_pass(length);
+  pass.causal = stack.causal;
+  pass.encoded = encoded;
+  pass.on_attention = on_attention_;
+  return run_blocks(stack, embed(tokens), pass, nullptr);
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const CacheStep step = cache.step(tokens.size(1));
+  Pass pass;
+  pass.alibi_form = alibi_form_;
+  pass.encoded = cache.encoded();
+  pass.step = &step;
+  pass.rope = cache.rope(step);
+  pass.mask = step.mask;
+  const at::Tensor x = run_blocks(stack_, embed(tokens, step.first), pass, &cache);
+  cache.advance(step);
+  return x;
+}
+
+KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tensor& source) const {
+  KvCache cache(spec_, settings, token_embedding_.options());
+  if (spec_.has_encoder() != source.defined()) {
+    throw_usage("a decoder beside an encoder speaks of a source, others have none");
+  }
+  if (source.defined()) {
+    const at::NoGradGuard no_gradients;
+    cache.set_encoded(run_stack(encoder_, source, {}));
+  }
+  return cache;
+}
+
+at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
+                                   KvCache* cache) const {
+  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
+  const std::int64_t length = x.size(1);
+  for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
+    const Block& block = stack.blocks[i];
+    pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
+    bring_bias(pass, block, spec_, length, stack.causal, token_embedding_.options());
+    x = run(block, spec_, x, pass);
+  }
+  x = stack.final_norm ? (*stack.final_norm)(x) : x;
+  return project_out_.present() ? project_out_(x) : x;
+}
+
+// What the output projection multiplies.
+at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
+  if (head_transform_.present()) {
+    const Activation activation = spec_.head_activation.value_or(spec_.activation);
+    return head_norm_(activate(activation, head_transform_(hidden)));
+  }
+  return spec_.output_scale == 1.0 ? hidden : hidden * spec_.output_scale;
+}
+
+at::Tensor Transformer::logits(const at::Tensor& hidden) const {
+  return Linear{head_, head_bias_}(head_input(hidden));
+}
+
+at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
+  const HeadInputs inputs = head_inputs(hidden);
+  return next_token_loss(inputs.hidden, inputs.head, targets);
+}
+
+HeadInputs Transformer::head_inputs(const at::Tensor& hidden) const {
+  const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
+  if (!head_bias_.defined()) {
+    return {flat, head_};
+  }
+  const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
+  return {at::cat({flat, ones}, 1), at::cat({head_, head_bias_.unsqueeze(1)}, 1)};
+}
+
+Pass Transformer::make_pass(std::int64_t length) const {
+  Pass pass;
+  pass.alibi_form = alibi_form_;
+  if (spec_.positions == PositionKind::kRope) {
+    pass.rope = make_rope_table(spec_.rope, length, token_embedding_.options());
+  }
+  if (spec_.sliding_window && length > *spec_.sliding_window) {
+    pass.mask = sliding_window_mask(length, *spec_.sliding_window, token_embedding_.options());
+  }
+  return pass;
+}
+
+at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first) const {
+  at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
+  if (project_in_.present()) {
+    x = project_in_(x);
+  }
+  if (spec_.embedding_scale != 1.0) {
+    x = x * spec_.embedding_scale;
+  }
+  if (token_type_embedding_.defined()) {
+    x = x + token_type_embedding_.select(0, 0);  // one text, not a pair: all of the first type
+  }
+  if (position_embedding_.defined()) {
+    const std::int64_t length = tokens.size(1);
+    const std::int64_t positions = position_embedding_.size(0) - spec_.position_offset;
+    if (first + length > positions) {
+      throw_usage("sequences of {} tokens: the model has learned positions for {} only",
+                  first + length, positions);
+    }
+    x = x + position_embedding_.narrow(0, spec_.position_offset + first, length);
+  }
+  return embedding_norm_ ? (*embedding_norm_)(x) : x;
+}
+
+}  // namespace regroup

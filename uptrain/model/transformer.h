@@ -1,0 +1,117 @@
+// The one transformer: every family, decoder-only, encoder-only or both, is a ModelSpec for it.
+//
+// Shapes: B sequences, T positions, S positions of an encoder, D hidden size, V vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/spec/model_spec.h"
+#include "uptrain/model/block.h"
+#include "uptrain/model/layers.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/ops/attention.h"
+#include "uptrain/ops/loss.h"
+
+namespace regroup {
+
+class KvCache;
+struct KvCacheSettings;
+
+class Transformer {
+ public:
+  /// Computes with the tensors in `parameters` (shared, so training changes them in place), in
+  /// their dtype and on their device. Throws kBadInput for what it cannot compute.
+  Transformer(ModelSpec spec, const Parameters& parameters);
+
+  /// The last hidden states of a model with one stack, after the final norm. tokens: int64 [B, T]
+  /// -> [B, T, D]. Throws kUsage when T is longer than a model with learned positions has
+  /// positions, and for an encoder-decoder.
+  at::Tensor hidden_states(const at::Tensor& tokens) const;
+
+  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], what the encoder
+  /// reads; target: int64 [B, T], what the decoder reads -> [B, T, D]. Throws kUsage for a model
+  /// with one stack.
+  at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
+
+  /// Those of the tokens that follow the ones `cache` has seen, which remembers them, too; no
+  /// gradients. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does, and kUsage where
+  /// the cache cannot take as many.
+  at::Tensor hidden_states(const at::Tensor& tokens, KvCache& cache) const;
+
+  /// An empty cache; in an encoder-decoder, for what the decoder says of `source`, int64 [B, S].
+  KvCache make_cache(const KvCacheSettings& settings, const at::Tensor& source = {}) const;
+
+  /// What the first block reads of tokens at positions from `first` on. tokens: int64 [B, T] ->
+  /// [B, T, D]. Throws as hidden_states() does.
+  at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0) const;
+
+  /// What a pass over sequences of that length tells the blocks of the only or the decoder's stack.
+  Pass make_pass(std::int64_t length) const;
+
+  /// hidden: [..., D] -> [..., V].
+  at::Tensor logits(const at::Tensor& hidden) const;
+
+  /// The mean of -log p(target) over all tokens, see next_token_loss(). hidden: [B, T, D], targets:
+  /// int64 [B·T].
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets) const;
+
+  /// What logits() multiplies, hidden: [..., D] -> [N, D] and [V, D], or one column more where the
+  /// output has a bias: the weight of one more input that is always 1.
+  HeadInputs head_inputs(const at::Tensor& hidden) const;
+
+  /// The output projection [V, D]: the token embedding where the two are tied.
+  const at::Tensor& head() const { return head_; }
+
+  const ModelSpec& spec() const { return spec_; }
+  at::Device device() const { return token_embedding_.device(); }
+  at::ScalarType scalar_type() const { return token_embedding_.scalar_type(); }
+
+  /// Another form of ALiBi than the device's own choice, to compare them.
+  void set_alibi_form(AlibiForm form) { alibi_form_ = form; }
+
+  /// Activation checkpointing: of a block only its input is kept for the gradients, the rest is
+  /// computed again. Costs a forward pass more, and gives the
+  /// same gradients, but for the order of sums.
+  void set_recomputing(bool recomputing) { recomputing_ = recomputing; }
+
+  /// From now on sees every attention of a pass without a cache, in the order in which they are
+  /// computed: the encoder's, the decoder's. Of blocks that are recomputed it sees outputs only.
+  void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
+
+ private:
+  struct Stack {
+    std::vector<Block> blocks;
+    std::optional<Norm> final_norm;
+    bool causal = true;
+  };
+
+  Stack make_stack(AttentionRole role, const NormTensors& final_norm,
+                   const Parameters& parameters) const;
+  at::Tensor run_stack(const Stack& stack, const at::Tensor& tokens,
+                       const at::Tensor& encoded) const;
+  at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
+  at::Tensor head_input(const at::Tensor& hidden) const;
+
+  ModelSpec spec_;
+  at::Tensor token_embedding_;       // [V, D]
+  at::Tensor position_embedding_;    // [positions, D], or undefined
+  at::Tensor token_type_embedding_;  // [types, D], or undefined
+  std::optional<Norm> embedding_norm_;
+  Linear project_in_, project_out_;
+  Stack encoder_;  // empty unless there is one beside the only or the decoder's stack
+  Stack stack_;
+  Linear head_transform_;
+  Norm head_norm_;
+  at::Tensor head_;       // [V, D]
+  at::Tensor head_bias_;  // [V], or undefined
+  AlibiForm alibi_form_;
+  bool recomputing_ = false;
+  AttentionObserver on_attention_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,246 @@
+#include "uptrain/objective/objective.h"
+
+#include <algorithm>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "uptrain/ops/permutation.h"
+
+namespace regroup {
+namespace {
+
+std::int64_t masked_in(std::int64_t context) {
+  return std::max<std::int64_t>(1, context * 15 / 100);
+}
+
+void check_token(std::string_view what, std::int64_t token, const ModelSpec& spec) {
+  if (token < 0 || token >= spec.vocab_size) {
+    throw_usage("{} {} is none of the vocabulary's {} tokens", what, token, spec.vocab_size);
+  }
+}
+
+// What stands in the place of a chosen token. `draw` is a well mixed number.
+std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t mask,
+                         std::int64_t vocab_size) {
+  const std::uint64_t tenth = draw % 10;
+  if (tenth < 8) {
+    return mask;
+  }
+  return tenth == 8 ? static_cast<std::int64_t>(draw / 10 % static_cast<std::uint64_t>(vocab_size))
+                    : token;
+}
+
+Masking make_masking(const TaskSettings& settings, const ModelSpec& spec) {
+  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
+  if (!token) {
+    throw_usage(
+        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
+        "50264 in RoBERTa's");
+  }
+  check_token("mask token", *token, spec);
+  return {*token, settings.seed};
+}
+
+SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpec& spec,
+                                    std::int64_t context) {
+  if (!settings.sentinels) {
+    throw_usage(
+        "no tokenizer file names <extra_id_0>, so --first-sentinel is needed: 32099 in T5's "
+        "vocabularies, 250099 in mT5's");
+  }
+  const Sentinels& sentinels = *settings.sentinels;
+  check_token("first sentinel", sentinels.first, spec);
+  if (settings.end_token) {
+    check_token("end token", *settings.end_token, spec);
+  }
+  const std::int64_t spans = span_counts(context, false).spans;
+  const std::int64_t available = std::min(sentinels.count, sentinels.first + 1);
+  if (spans > available) {
+    throw_usage("sequences of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
+                context, spans, available);
+  }
+  return {sentinels.first, settings.end_token, settings.seed};
+}
+
+Predictions predict_next(const Transformer& model, const at::Tensor& ids) {
+  const std::int64_t context = ids.size(1) - 1;
+  const at::Tensor targets = ids.narrow(1, 1, context).flatten();
+  const bool full = targets.ge(0).all().item<bool>();
+  const at::Tensor text = full ? ids : ids.clamp_min(0);  // any token: nothing sees it
+  const at::Tensor inputs = text.to(model.device()).narrow(1, 0, context);
+  const at::Tensor hidden = model.hidden_states(inputs).flatten(0, 1);  // [B·C, D]
+  if (full) {
+    return {hidden.unsqueeze(0), targets.to(model.device())};
+  }
+  const at::Tensor asked = targets.ge(0).nonzero().flatten();
+  return {hidden.index_select(0, asked.to(model.device())).unsqueeze(0),
+          targets.index_select(0, asked).to(model.device())};
+}
+
+}  // namespace
+
+std::string_view name_of(Objective objective) {
+  switch (objective) {
+    case Objective::kNextToken: return "next_token";
+    case Objective::kMaskedTokens: return "masked_tokens";
+    case Objective::kContinuation: return "continuation";
+    case Objective::kSpanCorruption: return "span_corruption";
+  }
+  return "next_token";
+}
+
+Objective parse_objective(std::string_view text) {
+  std::string name(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  for (const Objective objective : {Objective::kNextToken, Objective::kMaskedTokens,
+                                    Objective::kContinuation, Objective::kSpanCorruption}) {
+    if (name == name_of(objective)) {
+      return objective;
+    }
+  }
+  throw_usage(
+      "objective is \"{}\", allowed are next-token, masked-tokens, continuation and "
+      "span-corruption",
+      printable(text));
+}
+
+Objective objective_of(const ModelSpec& spec) {
+  if (spec.has_encoder()) {
+    return Objective::kContinuation;
+  }
+  return spec.causal ? Objective::kNextToken : Objective::kMaskedTokens;
+}
+
+Objective training_objective_of(const ModelSpec& spec) {
+  return spec.has_encoder() ? Objective::kSpanCorruption : objective_of(spec);
+}
+
+std::int64_t window_width(Objective objective, std::int64_t context) {
+  return objective == Objective::kNextToken ? context + 1 : context;
+}
+
+std::int64_t predictions_in(const Task& task, std::int64_t context) {
+  switch (task.objective) {
+    case Objective::kMaskedTokens: return masked_in(context);
+    case Objective::kContinuation: return context - context / 2;
+    case Objective::kSpanCorruption:
+      return span_counts(context, task.spans.end_token.has_value()).target;
+    case Objective::kNextToken: break;
+  }
+  return context;
+}
+
+Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
+               std::int64_t context) {
+  Task task{settings.objective.value_or(otherwise), {}, {}};
+  const bool two_texts =
+      task.objective == Objective::kContinuation || task.objective == Objective::kSpanCorruption;
+  if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
+    throw_usage(
+        "objective is {}, a model such as {} can be asked for {} only", name_of(task.objective),
+        printable(spec.architecture),
+        spec.has_encoder() ? "continuation and span_corruption" : name_of(objective_of(spec)));
+  }
+  if (two_texts && context < 2) {
+    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", context);
+  }
+  if (task.objective == Objective::kMaskedTokens) {
+    task.masking = make_masking(settings, spec);
+  } else if (task.objective == Objective::kSpanCorruption) {
+    task.spans = make_span_corruption(settings, spec, context);
+  }
+  return task;
+}
+
+void check_documents(const DocumentSettings& documents, const Task& task) {
+  if (documents.separate && task.objective != Objective::kNextToken) {
+    throw_usage("documents can be kept apart for next_token only, the objective is {}",
+                name_of(task.objective));
+  }
+}
+
+TaskSettings with_special_tokens(TaskSettings settings, const Model& model) {
+  if (!model.spec.has_encoder()) {
+    return settings;
+  }
+  if (!settings.sentinels) {
+    settings.sentinels = find_sentinels(model.path);
+  }
+  if (!settings.end_token) {
+    settings.end_token = end_token_of(model);
+  }
+  return settings;
+}
+
+MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
+                         std::int64_t vocab_size) {
+  const std::int64_t windows = ids.size(0);
+  const std::int64_t context = ids.size(1);
+  const std::int64_t each = masked_in(context);
+  MaskedTokens result{ids.clone(), at::empty({windows * each}, at::kLong), {}};
+  auto* token = result.ids.mutable_data_ptr<std::int64_t>();
+  auto* position = result.positions.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t window = 0; window < windows; ++window) {
+    const auto stream = static_cast<std::uint64_t>(first + window);
+    const Permutation order(context, masking.seed, stream);
+    for (std::int64_t i = 0; i < each; ++i) {
+      const auto index = static_cast<std::uint64_t>(i);
+      const auto at = window * context + static_cast<std::int64_t>(order(index));
+      token[at] =
+          replacement(token[at], mix(mix(~masking.seed, stream), index), masking.token, vocab_size);
+      *position++ = at;
+    }
+  }
+  result.targets = ids.flatten().index_select(0, result.positions);
+  return result;
+}
+
+Halves split_halves(const at::Tensor& ids, std::int64_t start_token) {
+  const std::int64_t source = ids.size(1) / 2;
+  const std::int64_t target = ids.size(1) - source;
+  const at::Tensor start = at::full({ids.size(0), 1}, start_token, ids.options());
+  return {ids.narrow(1, 0, source), at::cat({start, ids.narrow(1, source, target - 1)}, 1),
+          ids.narrow(1, source, target)};
+}
+
+Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
+                    const Task& task) {
+  const at::Device device = model.device();
+  const std::int64_t start_token = model.spec().decoder_start_token.value_or(0);
+  switch (task.objective) {
+    case Objective::kMaskedTokens: {
+      const MaskedTokens masked = mask_tokens(ids, first, task.masking, model.spec().vocab_size);
+      const at::Tensor hidden = model.hidden_states(masked.ids.to(device)).flatten(0, 1);
+      return {hidden.index_select(0, masked.positions.to(device)).unsqueeze(0),
+              masked.targets.to(device)};
+    }
+    case Objective::kContinuation: {
+      const Halves halves = split_halves(ids.to(device), start_token);
+      const at::Tensor hidden = model.hidden_states(halves.source, halves.target);
+      return {hidden.flatten(0, 1).unsqueeze(0), halves.answers.flatten()};
+    }
+    case Objective::kSpanCorruption: {
+      const CorruptedText text = corrupt_spans(ids, first, task.spans, start_token);
+      const at::Tensor hidden = model.hidden_states(text.source.to(device), text.target.to(device));
+      return {hidden.flatten(0, 1).unsqueeze(0), text.answers.flatten().to(device)};
+    }
+    case Objective::kNextToken: break;
+  }
+  return predict_next(model, ids);
+}
+
+at::Tensor window_logits(const Transformer& model, const at::Tensor& ids) {
+  if (objective_of(model.spec()) == Objective::kContinuation) {
+    const Halves halves = split_halves(ids, model.spec().decoder_start_token.value_or(0));
+    return model.logits(model.hidden_states(halves.source, halves.target));
+  }
+  return model.logits(model.hidden_states(ids));
+}
+
+}  // namespace regroup

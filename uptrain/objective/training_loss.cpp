@@ -1,0 +1,60 @@
+#include "uptrain/objective/training_loss.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include "formats/base/error.h"
+
+namespace regroup {
+
+void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSettings& settings) {
+  if (teacher.head().size(0) != model_.head().size(0)) {
+    throw_bad_input("the teacher's vocabulary has {} tokens, the model's {}",
+                    teacher.head().size(0), model_.head().size(0));
+  }
+  teacher_ = &teacher;
+  distillation_ = settings;
+}
+
+void TrainingLoss::set_answers(TeacherAnswers& answers, const DistillationSettings& settings) {
+  answers_ = &answers;
+  distillation_ = settings;
+}
+
+void TrainingLoss::set_attention(AttentionDistillation& attention, double weight) {
+  attention_ = &attention;
+  attention_weight_ = weight;
+}
+
+at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t first) const {
+  const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
+  if (attention_ != nullptr) {
+    attention_->watch();
+  }
+  const Predictions student = predict(model_, ids, first, task_);
+  if (answers_ != nullptr) {
+    return answered_loss(windows, first, student);
+  }
+  if (teacher_ == nullptr) {
+    return model_.loss(student.hidden, student.targets);
+  }
+  const at::Tensor loss = distillation_loss(model_.head_inputs(student.hidden), student.targets,
+                                            ask_teacher(ids, first), distillation_);
+  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
+}
+
+at::Tensor TrainingLoss::answered_loss(const at::Tensor& windows, std::int64_t first,
+                                       const Predictions& student) const {
+  const at::Device device = model_.device();
+  TopAnswers answers = answers_->read(windows, first);
+  answers = {answers.ids.to(device), answers.log_probabilities.to(device)};
+  return distillation_loss(model_.head_inputs(student.hidden), student.targets, answers,
+                           distillation_);
+}
+
+HeadInputs TrainingLoss::ask_teacher(const at::Tensor& ids, std::int64_t first) const {
+  const at::NoGradGuard no_gradients;
+  return teacher_->head_inputs(predict(*teacher_, ids, first, task_).hidden);
+}
+
+}  // namespace regroup

@@ -1,0 +1,93 @@
+// Attention over heads, with fewer key/value heads than query heads where the model has them;
+// repeated keys and values are never materialised.
+//
+// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
+// d head dimension.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+/// The heads of one layer: q [B, H, T, d], k and v [B, G, S, d].
+struct Heads {
+  at::Tensor q, k, v;
+};
+
+/// Splits the output features of a fused projection, [B, T, (H + 2G)·d], into heads.
+Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_t query_heads,
+                        std::int64_t kv_heads, std::int64_t head_dim);
+
+/// Splits the output features of one role's own projection: [B, T, n·d] -> [B, n, T, d].
+at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
+
+/// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
+at::Tensor merge_heads(const at::Tensor& heads);
+
+/// An additive mask [1, 1, T, T] by which a query sees itself and the window-1 positions before it.
+at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
+                               const at::TensorOptions& options);
+
+/// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
+/// T, S]; an undefined one hides the keys after a query where `causal`, and nothing else.
+at::Tensor attend(const Heads& heads, const at::Tensor& mask,
+                  std::optional<double> scale = std::nullopt, bool causal = true);
+
+/// How ALiBi's bias reaches the attention kernel; the results are equal up to rounding.
+enum class AlibiForm {
+  kBias,             ///< as a bias [1, H, 1, T]: exact, the CPU kernel takes it
+  kExtraDimensions,  ///< as eight more dimensions of q and k: any flash kernel, O(T) memory
+};
+
+/// ALiBi's bias where queries see both sides: -slope·|i - j| for key j and query i, [1, H, T, T] to
+/// be given to attend() as its mask. slopes: fp64 [1, H, 1, 1]; `options`: dtype and device of the
+/// queries. |i - j| is a matrix of full rank: unlike the causal bias it is no sum of a few products
+/// of a query's number with a key's, so no extra dimensions could hold it. Rounded to bf16 a bias b
+/// moves a key's weight by |b|·exp(b)/512 at most, less than 0.001 of the largest.
+at::Tensor symmetric_alibi_bias(const at::Tensor& slopes, std::int64_t length,
+                                const at::TensorOptions& options);
+
+/// Causal ALiBi for one layer. The bias slope·(j - i) of key j and query i equals slope·j under
+/// softmax. Press et al., https://arxiv.org/abs/2108.12409
+class Alibi {
+ public:
+  /// `slopes`: one per query head. `options`: dtype and device of the queries to come. `scale`: of
+  /// q·k, 1/√d unless given; the bias is not scaled.
+  Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options,
+        std::optional<double> scale = std::nullopt);
+
+  /// The same of other heads: number order[i] in place i.
+  Alibi in_order(const at::Tensor& order) const;
+
+  /// The form that is fast on `device`.
+  static AlibiForm best_form(at::Device device);
+
+  /// slope·j for keys at positions j, int64 [S] -> [1, H, 1, S] in fp32 at least.
+  at::Tensor bias(const at::Tensor& positions) const;
+
+  /// The same bias as eight more dimensions of q, k and v; what attention gives has them, too. No
+  /// gradient flows into positions, int64 [S].
+  Heads extended(const Heads& heads, const at::Tensor& positions) const;
+
+  /// Of q·k.
+  double scale() const { return scale_; }
+
+  /// softmax(scale · q kᵀ + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
+  at::Tensor attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const;
+
+ private:
+  at::Tensor attend_with_bias(const Heads& heads) const;
+  at::Tensor attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const;
+
+  at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
+  at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype
+  double scale_;                 // of q·k
+};
+
+}  // namespace regroup

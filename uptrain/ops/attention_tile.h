@@ -1,0 +1,76 @@
+// Attention on one tile of scores, 64 queries by some keys, on a CPU. A tile has a row per key, so
+// that sums over keys are sums of rows, each a vector of queries.
+//
+// Matrix kernels read the second factor of a product in pairs: what stands one above the other in
+// rows 2r and 2r + 1, side by side in 32 bits. Queries that a tile has no room to fill are zeros.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <c10/util/BFloat16.h>
+
+#include "uptrain/ops/tile_products.h"
+
+namespace regroup {
+
+inline constexpr std::int64_t kTileQueries = 64;
+inline constexpr std::int64_t kTileKeys = 128;  ///< at most
+
+/// A number for each query of a tile.
+using QueryNumbers = std::array<float, kTileQueries>;
+
+/// What makes scores of the products of a tile's queries and keys.
+struct TileScores {
+  float* products;      ///< [keys, 64]
+  std::int64_t keys;    ///< how many, kTileKeys at most
+  std::int64_t hidden;  ///< key r is hidden from the queries before r + hidden
+  float scale;          ///< of a product
+  const float* bias;    ///< [keys], added to the scaled product; or null
+};
+
+/// Softmax over the keys of all tiles up to one.
+struct RunningSoftmax {
+  QueryNumbers largest, sum;
+  QueryNumbers factor;  ///< by which the last tile has made earlier weights smaller
+};
+
+/// Goes on with one more tile: its weights exp(score - largest) in pairs of keys,
+/// [⌈keys/2⌉, 64]. Leaves the scores in place of the products.
+void add_tile(const TileScores& scores, RunningSoftmax& softmax, Pair* weights);
+
+/// What the gradients by a tile's scores are made of.
+struct TileGradients {
+  const float* by_weights;      ///< [keys, 64], products of outer gradients and values
+  const QueryNumbers& log_sum;  ///< of softmax; infinite where there is no query
+  const QueryNumbers& along;    ///< outer gradient · output
+  c10::BFloat16* weights;       ///< filled with softmax, [keys, 64]
+  c10::BFloat16* by_products;   ///< filled with the gradient by the products, [keys, 64]
+  Pair* by_products_pairs;      ///< the same in pairs of keys, [⌈keys/2⌉, 64]
+};
+
+void differentiate_tile(const TileScores& scores, const TileGradients& gradients);
+
+/// rows [width, 64] times a factor for each query.
+void scale_queries(float* rows, std::int64_t width, const QueryNumbers& factor);
+
+/// Row · row of `count` queries, each [width] and `stride` or `other_stride` numbers after the one
+/// before; zeros where there is no query.
+void multiply_rows(const c10::BFloat16* rows, std::int64_t stride, const c10::BFloat16* others,
+                   std::int64_t other_stride, std::int64_t count, std::int64_t width,
+                   QueryNumbers& products);
+
+/// Writes the first `count` of sums [width, 64], times a factor for each query, as rows of bf16.
+void write_queries(const float* sums, std::int64_t count, std::int64_t width,
+                   const QueryNumbers& factor, c10::BFloat16* rows, std::int64_t stride);
+
+/// `count` rows of heads, `stride` numbers apart, as [width, 64] in pairs of dimensions:
+/// [width/2, 64].
+void pack_dimensions(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
+                     std::int64_t width, Pair* packed);
+
+/// The same in pairs of queries, `block` dimensions after one another: [width/block, 32, block].
+void pack_queries(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
+                  std::int64_t width, std::int64_t block, Pair* packed);
+
+}  // namespace regroup

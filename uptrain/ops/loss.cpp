@@ -1,0 +1,259 @@
+#include "uptrain/ops/loss.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "uptrain/ops/fused_cross_entropy.h"
+
+namespace regroup {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::ScalarType wide_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// What the student is taught by, apart from the text; a weight of 0: nothing else.
+struct Lesson {
+  HeadInputs teacher;
+  TopAnswers answers;  // instead of the teacher, where defined
+  double weight = 0.0;
+  double temperature = 1.0;
+};
+
+struct Request {
+  Lesson lesson = {};
+  bool hidden_gradient = false;
+  bool head_gradient = false;
+  std::int64_t logits_per_chunk = kLogitsPerChunk;
+};
+
+// Loss and gradients of one scalar, summed up over chunks of tokens.
+struct ChunkedLoss {
+  at::Tensor loss;             // scalar
+  at::Tensor hidden_gradient;  // [N, D], undefined unless wanted
+  at::Tensor head_gradient;    // [V, D], likewise
+};
+
+// Adds scale · cross entropy to `loss`; returns its gradient by the logits if that is wanted.
+at::Tensor add_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
+                             const at::Tensor& targets, double scale, bool with_gradient) {
+  const at::Tensor index = targets.unsqueeze(1);          // [n, 1]
+  at::Tensor log_p = at::_log_softmax(logits, 1, false);  // [n, V]
+  loss.sub_(log_p.gather(1, index).sum(), scale);
+  if (!with_gradient) {
+    return {};
+  }
+  // scale · (p - onehot(target))
+  at::Tensor gradient = log_p.exp_();
+  gradient.scatter_add_(1, index, at::empty_like(index, gradient.options()).fill_(-1.0));
+  return gradient.mul_(scale);
+}
+
+// Adds scale · τ² · divergence to `loss`; returns its gradient by the logits if that is wanted.
+at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
+                          const at::Tensor& teacher_logits, double temperature, double scale,
+                          bool with_gradient) {
+  at::Tensor log_s = at::_log_softmax(logits / temperature, 1, false);  // [n, V]
+  const at::Tensor log_t = at::_log_softmax(teacher_logits / temperature, 1, false);
+  const at::Tensor t = log_t.exp();
+  loss.add_((t * (log_t - log_s)).sum(), scale * temperature * temperature);
+  if (!with_gradient) {
+    return {};
+  }
+  return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
+}
+
+// The same of the teacher's k likeliest tokens and the rest as one.
+at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
+                                 const TopAnswers& teacher, double temperature, double scale,
+                                 bool with_gradient) {
+  const std::int64_t k = teacher.ids.size(1);
+  const at::Tensor log_s = at::_log_softmax(logits / temperature, 1, false);  // [n, V]
+  const at::Tensor others = log_s.scatter(1, teacher.ids, -std::numeric_limits<double>::infinity());
+  const at::Tensor coarse =
+      at::cat({log_s.gather(1, teacher.ids), others.logsumexp(1, true)}, 1);  // [n, k + 1]
+  const at::Tensor log_t =
+      at::_log_softmax(teacher.log_probabilities.to(loss.scalar_type()), 1, false);
+  const at::Tensor t = log_t.exp();
+  // Nothing comes of what is impossible, be its logarithms infinite.
+  loss.add_(at::where(t > 0, t * (log_t - coarse), 0.0).sum(), scale * temperature * temperature);
+  if (!with_gradient) {
+    return {};
+  }
+  // scale · τ · (s - t) of the k tokens, the others have of the rest's t as much as of its s.
+  at::Tensor gradient = log_s.exp();
+  if (k < logits.size(1)) {
+    gradient.sub_(at::_softmax(others, 1, false) * t.narrow(1, k, 1));
+  }
+  gradient.scatter_add_(1, teacher.ids, t.narrow(1, 0, k).neg());
+  return gradient.mul_(scale * temperature);
+}
+
+// What the lesson adds to `loss`, and the gradient by the logits.
+at::Tensor add_lesson(const at::Tensor& loss, const at::Tensor& logits, const Lesson& lesson,
+                      double scale, bool with_gradient) {
+  if (lesson.answers.ids.defined()) {
+    return add_coarse_divergence(loss, logits, lesson.answers, lesson.temperature, scale,
+                                 with_gradient);
+  }
+  const at::Tensor teacher =
+      at::linear(lesson.teacher.hidden, lesson.teacher.head).to(logits.scalar_type());
+  return add_divergence(loss, logits, teacher, lesson.temperature, scale, with_gradient);
+}
+
+// The losses of n tokens, added to `loss`, and the gradient by their logits.
+at::Tensor add_losses(const at::Tensor& loss, const HeadInputs& student, const at::Tensor& targets,
+                      const Lesson& lesson, double scale, bool with_gradient) {
+  at::Tensor logits = at::linear(student.hidden, student.head);
+  if (lesson.weight == 0.0 && can_fuse_cross_entropy(logits)) {
+    add_fused_cross_entropy(loss, logits, targets, scale, with_gradient);
+    return with_gradient ? logits : at::Tensor();
+  }
+  logits = logits.to(loss.scalar_type());
+  at::Tensor gradient;
+  if (lesson.weight < 1.0) {
+    gradient =
+        add_cross_entropy(loss, logits, targets, scale * (1.0 - lesson.weight), with_gradient);
+  }
+  if (lesson.weight > 0.0) {
+    const at::Tensor more = add_lesson(loss, logits, lesson, scale * lesson.weight, with_gradient);
+    gradient = gradient.defined() ? gradient.add_(more) : more;
+  }
+  return gradient;
+}
+
+void add_chunk(ChunkedLoss& sum, const HeadInputs& student, const at::Tensor& targets,
+               const Lesson& lesson, double scale, at::Tensor hidden_gradient) {
+  const bool with_gradient = hidden_gradient.defined() || sum.head_gradient.defined();
+  at::Tensor gradient = add_losses(sum.loss, student, targets, lesson, scale, with_gradient);
+  if (!with_gradient) {
+    return;
+  }
+  const at::Tensor& head = student.head;
+  gradient = gradient.to(head.scalar_type());
+  if (hidden_gradient.defined()) {
+    at::mm_out(hidden_gradient, gradient, head);
+  }
+  if (!sum.head_gradient.defined()) {
+    return;
+  }
+  if (sum.head_gradient.scalar_type() == head.scalar_type()) {
+    sum.head_gradient.addmm_(gradient.t(), student.hidden);
+  } else {
+    sum.head_gradient.add_(at::mm(gradient.t(), student.hidden));
+  }
+}
+
+// Rows begin … begin + count - 1.
+HeadInputs rows_of(const HeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+  return {inputs.hidden.defined() ? inputs.hidden.narrow(0, begin, count) : at::Tensor(),
+          inputs.head};
+}
+
+Lesson rows_of(const Lesson& lesson, std::int64_t begin, std::int64_t count) {
+  Lesson part = lesson;
+  part.teacher = rows_of(lesson.teacher, begin, count);
+  if (lesson.answers.ids.defined()) {
+    part.answers = {lesson.answers.ids.narrow(0, begin, count),
+                    lesson.answers.log_probabilities.narrow(0, begin, count)};
+  }
+  return part;
+}
+
+ChunkedLoss compute(const HeadInputs& student, const at::Tensor& targets, const Request& request) {
+  const auto wide = student.hidden.options().dtype(wide_type(student.hidden.scalar_type()));
+  ChunkedLoss sum{at::zeros({}, wide), {}, {}};
+  if (request.hidden_gradient) {
+    sum.hidden_gradient = at::empty_like(student.hidden);
+  }
+  if (request.head_gradient) {
+    sum.head_gradient = at::zeros(student.head.sizes(), wide);
+  }
+  const std::int64_t tokens = student.hidden.size(0);
+  const std::int64_t step =
+      std::max<std::int64_t>(1, request.logits_per_chunk / student.head.size(0));
+  const double scale = 1.0 / static_cast<double>(tokens);
+  for (std::int64_t begin = 0; begin < tokens; begin += step) {
+    const std::int64_t count = std::min(step, tokens - begin);
+    add_chunk(sum, rows_of(student, begin, count), targets.narrow(0, begin, count),
+              rows_of(request.lesson, begin, count), scale,
+              request.hidden_gradient ? sum.hidden_gradient.narrow(0, begin, count) : at::Tensor());
+  }
+  return sum;
+}
+
+struct ChunkedLossFunction : torch::autograd::Function<ChunkedLossFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& head, const at::Tensor& targets,
+                            const Request& request) {
+    ChunkedLoss sum = compute({hidden, head}, targets, request);
+    if (sum.head_gradient.defined()) {
+      sum.head_gradient = sum.head_gradient.to(head.scalar_type());
+    }
+    context->save_for_backward({sum.hidden_gradient, sum.head_gradient});
+    return sum.loss;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outer) {
+    variable_list gradients = context->get_saved_variables();
+    for (at::Tensor& gradient : gradients) {
+      if (gradient.defined()) {
+        gradient = gradient * outer.front().to(gradient.scalar_type());
+      }
+    }
+    return {gradients[0], gradients[1], at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor loss_of(const HeadInputs& student, const at::Tensor& targets, Request request) {
+  if (at::GradMode::is_enabled()) {
+    request.hidden_gradient = student.hidden.requires_grad();
+    request.head_gradient = student.head.requires_grad();
+  }
+  if (request.hidden_gradient || request.head_gradient) {
+    return ChunkedLossFunction::apply(student.hidden, student.head, targets, request);
+  }
+  return compute(student, targets, request).loss;
+}
+
+}  // namespace
+
+at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
+                           const at::Tensor& targets, std::int64_t logits_per_chunk) {
+  return loss_of({hidden, head}, targets, {.logits_per_chunk = logits_per_chunk});
+}
+
+at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
+                             const HeadInputs& teacher, const DistillationSettings& settings,
+                             std::int64_t logits_per_chunk) {
+  const HeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
+  return loss_of(student, targets,
+                 {.lesson = {frozen, {}, settings.weight, settings.temperature},
+                  .logits_per_chunk = logits_per_chunk});
+}
+
+at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
+                             const TopAnswers& teacher, const DistillationSettings& settings,
+                             std::int64_t logits_per_chunk) {
+  return loss_of(student, targets,
+                 {.lesson = {{}, teacher, settings.weight, settings.temperature},
+                  .logits_per_chunk = logits_per_chunk});
+}
+
+}  // namespace regroup

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "converter/pooling/solvers/parallel_for.h"
+#include "uptrain/ops/tile_products.h"
+#include "uptrain/ops/tiled_passes.h"
+
+namespace regroup {
+namespace {
+
+// As many dimensions of the second factor as kernels take side by side.
+std::int64_t block_of(std::int64_t width) {
+  for (const std::int64_t block : {64, 48, 32}) {
+    if (width % block == 0) {
+      return block;
+    }
+  }
+  return 16;
+}
+
+class BackwardTile {
+ public:
+  explicit BackwardTile(const TiledBackward& backward)
+      : backward_(backward),
+        width_(backward.shape.width),
+        block_(block_of(width_)),
+        packed_(static_cast<std::size_t>(4 * packed_size())),
+        products_(2 * kTileKeys * kTileQueries),
+        narrow_(2 * kTileKeys * kTileQueries),
+        pairs_(kTileKeys / 2 * kTileQueries),
+        by_q_(static_cast<std::size_t>(width_ * kTileQueries)) {}
+
+  void compute(const TilePlace& place) {
+    const std::int64_t group = backward_.shape.group_of(place.head);
+    prepare(place);
+    for_each_tile(backward_.shape, place, products_.data(),
+                  [&](std::int64_t begin, const TileScores& scores) {
+                    differentiate(place, group, begin, scores);
+                  });
+    write(place);
+  }
+
+ private:
+  std::int64_t packed_size() const { return width_ / 2 * kTileQueries; }
+  Pair* packed(std::int64_t which) { return packed_.data() + which * packed_size(); }
+  Pair* queries() { return packed(0); }
+  Pair* outer() { return packed(1); }
+  Pair* query_pairs() { return packed(2); }
+  Pair* outer_pairs() { return packed(3); }
+
+  void prepare(const TilePlace& place) {
+    const c10::BFloat16* const q = backward_.q.row(place.batch, place.head, place.first);
+    const c10::BFloat16* const from = backward_.outer.row(place.batch, place.head, place.first);
+    pack_dimensions(q, backward_.q.strides[2], place.count, width_, queries());
+    pack_dimensions(from, backward_.outer.strides[2], place.count, width_, outer());
+    pack_queries(q, backward_.q.strides[2], place.count, width_, block_, query_pairs());
+    pack_queries(from, backward_.outer.strides[2], place.count, width_, block_, outer_pairs());
+    std::ranges::fill(by_q_, 0.0F);
+    multiply_rows(from, backward_.outer.strides[2],
+                  backward_.output.row(place.batch, place.head, place.first),
+                  backward_.output.strides[2], place.count, width_, along_);
+    const TiledShape& shape = backward_.shape;
+    const float* const log_sum =
+        backward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
+    log_sum_.fill(std::numeric_limits<float>::infinity());
+    std::copy(log_sum, log_sum + place.count, log_sum_.begin());
+  }
+
+  void differentiate(const TilePlace& place, std::int64_t group, std::int64_t begin,
+                     const TileScores& scores) {
+    const std::int64_t keys = scores.keys;
+    float* const by_weights = products_.data() + kTileKeys * kTileQueries;
+    c10::BFloat16* const weights = narrow_.data();
+    c10::BFloat16* const by_products = narrow_.data() + kTileKeys * kTileQueries;
+    multiply({keys, kTileQueries, width_},
+             {backward_.k.row(place.batch, group, begin), backward_.k.strides[2]}, queries(),
+             {scores.products, kTileQueries, false});
+    multiply({keys, kTileQueries, width_},
+             {backward_.v.row(place.batch, group, begin), backward_.v.strides[2]}, outer(),
+             {by_weights, kTileQueries, false});
+    differentiate_tile(scores, {by_weights, log_sum_, along_, weights, by_products, pairs_.data()});
+    multiply({width_, kTileQueries, keys + keys % 2},
+             {backward_.turned_k.row(place.batch, group, 0) + begin, backward_.turned_k.strides[2]},
+             pairs_.data(), {by_q_.data(), kTileQueries, true});
+    add_products(weights, keys, outer_pairs(), backward_.by_v, place, begin);
+    add_products(by_products, keys, query_pairs(), backward_.by_k, place, begin);
+  }
+
+  // [keys, 64] times [64, d].
+  void add_products(const c10::BFloat16* tile, std::int64_t keys, const Pair* pairs,
+                    const TiledTensor<float>& sums, const TilePlace& place,
+                    std::int64_t begin) const {
+    float* const to = sums.row(place.batch, place.head, begin);
+    for (std::int64_t dimension = 0; dimension < width_; dimension += block_) {
+      multiply({keys, block_, kTileQueries}, {tile, kTileQueries},
+               pairs + dimension * kTileQueries / 2, {to + dimension, sums.strides[2], true});
+    }
+  }
+
+  void write(const TilePlace& place) const {
+    QueryNumbers one;
+    one.fill(1.0F);
+    write_queries(by_q_.data(), place.count, width_, one,
+                  backward_.by_q.row(place.batch, place.head, place.first),
+                  backward_.by_q.strides[2]);
+  }
+
+  const TiledBackward& backward_;
+  std::int64_t width_, block_;
+  std::vector<Pair> packed_;
+  std::vector<float> products_;        // of queries and keys; of outer gradients and values
+  std::vector<c10::BFloat16> narrow_;  // softmax; gradient by the products
+  std::vector<Pair> pairs_;
+  std::vector<float> by_q_;  // [d, 64]
+  QueryNumbers log_sum_, along_;
+};
+
+}  // namespace
+
+// One thread for a head: its tiles add to the same gradients of keys.
+void attend_backward(const TiledBackward& backward) {
+  const TiledShape& shape = backward.shape;
+  at::parallel_for(0, shape.batch * shape.heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    BackwardTile tile(backward);
+    for (std::int64_t head = begin; head < end; ++head) {
+      for (std::int64_t i = 0; i < shape.tiles(); ++i) {
+        tile.compute({shape, head, i});
+      }
+    }
+    release_products();
+  });
+}
+
+}  // namespace regroup

@@ -1,0 +1,85 @@
+// How heads are cut into tiles, and where the numbers of each lie.
+//
+// Shapes: B sequences, T queries, S keys, H query heads, G kv heads, d head dimension.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/ops/attention_tile.h"
+#include "uptrain/ops/tiled_attention.h"
+
+namespace regroup {
+
+/// A tensor [B, n, T, d] with each row in one piece.
+template <typename Number>
+struct TiledTensor {
+  Number* data;
+  std::array<std::int64_t, 3> strides;
+
+  Number* row(std::int64_t batch, std::int64_t head, std::int64_t position) const {
+    return data + batch * strides[0] + head * strides[1] + position * strides[2];
+  }
+};
+
+template <typename Number>
+TiledTensor<Number> written(const at::Tensor& x) {
+  return {x.mutable_data_ptr<Number>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
+
+inline TiledTensor<const c10::BFloat16> read(const at::Tensor& x) {
+  return {x.const_data_ptr<c10::BFloat16>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
+
+/// Sizes and options of one call.
+struct TiledShape {
+  std::int64_t batch, heads, groups, queries, keys, width;
+  float scale;
+  bool causal;
+  const float* bias;  ///< [H, S], or null
+
+  TiledShape(const Heads& all, const TiledAttention& attention)
+      : batch(all.q.size(0)),
+        heads(all.q.size(1)),
+        groups(all.k.size(1)),
+        queries(all.q.size(2)),
+        keys(all.k.size(2)),
+        width(all.q.size(3)),
+        scale(static_cast<float>(attention.scale)),
+        causal(attention.causal),
+        bias(attention.bias.defined() ? attention.bias.const_data_ptr<float>() : nullptr) {}
+
+  std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
+  std::int64_t tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
+};
+
+/// A tile's queries.
+struct TilePlace {
+  std::int64_t batch, head, first, count;
+
+  /// Number `tile` of the head with number `index` in all sequences.
+  TilePlace(const TiledShape& shape, std::int64_t index, std::int64_t tile)
+      : batch(index / shape.heads),
+        head(index % shape.heads),
+        first(tile * kTileQueries),
+        count(std::min(kTileQueries, shape.queries - first)) {}
+};
+
+/// Calls for each tile of keys that a tile of queries sees.
+template <typename Function>
+void for_each_tile(const TiledShape& shape, const TilePlace& place, float* products,
+                   const Function& function) {
+  const std::int64_t seen =
+      shape.causal ? std::min(place.first + place.count, shape.keys) : shape.keys;
+  for (std::int64_t begin = 0; begin < seen; begin += kTileKeys) {
+    const float* const bias =
+        shape.bias == nullptr ? nullptr : shape.bias + place.head * shape.keys + begin;
+    function(begin, TileScores{products, std::min(kTileKeys, seen - begin),
+                               shape.causal ? begin - place.first : -kTileKeys, shape.scale, bias});
+  }
+}
+
+}  // namespace regroup

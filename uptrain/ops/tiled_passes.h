@@ -1,0 +1,31 @@
+// Both passes of attention in tiles, over memory that is there.
+//
+// Shapes: see tiled_heads.h.
+#pragma once
+
+#include "uptrain/ops/tiled_heads.h"
+
+namespace regroup {
+
+/// What the forward pass reads and fills.
+struct TiledForward {
+  TiledShape shape;
+  TiledTensor<const c10::BFloat16> q, k, turned_v;
+  TiledTensor<c10::BFloat16> output;
+  float* log_sum;  ///< [B, H, T]
+};
+
+void attend_forward(const TiledForward& forward);
+
+/// What the backward pass reads and fills.
+struct TiledBackward {
+  TiledShape shape;
+  TiledTensor<const c10::BFloat16> q, k, v, turned_k, output, outer;
+  const float* log_sum;  ///< [B, H, T]
+  TiledTensor<c10::BFloat16> by_q;
+  TiledTensor<float> by_k, by_v;  ///< [B, H, S, d], of zeros
+};
+
+void attend_backward(const TiledBackward& backward);
+
+}  // namespace regroup

@@ -1,0 +1,85 @@
+#include "uptrain/optim/adamw.h"
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace regroup {
+
+AdamW::AdamW(const Parameters& parameters, const AdamWSettings& settings)
+    : parameters_(parameters.tensors()), settings_(settings) {
+  std::vector<std::size_t> decayed;
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    (parameters_[i].dim() >= 2 ? decayed : kept).push_back(i);
+    names_.push_back(parameters.entries()[i].name);
+    const auto options = parameters_[i].options().requires_grad(false);
+    const bool narrow = settings.moments == Precision::kBf16;
+    for (auto* moments : {&first_moments_, &second_moments_}) {
+      moments->push_back(
+          at::zeros_like(parameters_[i], narrow ? options.dtype(at::kBFloat16) : options));
+    }
+  }
+  add_batches(decayed, settings.weight_decay);
+  add_batches(kept, 0.0);
+  count_ = at::zeros({}, parameters_.front().options().dtype(at::kFloat));
+}
+
+// Narrow moments are widened for the update: one tensor's at a time.
+void AdamW::add_batches(const std::vector<std::size_t>& members, double weight_decay) {
+  if (settings_.moments == Precision::kBf16) {
+    for (const std::size_t member : members) {
+      batches_.push_back({{member}, weight_decay});
+    }
+  } else if (!members.empty()) {
+    batches_.push_back({members, weight_decay});
+  }
+}
+
+AdamW::Tensors AdamW::pick(const std::vector<std::size_t>& members,
+                           const std::vector<at::Tensor>& gradients) const {
+  Tensors picked;
+  for (const std::size_t member : members) {
+    const at::Tensor& weight = parameters_[member];
+    picked.weights.push_back(weight);
+    picked.gradients.push_back(gradients[member]);
+    // Copies where they are narrower than the weight, else the moments themselves.
+    picked.first.push_back(first_moments_[member].to(weight.scalar_type()));
+    picked.second.push_back(second_moments_[member].to(weight.scalar_type()));
+  }
+  return picked;
+}
+
+void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
+                 const at::Tensor& gradient_divisor, const at::Tensor& skip) {
+  const at::NoGradGuard no_gradients;
+  count_.add_(1.0);
+  for (const Batch& batch : batches_) {
+    const Tensors tensors = pick(batch.members, gradients);
+    const std::vector<at::Tensor> counts(batch.members.size(), count_);
+    at::_fused_adamw_(tensors.weights, tensors.gradients, tensors.first, tensors.second,
+                      /*max_exp_avg_sqs=*/{}, counts, learning_rate, settings_.beta1,
+                      settings_.beta2, batch.weight_decay, settings_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false, gradient_divisor, skip);
+    for (std::size_t i = 0; i < batch.members.size(); ++i) {
+      first_moments_[batch.members[i]].copy_(tensors.first[i]);
+      second_moments_[batch.members[i]].copy_(tensors.second[i]);
+    }
+  }
+  count_.sub_(skip);
+}
+
+std::vector<Parameters::Entry> AdamW::state() const {
+  std::vector<Parameters::Entry> tensors;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    tensors.push_back({"first_moment." + names_[i], first_moments_[i]});
+    tensors.push_back({"second_moment." + names_[i], second_moments_[i]});
+  }
+  tensors.push_back({"optimizer.count", count_});
+  return tensors;
+}
+
+}  // namespace regroup

@@ -1,0 +1,67 @@
+// What turns gradients into changes of weights: the part of a trainer that can be exchanged.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/model/device.h"
+#include "uptrain/model/parameters.h"
+
+namespace regroup {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// One update with gradients of the parameters' dtypes, in their order. `gradient_divisor` and
+  /// `skip` are scalar fp32 tensors on the parameters' device, so that nothing waits for the
+  /// device: gradients are divided by the first; where the second is 1, not 0, nothing changes,
+  /// whatever the gradients hold.
+  virtual void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+                    const at::Tensor& gradient_divisor, const at::Tensor& skip) = 0;
+
+  /// All it remembers between updates, to be saved and restored in place: tensors under names that
+  /// are made of the parameters', such as "first_moment.wte.weight".
+  virtual std::vector<Parameters::Entry> state() const = 0;
+};
+
+enum class OptimizerKind { kAdamW, kAdafactor };
+
+/// "adamw" or "adafactor".
+std::string_view name_of(OptimizerKind kind);
+
+/// Reads such a name; throws kUsage for anything else.
+OptimizerKind parse_optimizer(std::string_view text);
+
+struct OptimizerSettings {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double beta1 = 0.9;     ///< AdamW
+  double beta2 = 0.95;    ///< AdamW
+  double epsilon = 1e-8;  ///< AdamW
+  /// Of tensors with two or more dimensions; norms and biases have none. Default: 0.1 for AdamW, 0
+  /// for Adafactor.
+  std::optional<double> weight_decay = std::nullopt;
+  Precision moments = Precision::kFp32;  ///< AdamW: of what it remembers
+  bool scale_by_parameter = true;  ///< Adafactor: updates as large as the parameter's size says
+
+  double decay_of_matrices() const {
+    return weight_decay.value_or(kind == OptimizerKind::kAdamW ? 0.1 : 0.0);
+  }
+};
+
+/// An optimizer that updates `parameters` (fp32 or fp64) in place from now on.
+std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
+                                          const OptimizerSettings& settings);
+
+/// Bytes of state for a parameter of such a shape.
+double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape);
+
+/// What to divide gradients of that norm by so that it becomes at most `max_norm`: at least 1.
+/// `max_norm` of 0 stands for no limit.
+at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
+
+}  // namespace regroup

@@ -1,0 +1,117 @@
+#include "uptrain/run/memory_savings.h"
+
+#include <fmt/format.h>
+
+namespace regroup {
+namespace {
+
+struct Change {
+  std::string options;
+  UptrainSettings settings;
+  bool combines = true;  // else a stronger one of the same kind follows
+};
+
+Change change(const UptrainSettings& settings, std::string options,
+              const std::function<void(UptrainSettings&)>& make, bool combines = true) {
+  Change changed{std::move(options), settings, combines};
+  make(changed.settings);
+  return changed;
+}
+
+// With as many sequences in a step. Halves, as far as they are whole.
+std::vector<Change> smaller_batches(const UptrainSettings& settings) {
+  std::vector<Change> changes;
+  for (std::int64_t parts = 2; settings.batch % parts == 0; parts *= 2) {
+    const std::int64_t batch = settings.batch / parts;
+    const std::int64_t accumulation = settings.accumulation * parts;
+    changes.push_back(change(
+        settings, fmt::format("--batch {} --accumulate {}", batch, accumulation),
+        [&](UptrainSettings& to) {
+          to.batch = batch;
+          to.accumulation = accumulation;
+        },
+        /*combines=*/settings.batch % (2 * parts) != 0));
+  }
+  return changes;
+}
+
+// From those that compute the same to those that train less.
+std::vector<Change> changes_of(const UptrainSettings& settings) {
+  std::vector<Change> changes;
+  if (!settings.recomputing) {
+    changes.push_back(change(settings, "--activation-checkpointing",
+                             [](UptrainSettings& to) { to.recomputing = true; }));
+  }
+  for (Change& smaller : smaller_batches(settings)) {
+    changes.push_back(std::move(smaller));
+  }
+  if (settings.precision == Precision::kFp32) {
+    changes.push_back(change(settings, "--dtype bf16",
+                             [](UptrainSettings& to) { to.precision = Precision::kBf16; }));
+  }
+  if (settings.optimizer.kind == OptimizerKind::kAdamW) {
+    if (settings.optimizer.moments == Precision::kFp32) {
+      changes.push_back(change(
+          settings, "--moments bf16",
+          [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; }, false));
+    }
+    changes.push_back(change(settings, "--optimizer adafactor", [](UptrainSettings& to) {
+      to.optimizer.kind = OptimizerKind::kAdafactor;
+      to.optimizer.moments = Precision::kFp32;
+    }));
+  }
+  if (settings.teacher.present() && settings.teacher.attention_weight == 0.0) {
+    changes.push_back(change(settings, "--teacher-logits (of regroup teach) instead of --teacher",
+                             [](UptrainSettings& to) {
+                               to.teacher.logits = to.teacher.model;
+                               to.teacher.model.clear();
+                             }));
+  }
+  if (settings.trained == TrainedWeights::kAll) {
+    changes.push_back(change(
+        settings, "--train attention",
+        [](UptrainSettings& to) { to.trained = TrainedWeights::kAttention; }, false));
+  }
+  if (settings.trained != TrainedWeights::kKeysAndValues) {
+    changes.push_back(change(settings, "--train kv", [](UptrainSettings& to) {
+      to.trained = TrainedWeights::kKeysAndValues;
+    }));
+  }
+  return changes;
+}
+
+}  // namespace
+
+std::vector<LeanerRun> leaner_runs(const UptrainSettings& settings, double available,
+                                   const std::function<double(const UptrainSettings&)>& bytes_of) {
+  std::vector<LeanerRun> enough;
+  bool smaller_batch = false;  // the largest that fits is named, no smaller ones
+  for (const Change& single : changes_of(settings)) {
+    const bool is_batch = single.settings.batch != settings.batch;
+    const double bytes = bytes_of(single.settings);
+    if (bytes <= available && !(is_batch && smaller_batch)) {
+      enough.push_back({single.options, bytes});
+      smaller_batch = smaller_batch || is_batch;
+    }
+  }
+  if (!enough.empty()) {
+    return enough;
+  }
+  LeanerRun together{"", bytes_of(settings)};
+  UptrainSettings reached = settings;
+  for (bool more = true; more && together.bytes > available;) {
+    more = false;
+    for (const Change& next : changes_of(reached)) {
+      const double bytes = bytes_of(next.settings);
+      if (next.combines && bytes < together.bytes) {
+        together = {together.options + (together.options.empty() ? "" : " ") + next.options, bytes};
+        reached = next.settings;
+        more = true;
+        break;
+      }
+    }
+  }
+  return together.options.empty() ? std::vector<LeanerRun>() : std::vector{together};
+}
+
+}  // namespace regroup

@@ -1,0 +1,44 @@
+#include "uptrain/run/run_record.h"
+
+#include "formats/model/model.h"
+#include "formats/version.h"
+
+namespace regroup {
+
+Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
+  const UptrainSettings& settings = plan.settings;
+  Json asked = plan.recipe;
+  asked.update({{"version", kVersion},
+                {"model", fingerprint_of(source)},
+                {"resume", resume},
+                {"device", settings.device.is_cpu() ? "cpu" : "cuda"},
+                {"save_every", settings.save_every},
+                {"eval_every", settings.eval_every},
+                {"eval_data", !settings.eval_data.empty()},
+                {"eval_max_tokens", settings.eval_max_tokens.value_or(0)}});
+  return asked;
+}
+
+std::string config_of_result(const UptrainPlan& plan, const Model& source,
+                             const TrainingProgress& progress) {
+  if (!plan.settings.record) {
+    return source.config_text;
+  }
+  Json block = {{"version", kVersion},
+                {"steps", plan.steps},
+                {"tokens", plan.tokens},
+                {"skipped_steps", progress.skipped}};
+  for (const auto& [key, value] : plan.recipe.items()) {
+    if (key != "steps" && key != "data_bytes" && !value.is_null()) {
+      block[key] = value;
+    }
+  }
+  block["sequence_length"] = plan.sequence_length;  // whether it was asked for or chosen
+  std::string text = block.dump(2);
+  for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
+    text.insert(at + 1, "    ");  // as deep as it stands in the file
+  }
+  return with_member(source.config_text, {"regroup", "uptrain"}, text);
+}
+
+}  // namespace regroup

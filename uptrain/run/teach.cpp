@@ -1,0 +1,259 @@
+#include "uptrain/run/teach.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+
+#include "formats/base/checksum.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
+#include "formats/checkpoint/checkpoint_writer.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/run/uptrain_plan.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::span<const std::byte> bytes_of(const at::Tensor& row) {
+  return {static_cast<const std::byte*>(row.const_data_ptr()), row.nbytes()};
+}
+
+// One file of answers, written window by window.
+class AnswersWriter {
+ public:
+  AnswersWriter(const fs::path& path, const AnswersFacts& facts, std::int64_t number)
+      : facts_(facts),
+        first_(number * facts.samples_per_file),
+        file_(File::create(path)),
+        tensors_(answers_tensors(facts, number)) {
+    const std::string header = answers_header(facts, number);
+    header_hash_ = xxh64(std::as_bytes(std::span(header)));
+    file_.write_at(0, std::as_bytes(std::span(header)));
+    for (TensorInfo& tensor : tensors_) {
+      tensor.begin += header.size();
+    }
+  }
+
+  // answers: those of one window, its predictions in order.
+  void add(const at::Tensor& window, const TopAnswers& answers) {
+    const std::int64_t count = answers.ids.size(0);
+    const bool narrow = facts_.id_type() == DType::kU16;
+    const at::Tensor ids =
+        at::zeros({facts_.predictions, facts_.top}, narrow ? at::kShort : at::kInt);
+    const at::Tensor probabilities = at::zeros({facts_.predictions, facts_.top + 1}, at::kHalf);
+    ids.narrow(0, 0, count).copy_(answers.ids);
+    probabilities.narrow(0, 0, count).copy_(answers.log_probabilities);
+    std::vector<std::byte> all(bytes_of(ids).begin(), bytes_of(ids).end());
+    all.insert(all.end(), bytes_of(probabilities).begin(), bytes_of(probabilities).end());
+    const std::uint64_t hash = window_hash(window);
+    const std::uint64_t checksum =
+        answers_checksum(header_hash_, first_ + static_cast<std::int64_t>(row_), hash, all);
+    put(0, std::as_bytes(std::span(&hash, 1)));
+    put(1, std::as_bytes(std::span(&checksum, 1)));
+    put(2, bytes_of(ids));
+    put(3, bytes_of(probabilities));
+    ++row_;
+  }
+
+  void finish() { file_.sync_and_close(); }
+
+ private:
+  // The next row of a tensor, by its place among answers_tensors().
+  void put(std::size_t tensor, std::span<const std::byte> row) {
+    file_.write_at(tensors_[tensor].begin + row_ * row.size(), row);
+  }
+
+  const AnswersFacts& facts_;
+  std::int64_t first_;  // window of the file
+  std::uint64_t header_hash_ = 0;
+  File file_;
+  std::vector<TensorInfo> tensors_;
+  std::uint64_t row_ = 0;
+};
+
+// Makes the files of one directory, one after the other.
+class Teaching {
+ public:
+  Teaching(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+           const TeachProgress& progress, const std::atomic<bool>& stop)
+      : plan_(plan),
+        facts_(plan.facts),
+        model_(load_transformer(teacher, scalar_type_of(plan.run.precision), plan.run.device)),
+        data_(data),
+        progress_(progress),
+        stop_(stop) {}
+
+  void write(const fs::path& parts, std::int64_t number) {
+    StagedDirectory staged(parts / answers_file_name(number));
+    const std::string name = answers_file_name(number);
+    AnswersWriter writer(staged.path() / name, facts_, number);
+    const std::int64_t begin = number * facts_.samples_per_file;
+    const std::int64_t end = begin + facts_.samples_in(number);
+    for (std::int64_t first = begin; first < end; first += plan_.run.batch) {
+      if (stop_) {
+        throw Error(ErrorKind::kInterruptedSaved,
+                    fmt::format("stopped; {} of {} windows are answered in {}; the same command "
+                                "goes on",
+                                begin, facts_.samples, printable(parts.string(), 0)));
+      }
+      const std::int64_t count = std::min(plan_.run.batch, end - first);
+      answer(writer, first, count);
+      progress_(first + count, facts_.samples);
+    }
+    writer.finish();
+    staged.publish_file(name);
+  }
+
+ private:
+  void answer(AnswersWriter& writer, std::int64_t first, std::int64_t count) const {
+    const at::NoGradGuard no_gradients;
+    const at::Tensor windows = data_.batch(first, count);
+    const at::Tensor ids =
+        windows.narrow(1, 0, window_width(plan_.task.objective, data_.sequence_length()));
+    const TopAnswers answers =
+        top_answers(model_.head_inputs(predict(model_, ids, first, plan_.task).hidden), facts_.top,
+                    facts_.temperature);
+    const TopAnswers here{answers.ids.to(at::kCPU),
+                          answers.log_probabilities.to(at::kHalf).to(at::kCPU)};
+    if (here.log_probabilities.isnan().any().item<bool>()) {
+      throw_bad_input(
+          "windows {} to {}: NaN among the teacher's predictions: regroup eval tells its loss, "
+          "regroup inspect --stats which weights are no numbers",
+          first, first + count - 1);
+    }
+    std::int64_t row = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const at::Tensor window = windows.select(0, i);
+      const std::int64_t asked = predictions_of(window, facts_.predictions);
+      writer.add(window,
+                 {here.ids.narrow(0, row, asked), here.log_probabilities.narrow(0, row, asked)});
+      row += asked;
+    }
+  }
+
+  const TeachPlan& plan_;
+  const AnswersFacts& facts_;
+  Transformer model_;
+  const TokenBatches& data_;
+  const TeachProgress& progress_;
+  const std::atomic<bool>& stop_;
+};
+
+// How many files an earlier call left in `parts`: the first ones, whole.
+std::int64_t files_there(const fs::path& parts, const AnswersFacts& facts) {
+  std::int64_t there = 0;
+  while (there < facts.files() && path_exists(parts / answers_file_name(there))) {
+    try {
+      check_answers(open_answers_file(parts, facts, there++), facts);
+    } catch (const Error& fault) {
+      throw_usage("{}; remove {} to begin anew", fault.what(), printable(parts.string(), 0));
+    }
+  }
+  return there;
+}
+
+void check(const TeachSettings& settings, std::int64_t vocab_size) {
+  if (settings.windows < 0) {
+    throw_usage("windows is {}, allowed is 0 (those of one epoch) or more", settings.windows);
+  }
+  if (settings.top < 1 || settings.top > vocab_size) {
+    throw_usage("top is {}, allowed is 1 to {}, the vocabulary", settings.top, vocab_size);
+  }
+  const double temperature = settings.run.teacher.distillation.temperature;
+  if (!(temperature >= 0.01 && temperature <= 100)) {
+    throw_usage("temperature is {}, allowed is 0.01 to 100", temperature);
+  }
+  settings.run.validate_step();
+}
+
+}  // namespace
+
+std::uint64_t TeachPlan::bytes() const {
+  return static_cast<std::uint64_t>(facts.samples) * facts.sample_bytes();
+}
+
+TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
+                        const TokenBatches& data) {
+  const std::int64_t vocab_size = teacher.spec.vocab_size;
+  check(settings, vocab_size);
+  TeachPlan plan{settings.run, {}, {}};
+  plan.run.sequence_length = data.sequence_length();
+  plan.run.task = with_special_tokens(settings.run.task, teacher);
+  plan.run.task.seed = settings.run.seed;
+  plan.task = make_task(plan.run.task, teacher.spec, training_objective_of(teacher.spec),
+                        data.sequence_length());
+  check_documents(settings.run.documents, plan.task);
+  Json recipe = recipe_of(plan.run);
+  add_task(recipe, plan.task);
+
+  AnswersFacts& facts = plan.facts;
+  facts.questions = questions_in(recipe);
+  facts.teacher = fingerprint_of(teacher);
+  facts.vocab_size = vocab_size;
+  facts.samples = settings.windows > 0 ? settings.windows : data.windows();
+  facts.predictions = predictions_in(plan.task, data.sequence_length());
+  facts.top = settings.top;
+  facts.temperature = settings.run.teacher.distillation.temperature;
+  facts.samples_per_file = static_cast<std::int64_t>(
+      std::max<std::uint64_t>(1, settings.file_bytes / facts.sample_bytes()));
+  return plan;
+}
+
+TopAnswers top_answers(const HeadInputs& teacher, std::int64_t k, double temperature,
+                       std::int64_t logits_per_chunk) {
+  std::vector<at::Tensor> ids, log_probabilities;
+  const std::int64_t step = std::max<std::int64_t>(1, logits_per_chunk / teacher.head.size(0));
+  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
+    const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
+    const at::Tensor logits = at::linear(teacher.hidden.narrow(0, begin, count), teacher.head);
+    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
+    const auto [top, index] = log_p.topk(k, 1);
+    const at::Tensor rest =
+        log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
+    ids.push_back(index);
+    log_probabilities.push_back(at::cat({top, rest}, 1));
+  }
+  return {at::cat(ids), at::cat(log_probabilities)};
+}
+
+void teach(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+           const fs::path& output, const TeachProgress& progress, const std::atomic<bool>& stop) {
+  check_is_new(output);
+  const fs::path target = (fs::absolute(output) / "").parent_path();  // "a/" is the directory "a"
+  const fs::path parts = target.string() + ".parts";
+  std::int64_t file = files_there(parts, plan.facts);
+  const auto answered = static_cast<std::uint64_t>(file * plan.facts.samples_per_file);
+  check_free_space(target.parent_path(),
+                   plan.bytes() - std::min(plan.bytes(), answered * plan.facts.sample_bytes()));
+  Teaching teaching(plan, teacher, data, progress, stop);
+  for (; file < plan.facts.files(); ++file) {
+    teaching.write(parts, file);
+  }
+  std::error_code fault;
+  fs::rename(parts, target, fault);
+  if (fault) {
+    throw_environment("{}: cannot be named {}: {}", printable(parts.string(), 0),
+                      printable(target.string(), 0), fault.message());
+  }
+  sync_directory(target.parent_path());
+}
+
+}  // namespace regroup

@@ -1,0 +1,51 @@
+// A model in training: what it computes with, what is trained of it and what steps it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "uptrain/distributed/ranks.h"
+#include "uptrain/distributed/weight_shares.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/model/transformer.h"
+#include "uptrain/optim/optimizer.h"
+#include "uptrain/run/uptrain_settings.h"
+#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/trainer/trainer.h"
+
+namespace regroup {
+
+class TrainedModel {
+ public:
+  /// The weights of `source`, in the precision and on the device of `settings`. With `ranks` (null:
+  /// there is one process) masters and optimizer are this rank's share.
+  TrainedModel(const Model& source, const UptrainSettings& settings, Ranks* ranks = nullptr);
+  TrainedModel(const TrainedModel&) = delete;
+  TrainedModel& operator=(const TrainedModel&) = delete;
+
+  Transformer& model() { return model_; }
+
+  /// What is trained, in fp32; the model's own weights where it computes in that.
+  const Parameters& masters() const { return masters_; }
+
+  /// Masters and all that the optimizer remembers, under the names they are saved by.
+  std::vector<Parameters::Entry> state() const;
+
+  /// A loop over it, which keeps references to this and to `data`.
+  Trainer trainer(LossFunction loss, const TokenBatches& data, const LoopSettings& settings);
+
+ private:
+  Parameters own_masters(const Model& source, const UptrainSettings& settings) const;
+
+  Parameters weights_;  // what the model computes with
+  Parameters trained_;  // those of them that are trained
+  std::optional<WeightShares> shares_;
+  Parameters masters_;
+  Transformer model_;
+  FrozenQueries frozen_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,138 @@
+#include "uptrain/run/training_memory.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "formats/families/family.h"
+#include "uptrain/ops/loss.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+double bytes_per_element(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
+
+// What an attention keeps for its backward pass, in elements per token: the residual stream and the
+// norms around it, the heads before and after rotation, its output.
+double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  if (!spec.attention(role, layer).present()) {
+    return 0.0;
+  }
+  const std::int64_t around = role == AttentionRole::kCross ? 2 : 3;
+  const std::int64_t heads =
+      2 * (spec.query_heads + 2 * spec.kv_heads_of(role)[layer]) + spec.query_heads;
+  return static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
+}
+
+// The same for an MLP: the residual stream, the norm, its insides.
+double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
+  if (!layer.up.present()) {
+    return 0.0;
+  }
+  const std::int64_t width =
+      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+  return static_cast<double>(3 * spec.hidden_size + 4 * width);
+}
+
+double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
+  return kept_by_attention(spec, role, layer) + kept_by_mlp(spec, spec.stack(role)[layer]) +
+         (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
+}
+
+// Elements per token of a stack. Where blocks are recomputed each keeps what it reads, and the one
+// at work all the rest.
+double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
+  double sum = 0.0;
+  double largest = 0.0;
+  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+    const double kept = kept_by_block(spec, role, layer);
+    sum += recomputing ? static_cast<double>(spec.hidden_size) : kept;
+    largest = std::max(largest, kept);
+  }
+  return recomputing ? sum + largest : sum;
+}
+
+double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                        const StackTokens& tokens) {
+  double elements =
+      tokens.decoder * kept_by_stack(spec, AttentionRole::kSelf, settings.recomputing);
+  if (spec.has_encoder()) {
+    elements += tokens.encoder * kept_by_stack(spec, AttentionRole::kEncoder, settings.recomputing);
+  }
+  return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
+}
+
+double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
+  const double copies = settings.teacher.any() ? 6.0 : 3.0;
+  return copies * 4.0 *
+         std::min(static_cast<double>(kLogitsPerChunk),
+                  predictions * static_cast<double>(spec.vocab_size));
+}
+
+// What all attentions of two models give, and their difference in fp32.
+double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                       const StackTokens& tokens) {
+  double outputs = 0.0;
+  for (const AttentionRole role : spec.roles()) {
+    const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
+    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+      outputs += spec.attention(role, layer).present() ? length : 0.0;
+    }
+  }
+  return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
+         (2 * bytes_per_element(settings.precision) + 4);
+}
+
+void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
+                      const std::function<void(const Shape&)>& visit) {
+  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
+  const std::set<std::string> trained(names.begin(), names.end());
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (trained.contains(tensor.name)) {
+      visit(tensor.shape);
+    }
+  }
+}
+
+}  // namespace
+
+TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
+                               const Task& task, std::int64_t sequence_length) {
+  const double narrow = bytes_per_element(settings.precision);
+  const auto ranks = static_cast<double>(settings.ranks);
+  TrainingMemory memory;
+  memory.weights = narrow * static_cast<double>(count_parameters(spec));
+  for_each_trained(settings, spec, [&](const Shape& shape) {
+    const double elements = elements_of(shape);
+    memory.masters += settings.precision == Precision::kBf16 ? 4 * elements / ranks : 0.0;
+    memory.gradients += elements * (settings.accumulation > settings.ranks ? 4 + narrow : 4);
+    memory.optimizer += optimizer_state_bytes(settings.optimizer, shape) / ranks;
+  });
+  memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length));
+  const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
+  memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
+  return memory;
+}
+
+double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
+                     std::int64_t sequence_length) {
+  const double weights = static_cast<double>(count_parameters(teacher)) *
+                         bytes_per_element(settings.teacher.precision.value_or(settings.precision));
+  return settings.teacher.attention_weight > 0
+             ? weights + attention_bytes(settings, teacher, tokens_of(task, sequence_length))
+             : weights;
+}
+
+double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
+  double bytes = 0.0;
+  for_each_trained(settings, spec, [&](const Shape& shape) {
+    bytes += 4 * elements_of(shape) + optimizer_state_bytes(settings.optimizer, shape);
+  });
+  return bytes;
+}
+
+}  // namespace regroup

@@ -1,0 +1,97 @@
+#include "uptrain/run/training_speed.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+
+#include "formats/base/error.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/run/trained_model.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+double matmul_flops_per_second(at::ScalarType type, at::Device device) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t size = device.is_cpu() ? 2048 : 8192;
+  const auto options = at::TensorOptions().dtype(type).device(device);
+  const at::Tensor a = at::randn({size, size}, options);
+  const at::Tensor b = at::randn({size, size}, options);
+  const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };  // waits for it
+  multiply();
+  const auto begin = std::chrono::steady_clock::now();
+  multiply();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  const auto n = static_cast<double>(size);
+  return 2.0 * n * n * n / elapsed.count();
+}
+
+double TrainingSpeed::median_seconds() const { return median(step_seconds); }
+
+double TrainingSpeed::tokens_per_second() const {
+  return static_cast<double>(tokens_per_step) / median_seconds();
+}
+
+double TrainingSpeed::flops_per_second() const { return flops_per_step / median_seconds(); }
+
+double TrainingSpeed::fraction_of_matmul() const {
+  std::vector<double> fractions;
+  for (std::size_t i = 0; i < step_seconds.size(); ++i) {
+    fractions.push_back(flops_per_step / step_seconds[i] / matmul_per_second[i]);
+  }
+  return median(fractions);
+}
+
+TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
+                               const TokenBatches& data, std::int64_t warmup, std::int64_t steps,
+                               const std::function<void(std::int64_t)>& after_step,
+                               const std::atomic<bool>& stop) {
+  TrainingSpeed speed;
+  with_torch_errors([&] {
+    TrainedModel trained(source, settings);
+    const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
+                                training_objective_of(source.spec), data.sequence_length());
+    speed.tokens_per_step = settings.batch * settings.accumulation * data.sequence_length();
+    speed.flops_per_step = training_flops_per_token(source.spec, task, data.sequence_length()) *
+                           static_cast<double>(speed.tokens_per_step);
+    const LoopSettings loop{.steps = warmup + steps,
+                            .batch = settings.batch,
+                            .accumulation = settings.accumulation,
+                            .max_gradient_norm = settings.max_gradient_norm,
+                            .schedule = {.peak = settings.peak_learning_rate(),
+                                         .warmup_steps = 0,
+                                         .steps = warmup + steps,
+                                         .kind = ScheduleKind::kConstant}};
+    Trainer trainer = trained.trainer(TrainingLoss(trained.model(), task), data, loop);
+    TrainingProgress progress;
+    const bool complete = trainer.run(progress, stop, [&](const StepReport& report) {
+      const double rate =
+          matmul_flops_per_second(scalar_type_of(settings.precision), settings.device);
+      if (report.step > warmup) {
+        speed.step_seconds.push_back(report.seconds);
+        speed.matmul_per_second.push_back(rate);
+      }
+      after_step(report.step);
+    });
+    if (!complete) {
+      throw Error(ErrorKind::kInterrupted, "stopped");
+    }
+    speed.peak_memory = peak_memory(settings.device);
+  });
+  return speed;
+}
+
+}  // namespace regroup

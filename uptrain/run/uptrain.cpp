@@ -1,0 +1,327 @@
+#include "uptrain/run/uptrain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
+#include "uptrain/distill/attention_distillation.h"
+#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distributed/shared_tensors.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/optim/loss_watch.h"
+#include "uptrain/run/run_record.h"
+#include "uptrain/run/trained_model.h"
+#include "uptrain/trainer/metrics.h"
+#include "uptrain/trainer/rank_agreement.h"
+#include "uptrain/trainer/run_directory.h"
+#include "uptrain/trainer/state_saver.h"
+
+namespace regroup {
+namespace {
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+// The teacher's weights, on the student's device.
+std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& student) {
+  const UptrainSettings& settings = plan.settings;
+  if (!settings.teacher.present()) {
+    return std::nullopt;
+  }
+  const Precision precision = settings.teacher.precision.value_or(settings.precision);
+  return load_transformer(open_teacher(settings, student), scalar_type_of(precision),
+                          settings.device);
+}
+
+// What it answered before, where that is to be read instead.
+std::optional<TeacherAnswers> open_answers(const UptrainPlan& plan) {
+  const std::filesystem::path& logits = plan.settings.teacher.logits;
+  return logits.empty() ? std::nullopt : std::optional(TeacherAnswers::open(logits));
+}
+
+RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
+  const std::string model = fingerprint_of(source);
+  return resume ? RunDirectory::resume(plan.settings.output, plan.recipe, model)
+                : RunDirectory::create(plan.settings.output, plan.recipe, model);
+}
+
+EvaluationSettings evaluation_settings(const UptrainPlan& plan, const Ranks* ranks = nullptr) {
+  return {plan.sequence_length,
+          plan.settings.batch,
+          plan.settings.eval_max_tokens,
+          plan.settings.task,
+          ranks != nullptr ? ranks->rank() : 0,
+          ranks != nullptr ? ranks->count() : 1,
+          plan.settings.documents};
+}
+
+std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
+  if (plan.settings.eval_data.empty()) {
+    return std::nullopt;
+  }
+  TokenFile file = TokenFile::open(plan.settings.eval_data);
+  evaluation_windows(file, evaluation_settings(plan), source.spec);  // throws when there are none
+  file.check_vocabulary(source.spec.vocab_size);
+  return file;
+}
+
+LoopSettings loop_settings(const UptrainPlan& plan) {
+  return {plan.steps,
+          plan.settings.batch,
+          plan.settings.accumulation,
+          plan.settings.max_gradient_norm,
+          plan.settings.max_skipped_in_a_row,
+          plan.schedule};
+}
+
+// One run in progress.
+class Run {
+ public:
+  Run(const UptrainPlan& plan, const Model& source, const TokenBatches& data, bool resume,
+      UptrainObserver& observer, const std::atomic<bool>& stop, Ranks* ranks)
+      : plan_(plan),
+        source_(source),
+        data_(data),
+        observer_(observer),
+        stop_(stop),
+        ranks_(ranks),
+        eval_file_(open_eval_data(plan, source)),
+        student_(source, plan.settings, ranks),
+        loss_(student_.model(), plan.task),
+        teacher_(load_teacher(plan, source)),
+        answers_(open_answers(plan)),
+        state_(ranks, student_.state()),
+        saver_([this](const auto&... state) { directory_->save(state...); },
+               plan.background_saving) {
+    if (teacher_) {
+      loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
+    }
+    if (plan.settings.teacher.attention_weight > 0) {
+      loss_.set_attention(attention_.emplace(student_.model(), teacher_.value()),
+                          plan.settings.teacher.attention_weight);
+    }
+    if (answers_) {
+      loss_.set_answers(*answers_, plan.settings.teacher.distillation);
+    }
+    // Last: nothing else can fail any more.
+    on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
+  }
+
+  UptrainResult execute() {
+    progress_ = load_newest().value_or(TrainingProgress{});
+    const bool fresh = progress_.step == 0;
+    on_first([&] { metrics_.emplace(directory_->metrics_path(), fresh ? -1 : progress_.step); });
+    observer_.on_start(progress_);
+    Trainer trainer = student_.trainer(loss_, data_, loop_settings(plan_));
+    if (fresh) {
+      result_.before = evaluate_now();
+    } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
+      result_.after = evaluate_now();  // the earlier run was stopped before or in it
+    }
+    if (!trainer.run(progress_, stop_, [&](const StepReport& report) { after_step(report); })) {
+      stop_here();
+    }
+    if (!result_.after) {
+      result_.after = evaluate_now();
+    }
+    const auto own = student_.masters().entries();
+    const Parameters whole(SharedTensors(ranks_, {own.begin(), own.end()}).gather());
+    on_first([&] {
+      save_model(source_, whole, config_of_result(plan_, source_, progress_),
+                 plan_.settings.output);
+      tell(saver_.wait());
+      directory_->remove_states();
+    });
+    return finish();
+  }
+
+ private:
+  void on_first(const std::function<void()>& work) {
+    if (ranks_ != nullptr) {
+      ranks_->on_first(work);
+    } else {
+      work();
+    }
+  }
+
+  std::optional<TrainingProgress> load_newest() {
+    const std::vector<Parameters::Entry> tensors = state_.places();
+    std::optional<TrainingProgress> progress;
+    on_first([&] {
+      progress =
+          directory_->load_newest(tensors, [&](const auto& text) { observer_.on_warning(text); });
+    });
+    if (ranks_ != nullptr) {
+      progress = progress_of_first(*ranks_, progress);
+    }
+    if (ranks_ != nullptr && progress) {
+      state_.hand_out(tensors);
+    }
+    return progress;
+  }
+
+  void after_step(const StepReport& report) {
+    record(report);
+    observer_.on_step(report);
+    tell(saver_.outcome());
+    if (evaluation_is_due()) {
+      result_.after = evaluate_now();
+    }
+    if (progress_.step == plan_.steps || is_due(plan_.settings.save_every)) {
+      save_or_warn();
+    }
+  }
+
+  bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
+  bool evaluation_is_due() const {
+    return progress_.step == plan_.steps || is_due(plan_.settings.eval_every);
+  }
+
+  void record(const StepReport& report) {
+    append_metrics({{"step", report.step},
+                    {"loss", finite_or_null(report.loss)},
+                    {"lr", report.learning_rate},
+                    {"grad_norm", finite_or_null(report.gradient_norm)},
+                    {"tokens", report.step * report.tokens},
+                    {"seconds", report.seconds},
+                    {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+                    {"skipped", report.skipped}});
+    if (report.skipped) {
+      observer_.on_warning(
+          fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
+      return;
+    }
+    const double usual = losses_.mean();
+    if (losses_.add(report.loss)) {
+      observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
+                                       report.step, report.loss, LossWatch::kWindow, usual));
+    }
+  }
+
+  std::optional<Evaluation> evaluate_now() {
+    if (!eval_file_) {
+      return std::nullopt;
+    }
+    std::optional<Evaluation> evaluation = evaluate_share();
+    if (ranks_ != nullptr) {
+      evaluation = evaluation_of_all(*ranks_, evaluation);
+    }
+    if (!evaluation) {
+      stop_here();
+    }
+    if (progress_.evaluated != progress_.step) {  // else the metrics have it already
+      append_metrics({{"step", progress_.step},
+                      {"eval_loss", finite_or_null(evaluation->loss)},
+                      {"eval_perplexity", finite_or_null(evaluation->perplexity)},
+                      {"eval_tokens", evaluation->tokens}});
+      progress_.evaluated = progress_.step;
+    }
+    if (!std::isfinite(evaluation->loss)) {
+      observer_.on_warning(fmt::format("step {}: the loss on {} is {}", progress_.step,
+                                       printable(plan_.settings.eval_data.string(), 0),
+                                       evaluation->loss));
+    }
+    observer_.on_evaluation(progress_.step, *evaluation);
+    return evaluation;
+  }
+
+  // All or this rank's share of the windows; none when it was stopped.
+  std::optional<Evaluation> evaluate_share() {
+    try {
+      return evaluate(
+          student_.model(), *eval_file_, evaluation_settings(plan_, ranks_), [](auto, auto) {},
+          stop_);
+    } catch (const Error& fault) {
+      if (fault.kind() == ErrorKind::kInterrupted) {
+        return std::nullopt;
+      }
+      throw;
+    }
+  }
+
+  void append_metrics(const Json& line) {
+    if (metrics_) {
+      metrics_->append(line);
+    }
+  }
+
+  // A full disk need not end a run: the state before stays, and the next may succeed.
+  void tell(const std::optional<StateSaver::Outcome>& outcome) {
+    if (outcome && outcome->fault.empty()) {
+      observer_.on_saved(directory_->path(), outcome->step);
+    } else if (outcome) {
+      observer_.on_warning(
+          fmt::format("no state saved at step {}: {}", outcome->step, outcome->fault));
+    }
+  }
+
+  void save_or_warn() {
+    const std::vector<Parameters::Entry> tensors = state_.gather();
+    on_first([&] {
+      tell(saver_.wait());
+      saver_.start(progress_, tensors);
+      tell(saver_.outcome());
+    });
+  }
+
+  [[noreturn]] void stop_here() {
+    const std::vector<Parameters::Entry> tensors = state_.gather();
+    on_first([&] {
+      tell(saver_.wait());
+      directory_->save(progress_, tensors);
+      observer_.on_saved(directory_->path(), progress_.step);
+    });
+    throw Error(
+        ErrorKind::kInterruptedSaved,
+        fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
+                    printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
+  }
+
+  UptrainResult finish() {
+    result_.progress = progress_;
+    result_.last_loss = losses_.mean();
+    return result_;
+  }
+
+  const UptrainPlan& plan_;
+  const Model& source_;
+  const TokenBatches& data_;
+  UptrainObserver& observer_;
+  const std::atomic<bool>& stop_;
+  Ranks* ranks_;  // null: this process is the only one
+  std::optional<TokenFile> eval_file_;
+  TrainedModel student_;
+  TrainingLoss loss_;
+  std::optional<Transformer> teacher_;
+  std::optional<TeacherAnswers> answers_;
+  std::optional<AttentionDistillation> attention_;
+  SharedTensors state_;
+  std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
+  StateSaver saver_;
+  std::optional<MetricsLog> metrics_;
+  TrainingProgress progress_;
+  LossWatch losses_;
+  UptrainResult result_;
+};
+
+}  // namespace
+
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+                             bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
+                             Ranks* ranks) {
+  if (ranks != nullptr) {
+    check_same_on_all(*ranks, asked_of_rank(plan, source, resume));
+  }
+  if (ranks == nullptr || ranks->first()) {
+    RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
+  }
+  std::optional<UptrainResult> result;
+  with_torch_errors(
+      [&] { result = Run(plan, source, data, resume, observer, stop, ranks).execute(); });
+  return *result;
+}
+
+}  // namespace regroup

@@ -1,0 +1,280 @@
+#include "uptrain/run/uptrain_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "converter/provenance/provenance.h"
+#include "converter/verify/recorded_request.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/families/published_pretraining.h"
+#include "formats/inspect/context_length.h"
+#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kDefaultSequence = 1024;
+
+// Settings are each within reason; a run of all the largest is not.
+std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      throw_usage(
+          "steps x batch x accumulation x sequence length make more tokens than can be counted: "
+          "lower one of them");
+    }
+  }
+  return product;
+}
+
+std::int64_t steps_of(const UptrainSettings& settings, std::int64_t tokens_per_step) {
+  if (settings.steps) {
+    return *settings.steps;
+  }
+  if (settings.pretrain_steps) {
+    return fraction_of(*settings.alpha, *settings.pretrain_steps);
+  }
+  const std::int64_t tokens = fraction_of(*settings.alpha, *settings.pretrain_tokens);
+  return (tokens - 1) / tokens_per_step + 1;
+}
+
+std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
+  const bool rises = settings.schedule != ScheduleKind::kInverseSqrt;
+  const std::int64_t usual = rises ? std::max<std::int64_t>(1, steps / 50) : 0;
+  const std::int64_t warmup = settings.warmup_steps.value_or(usual);
+  if (warmup >= steps && settings.warmup_steps && steps > 1) {
+    throw_usage("warm-up of {} steps in a run of {}: allowed are fewer than the run has", warmup,
+                steps);
+  }
+  return std::min(warmup, steps);
+}
+
+Schedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
+  Schedule schedule{.peak = settings.peak_learning_rate(),
+                    .final_ratio = settings.min_learning_rate_ratio,
+                    .warmup_steps = warmup_of(settings, steps),
+                    .steps = steps,
+                    .kind = settings.schedule};
+  schedule.decay_steps = settings.decay_steps.value_or(std::max<std::int64_t>(1, steps / 10));
+  schedule.start_step = settings.start_step.value_or(settings.pretrain_steps.value_or(0));
+  if (settings.decay_steps && *settings.decay_steps > steps - schedule.warmup_steps) {
+    throw_usage("decay of {} steps in a run of {}, {} of them warm-up: allowed are {}",
+                *settings.decay_steps, steps, schedule.warmup_steps, steps - schedule.warmup_steps);
+  }
+  return schedule;
+}
+
+// The settings with what was left open, as the plan has it.
+UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
+  settings.steps = plan.steps;
+  settings.sequence_length = plan.sequence_length;
+  settings.warmup_steps = plan.schedule.warmup_steps;
+  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+    settings.decay_steps = plan.schedule.decay_steps;
+  }
+  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+    settings.start_step = plan.schedule.start_step;
+  }
+  return settings;
+}
+
+std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
+  const std::int64_t samples = plan.tokens / plan.sequence_length;
+  std::vector<UptrainPlan::Source> sources;
+  for (std::size_t i = 0; i < data.files().size(); ++i) {
+    sources.push_back({data.files()[i].path(), data.files()[i].size(), data.share_of(i),
+                       data.passes_through(i, samples)});
+  }
+  return sources;
+}
+
+// A forward pass, a third of what training takes, and the weights.
+void add_teacher(UptrainPlan& plan, const Model& teacher) {
+  plan.recipe["teacher"] = fingerprint_of(teacher);
+  plan.flops += training_flops_per_token(teacher.spec, plan.task, plan.sequence_length) *
+                static_cast<double>(plan.tokens) / 3.0;
+  plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
+}
+
+// Answers of a model that is neither the student nor what it was made of were hardly meant, though
+// one can learn from them.
+void check_answers_source(UptrainPlan& plan, const Model& student, const std::string& teacher) {
+  if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
+    return;
+  }
+  const std::string answers = printable(plan.settings.teacher.logits.string(), 0);
+  const std::string model = printable(student.path.string(), 0);
+  const Json facts = recorded_conversion(student);
+  const Json source = facts.is_object() ? facts.value(kSourceFingerprintKey, Json()) : Json();
+  if (source.is_null()) {
+    plan.notes.push_back(
+        fmt::format("{} does not record its source, so that nothing tells whether {} are answers "
+                    "of that",
+                    model, answers));
+  } else if (source != teacher) {
+    throw_usage(
+        "{}: answers of another model than the one {} was made of: its fingerprint is {}, the "
+        "source's {}; --other-teacher takes them all the same",
+        answers, model, printable(Json(teacher).dump()), printable(source.dump(), 100));
+  }
+}
+
+// Nothing to compute: its answers are read, and must be to what this run asks.
+void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& data) {
+  const TeacherSettings& teacher = plan.settings.teacher;
+  TeacherAnswers answers = TeacherAnswers::open(teacher.logits);
+  if (answers.facts().vocab_size != student.spec.vocab_size) {
+    throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
+                    printable(teacher.logits.string(), 0), answers.facts().vocab_size,
+                    student.spec.vocab_size);
+  }
+  check_answers_source(plan, student, answers.facts().teacher);
+  answers.check_fit(plan.recipe, teacher.distillation.temperature,
+                    plan.steps * plan.settings.batch * plan.settings.accumulation, data);
+  answers.check_all();  // now, not in the middle of the run
+  plan.recipe["teacher"] = answers.facts().teacher;
+  plan.recipe["teacher_top"] = answers.facts().top;
+}
+
+// What the run takes of what there is, and how it could take less.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const auto bytes_of = [&](const UptrainSettings& settings) {
+    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
+  };
+  plan.memory_needed = bytes_of(plan.settings);
+  plan.memory_available = available_memory(plan.settings.device);
+  if (!plan.fits()) {
+    plan.leaner = leaner_runs(plan.settings, *plan.memory_available, bytes_of);
+  }
+}
+
+// Beside what training takes there, if it trains on the CPU; a tenth is left for others.
+bool has_memory_for_copy(const UptrainPlan& plan) {
+  const bool trains_here = plan.settings.device.is_cpu();
+  const double training = trains_here ? plan.memory_needed : 0.0;
+  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
+  return available && training + plan.state_bytes < 0.9 * *available;
+}
+
+}  // namespace
+
+void add_task(Json& recipe, const Task& task) {
+  recipe["objective"] = name_of(task.objective);
+  if (task.objective == Objective::kMaskedTokens) {
+    recipe["mask_token"] = task.masking.token;
+  } else if (task.objective == Objective::kSpanCorruption) {
+    recipe["first_sentinel"] = task.spans.first_sentinel;
+    recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
+  }
+}
+
+void take_published_length(UptrainSettings& settings) {
+  if (!settings.alpha || settings.steps || settings.pretrain_steps || settings.pretrain_tokens) {
+    return;
+  }
+  if (const auto found = published_pretraining(open_model_outline(settings.model).spec)) {
+    settings.pretrain_tokens = found->tokens;
+    settings.published = fmt::format("{}, {}", found->model, found->source);
+  }
+}
+
+std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
+  const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
+  const std::int64_t length = settings.sequence_length.value_or(std::min(kDefaultSequence, limit));
+  if (spec.positions == PositionKind::kLearned && length > limit) {
+    throw_usage("sequence length is {}, the model has learned positions for {}", length, limit);
+  }
+  return length;
+}
+
+TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
+  return {settings.data,         sequence_length_of(settings, spec),
+          spec.vocab_size,       settings.seed,
+          settings.data_weights, settings.documents};
+}
+
+Model open_teacher(const UptrainSettings& settings, const Model& student) {
+  Model teacher = open_predicting_model(settings.teacher.model);
+  const std::string where = printable(settings.teacher.model.string(), 0);
+  if (teacher.spec.vocab_size != student.spec.vocab_size) {
+    throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}", where,
+                    teacher.spec.vocab_size, student.spec.vocab_size);
+  }
+  if (objective_of(teacher.spec) != objective_of(student.spec)) {
+    throw_bad_input("{}: the teacher predicts {}, the model {}", where,
+                    name_of(objective_of(teacher.spec)), name_of(objective_of(student.spec)));
+  }
+  UptrainSettings as_student = settings;
+  as_student.sequence_length = sequence_length_of(settings, student.spec);
+  sequence_length_of(as_student, teacher.spec);  // throws where it has too few positions
+  return teacher;
+}
+
+double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                     const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
+  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
+  if (settings.teacher.present() && teacher != nullptr) {
+    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
+  }
+  return memory.total() *
+         (settings.device.is_cpu() ? static_cast<double>(settings.local_ranks) : 1.0);
+}
+
+UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
+                            const TokenBatches& data) {
+  settings.validate();
+  check_writable(source);
+  refuse_output_inside(source, settings.output);
+  const ModelSpec& spec = source.spec;
+  UptrainPlan plan;
+  plan.notes = notes_on_companions(source);
+  plan.sequence_length = data.sequence_length();
+  plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
+  plan.filled = data.filled();
+  plan.steps =
+      steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
+  plan.tokens = product_of({plan.steps, plan.tokens_per_step});
+  plan.schedule = schedule_of(settings, plan.steps);
+  plan.settings = filled_in(settings, plan);
+  plan.settings.task = with_special_tokens(settings.task, source);
+  plan.settings.task.seed = settings.seed;
+  plan.task =
+      make_task(plan.settings.task, spec, training_objective_of(spec), plan.sequence_length);
+  check_documents(settings.documents, plan.task);
+  plan.settings.task.objective = plan.task.objective;
+  plan.recipe = recipe_of(plan.settings);
+  add_task(plan.recipe, plan.task);
+
+  plan.data_tokens = data.tokens();
+  plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
+                static_cast<double>(data.windows());
+  plan.sources = sources_of(plan, data);
+  plan.parameters = count_parameters(spec);
+  plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
+               static_cast<double>(plan.tokens);
+  plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
+  plan.state_bytes = saved_state_bytes(settings, spec);
+  std::optional<Model> teacher;
+  if (settings.teacher.present()) {
+    add_teacher(plan, teacher.emplace(open_teacher(settings, source)));
+  } else if (settings.teacher.any()) {
+    add_answers(plan, source, data);
+  }
+  weigh_memory(plan, spec, teacher ? &teacher->spec : nullptr);
+  if (const std::string warning = warning_of_positions(source, plan.sequence_length);
+      !warning.empty()) {
+    plan.notes.push_back(warning);
+  }
+  plan.background_saving = has_memory_for_copy(plan);
+  return plan;
+}
+
+}  // namespace regroup

@@ -1,0 +1,258 @@
+#include "uptrain/run/uptrain_settings.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+
+namespace regroup {
+namespace {
+
+// Collects faults so that a user sees all of them at once.
+class Faults {
+ public:
+  void require(bool holds, std::string_view fault) {
+    if (!holds) {
+      found_.emplace_back(fault);
+    }
+  }
+  void at_least(std::int64_t lowest, std::string_view name, std::int64_t value) {
+    require(value >= lowest, fmt::format("{} is {}, allowed is {} or more", name, value, lowest));
+  }
+  void within(double lowest, double highest, std::string_view name, double value) {
+    require(value >= lowest && value <= highest,  // false for NaN
+            fmt::format("{} is {}, allowed is {} to {}", name, value, lowest, highest));
+  }
+  void report() const {
+    if (!found_.empty()) {
+      throw_usage("{}", fmt::join(found_, "; "));
+    }
+  }
+
+ private:
+  std::vector<std::string> found_;
+};
+
+void check_length(Faults& faults, const UptrainSettings& settings) {
+  const int totals = (settings.pretrain_steps ? 1 : 0) + (settings.pretrain_tokens ? 1 : 0);
+  if (settings.steps) {
+    faults.at_least(1, "steps", *settings.steps);
+    faults.require(!settings.alpha && totals == 0,
+                   "steps excludes alpha and the pretraining length");
+    return;
+  }
+  faults.require(
+      settings.alpha.has_value(),
+      "how long to train is not said: --alpha with --pretrain-steps or --pretrain-tokens, or "
+      "--steps");
+  if (!settings.alpha) {
+    return;
+  }
+  faults.require(totals == 1,
+                 totals == 0
+                     ? "alpha is a fraction of the pretraining, whose length is not known: add "
+                       "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
+                     : "--pretrain-steps and --pretrain-tokens both tell the pretraining's "
+                       "length: give one of them");
+  if (settings.alpha) {
+    faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
+                   fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
+  }
+  faults.at_least(1, "pretraining steps", settings.pretrain_steps.value_or(1));
+  faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
+}
+
+void check_schedule(Faults& faults, const UptrainSettings& settings) {
+  const double rate = settings.peak_learning_rate();
+  faults.require(rate > 0 && rate <= 10,
+                 fmt::format("learning rate is {}, allowed is more than 0, up to 10", rate));
+  faults.within(0, 1, "least learning rate ratio", settings.min_learning_rate_ratio);
+  faults.at_least(0, "warm-up steps", settings.warmup_steps.value_or(0));
+  faults.at_least(1, "decay steps", settings.decay_steps.value_or(1));
+  faults.at_least(0, "start step", settings.start_step.value_or(0));
+  faults.require(!settings.decay_steps || settings.schedule == ScheduleKind::kWarmupStableDecay,
+                 "decay steps are for the schedule wsd");
+  faults.require(!settings.start_step || settings.schedule == ScheduleKind::kInverseSqrt,
+                 "a start step is for the schedule inverse-sqrt");
+}
+
+void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
+  faults.within(0, 0.999999, "beta1", optimizer.beta1);
+  faults.within(0, 0.999999, "beta2", optimizer.beta2);
+  faults.within(1e-20, 1, "epsilon", optimizer.epsilon);
+  faults.within(0, 10, "weight decay", optimizer.decay_of_matrices());
+  const bool narrow = optimizer.moments == Precision::kBf16;
+  faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
+                 "bf16 moments are for the optimizer adamw");
+  // Less than half of bf16's last place would be forgotten of a moment, which is nothing.
+  faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
+                 "bf16 moments need a beta1 and beta2 of 0.99 at most");
+}
+
+void check_teacher(Faults& faults, const TeacherSettings& teacher) {
+  faults.within(0, 1, "teacher's weight", teacher.distillation.weight);
+  faults.within(0.01, 100, "teacher's temperature", teacher.distillation.temperature);
+  faults.require(!teacher.present() || teacher.logits.empty(),
+                 "a teacher is asked, or its logits are read: name one of them");
+  faults.within(0, 1000, "attention's weight", teacher.attention_weight);
+  faults.require(teacher.attention_weight == 0 || teacher.present(),
+                 "learning from attention needs the teacher itself");
+}
+
+// What is not in use stays out of the recipe, so that it cannot differ.
+Json recipe_of_optimizer(const OptimizerSettings& settings) {
+  Json recipe = {{"optimizer", name_of(settings.kind)},
+                 {"weight_decay", settings.decay_of_matrices()}};
+  if (settings.kind == OptimizerKind::kAdamW) {
+    recipe.update(
+        {{"beta1", settings.beta1}, {"beta2", settings.beta2}, {"epsilon", settings.epsilon}});
+    if (settings.moments != Precision::kFp32) {
+      recipe["moments"] = name_of(settings.moments);
+    }
+  } else {
+    recipe["scale_by_parameter"] = settings.scale_by_parameter;
+  }
+  return recipe;
+}
+
+// "a.bin:0.7" -> a.bin and 0.7; a file that bears such a name is meant as it is.
+std::pair<std::string, std::optional<double>> split_weight(const std::string& name) {
+  const std::size_t colon = name.rfind(':');
+  if (colon == name.npos || path_exists(name)) {
+    return {name, std::nullopt};
+  }
+  double weight = 0.0;
+  const char* end = name.data() + name.size();
+  const auto [stopped, fault] = std::from_chars(name.data() + colon + 1, end, weight);
+  if (fault != std::errc() || stopped != end) {
+    return {name, std::nullopt};
+  }
+  return {name.substr(0, colon), weight};
+}
+
+Json number(const auto& value) { return value ? Json(*value) : Json(); }
+
+Json recipe_of_schedule(const UptrainSettings& settings) {
+  Json recipe = {{"schedule", name_of(settings.schedule)},
+                 {"learning_rate", settings.peak_learning_rate()},
+                 {"warmup_steps", number(settings.warmup_steps)}};
+  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+    recipe["start_step"] = settings.start_step.value_or(0);
+  } else if (settings.schedule != ScheduleKind::kConstant) {
+    recipe["min_learning_rate_ratio"] = settings.min_learning_rate_ratio;
+  }
+  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+    recipe["decay_steps"] = number(settings.decay_steps);
+  }
+  return recipe;
+}
+
+// What a single step depends on.
+void check_step(Faults& faults, const UptrainSettings& settings) {
+  faults.at_least(1, "sequence length", settings.sequence_length.value_or(1));
+  faults.at_least(1, "batch", settings.batch);
+  faults.at_least(1, "accumulation", settings.accumulation);
+  check_optimizer(faults, settings.optimizer);
+  faults.within(0, 1e9, "clipping norm", settings.max_gradient_norm);
+}
+
+}  // namespace
+
+void UptrainSettings::validate() const {
+  Faults faults;
+  check_length(faults, *this);
+  faults.require(!data.empty(), "no training data is named");
+  faults.require(!output.empty(), "no output is named");
+  check_step(faults, *this);
+  faults.require(accumulation % ranks == 0,
+                 fmt::format("{} batches in a step cannot be shared by {} ranks: allowed are "
+                             "multiples of that",
+                             accumulation, ranks));
+  check_schedule(faults, *this);
+  check_teacher(faults, teacher);
+  faults.at_least(0, "steps between evaluations", eval_every);
+  faults.at_least(1, "evaluation tokens", eval_max_tokens.value_or(1));
+  faults.at_least(0, "steps between saved states", save_every);
+  faults.require(eval_every == 0 || !eval_data.empty(), "evaluation needs evaluation data");
+  faults.report();
+}
+
+void UptrainSettings::validate_step() const {
+  Faults faults;
+  check_step(faults, *this);
+  faults.report();
+}
+
+void set_data(UptrainSettings& settings, const std::vector<std::string>& names) {
+  settings.data.clear();
+  settings.data_weights.clear();
+  for (const std::string& name : names) {
+    const auto [path, weight] = split_weight(name);
+    settings.data.push_back(path);
+    if (weight) {
+      settings.data_weights.push_back(*weight);
+    }
+  }
+  if (!settings.data_weights.empty() && settings.data_weights.size() != settings.data.size()) {
+    throw_usage("{} of {} data files have a weight: give one to all, or to none",
+                settings.data_weights.size(), settings.data.size());
+  }
+}
+
+Json recipe_of(const UptrainSettings& settings) {
+  Json sizes = Json::array();
+  for (const std::filesystem::path& path : settings.data) {
+    std::error_code fault;
+    sizes.push_back(std::filesystem::file_size(path, fault));
+  }
+  Json recipe = {{"alpha", number(settings.alpha)},
+                 {"pretrain_steps", number(settings.pretrain_steps)},
+                 {"pretrain_tokens", number(settings.pretrain_tokens)},
+                 {"steps", number(settings.steps)},
+                 {"sequence_length", number(settings.sequence_length)},
+                 {"batch", settings.batch},
+                 {"accumulation", settings.accumulation},
+                 {"trained", name_of(settings.trained)}};
+  recipe.update(recipe_of_schedule(settings));
+  recipe.update(recipe_of_optimizer(settings.optimizer));
+  if (settings.teacher.any()) {
+    recipe["teacher_weight"] = settings.teacher.distillation.weight;
+    recipe["teacher_temperature"] = settings.teacher.distillation.temperature;
+  }
+  if (settings.teacher.present()) {
+    recipe["teacher_precision"] = name_of(settings.teacher.precision.value_or(settings.precision));
+  }
+  if (settings.teacher.attention_weight > 0) {
+    recipe["attention_weight"] = settings.teacher.attention_weight;
+  }
+  if (!settings.data_weights.empty()) {
+    recipe["data_weights"] = settings.data_weights;
+  }
+  if (settings.documents.separate) {
+    recipe["documents"] = "separate";
+    if (const auto& mark = settings.documents.mark) {
+      recipe[mark->ends ? "document_end" : "document_start"] = mark->token;
+    }
+  }
+  recipe.update({{"max_gradient_norm", settings.max_gradient_norm},
+                 {"seed", settings.seed},
+                 {"precision", name_of(settings.precision)},
+                 {"data_bytes", std::move(sizes)}});
+  return recipe;
+}
+
+std::int64_t fraction_of(double alpha, std::int64_t total) {
+  const double product = alpha * static_cast<double>(total);
+  const double nearest = std::round(product);
+  // Two roundings (of alpha, of the product) are each off by less than 2^-53 of it.
+  const bool whole = std::abs(product - nearest) <= product * 0x1p-51;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(whole ? nearest : std::ceil(product)));
+}
+
+}  // namespace regroup

@@ -1,0 +1,111 @@
+// What an uptraining run is asked to do.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "formats/json/json.h"
+#include "uptrain/data/document_windows.h"
+#include "uptrain/model/device.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/ops/loss.h"
+#include "uptrain/optim/optimizer.h"
+#include "uptrain/optim/schedule.h"
+#include "uptrain/trainer/trained_weights.h"
+
+namespace regroup {
+
+/// A frozen model whose logits a run learns from: the model itself, or what it answered before.
+struct TeacherSettings {
+  std::filesystem::path model;   ///< empty: none
+  std::filesystem::path logits;  ///< see TeacherAnswers; empty: none
+  bool any_source = false;       ///< `logits` may be of another model than the student's own source
+  DistillationSettings distillation;
+  std::optional<Precision> precision;  ///< of the model; default: the student's
+  /// Of the attentions' outputs, added to the loss; see AttentionDistillation. Needs the model.
+  double attention_weight = 0.0;
+
+  /// Whether the model itself is asked in each step.
+  bool present() const { return !model.empty(); }
+  bool any() const { return present() || !logits.empty(); }
+};
+
+/// Lengths are in tokens, batches in sequences. What is not set is derived when a run is planned.
+struct UptrainSettings {
+  std::filesystem::path model;
+  std::filesystem::path output;
+  std::vector<std::filesystem::path> data;
+  std::vector<double> data_weights;  ///< one per file, or none: as large as they are
+
+  DocumentSettings documents;  ///< of these files and of eval_data
+
+  // How long: `steps`, or the fraction `alpha` of one of the two pretraining lengths.
+  std::optional<double> alpha;
+  std::optional<std::int64_t> pretrain_steps;
+  std::optional<std::int64_t> pretrain_tokens;
+  std::optional<std::int64_t> steps;
+  /// Whose published length that is, and where it is published; empty: it was given.
+  std::string published;
+
+  std::optional<std::int64_t>
+      sequence_length;            ///< default: 1024, or the model's positions if fewer
+  std::int64_t batch = 8;         ///< sequences computed at a time
+  std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
+  std::int64_t ranks = 1;         ///< processes that share the batches of a step
+  std::int64_t local_ranks = 1;   ///< of these, on this machine
+
+  TrainedWeights trained = TrainedWeights::kAll;
+  TaskSettings task;  ///< its seed is not used, `seed` is
+
+  ScheduleKind schedule = ScheduleKind::kCosine;
+  std::optional<double> learning_rate;   ///< the peak; default: 2e-4, of an inverse square root 1
+  double min_learning_rate_ratio = 0.1;  ///< the last learning rate over the peak
+  /// Default: one step in fifty, at least one; none ahead of an inverse square root.
+  std::optional<std::int64_t> warmup_steps;
+  std::optional<std::int64_t> decay_steps;  ///< of kWarmupStableDecay; default: one in ten
+  std::optional<std::int64_t> start_step;   ///< of kInverseSqrt; default: `pretrain_steps`, or 0
+  OptimizerSettings optimizer;
+  TeacherSettings teacher;
+  double max_gradient_norm = 1.0;  ///< 0: no clipping
+  std::uint64_t seed = 0;          ///< of the order of the data
+
+  Precision precision = Precision::kFp32;  ///< of the model; master weights are always fp32
+  bool recomputing = false;  ///< activation checkpointing, see Transformer::set_recomputing()
+  c10::Device device = c10::kCPU;
+
+  std::filesystem::path eval_data;  ///< empty: no evaluation
+  std::int64_t eval_every = 0;      ///< steps between evaluations; 0: before and after only
+  std::optional<std::int64_t> eval_max_tokens;
+  std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
+  std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
+  bool record = true;                      ///< add an "uptrain" block to the output's config.json
+
+  double peak_learning_rate() const {
+    return learning_rate.value_or(schedule == ScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
+  }
+
+  /// Throws kUsage listing every fault in one line.
+  void validate() const;
+
+  /// The same for what a single step depends on, lengths, data and output left out.
+  void validate_step() const;
+};
+
+/// Reads training files named as FILE or FILE:WEIGHT into `settings`. Throws kUsage where some have
+/// a weight and some have none.
+void set_data(UptrainSettings& settings, const std::vector<std::string>& names);
+
+/// The settings on which the result depends, as they are recorded; a run that resumes must have the
+/// same. Paths are not part of it, but the sizes of the data files are.
+Json recipe_of(const UptrainSettings& settings);
+
+/// ⌈alpha · total⌉, at least 1; a product within rounding error of a whole number is that number,
+/// so that 0.05 · 1000 is 50.
+std::int64_t fraction_of(double alpha, std::int64_t total);
+
+}  // namespace regroup

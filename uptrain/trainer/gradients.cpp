@@ -1,0 +1,99 @@
+#include "uptrain/trainer/gradients.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace regroup {
+namespace {
+
+at::Tensor widened(const at::Tensor& gradient) {
+  return gradient.scalar_type() == at::kDouble ? gradient : gradient.to(at::kFloat);
+}
+
+// Takes a leaf's gradient from it as soon as a backward pass has added it up. A hook on the leaf's
+// gradient would see parts of it too, where a pass within the pass recomputes what uses the leaf.
+struct Handover : torch::autograd::PostAccumulateGradHook {
+  explicit Handover(std::function<void(at::Tensor)> taker) : take(std::move(taker)) {}
+
+  void operator()(const at::Tensor& leaf) override {
+    take(std::exchange(leaf.mutable_grad(), at::Tensor()));
+  }
+
+  std::function<void(at::Tensor)> take;
+};
+
+// Leaves whose gradients are handed over for as long as this object lives.
+class WatchedLeaves {
+ public:
+  WatchedLeaves(const std::vector<at::Tensor>& leaves, const SumTaker& take) : leaves_(leaves) {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          leaves[i], std::make_unique<Handover>(
+                         [&take, i](at::Tensor gradient) { take(i, std::move(gradient)); }));
+    }
+  }
+  WatchedLeaves(const WatchedLeaves&) = delete;
+  WatchedLeaves& operator=(const WatchedLeaves&) = delete;
+  ~WatchedLeaves() {
+    for (const at::Tensor& leaf : leaves_) {
+      torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+    }
+  }
+
+ private:
+  const std::vector<at::Tensor>& leaves_;
+};
+
+}  // namespace
+
+GradientSum::GradientSum(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
+
+void GradientSum::add(const at::Tensor& loss) {
+  std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, parameters_);
+  if (!sums_.empty()) {
+    at::_foreach_add_(sums_, gradients);  // widens them as it goes
+    return;
+  }
+  for (at::Tensor& gradient : gradients) {
+    gradient = widened(gradient);  // one by one, so that not all are there twice
+  }
+  sums_ = std::move(gradients);
+}
+
+void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
+  std::size_t missing = parameters_.size();
+  const SumTaker complete = [&](std::size_t parameter, const at::Tensor& gradient) {
+    --missing;
+    take(parameter, completed(parameter, gradient));
+  };
+  {
+    const WatchedLeaves watched(parameters_, complete);
+    torch::autograd::backward({loss}, {}, /*retain_graph=*/false, /*create_graph=*/false,
+                              parameters_);
+  }
+  sums_.clear();
+  TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");  // as add()
+}
+
+// Of the sum so far and the last gradient.
+at::Tensor GradientSum::completed(std::size_t parameter, const at::Tensor& gradient) {
+  if (sums_.empty()) {
+    return widened(gradient);
+  }
+  return std::exchange(sums_[parameter], at::Tensor()).add_(gradient);
+}
+
+at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors, 2)), 2);
+}
+
+}  // namespace regroup

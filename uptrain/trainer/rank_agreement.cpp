@@ -1,0 +1,65 @@
+#include "uptrain/trainer/rank_agreement.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+
+void check_same_on_all(Ranks& ranks, const Json& asked) {
+  const std::vector<std::string> all = ranks.exchange(asked.dump());
+  const Json first = Json::parse(all.front());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const Json other = Json::parse(all[rank]);
+    std::vector<std::string> differences;
+    for (const auto& [key, value] : first.items()) {
+      const Json theirs = other.contains(key) ? other[key] : Json();
+      if (theirs != value) {
+        differences.push_back(
+            fmt::format("{} is {} there, {} on rank 0", key, theirs.dump(), value.dump()));
+      }
+    }
+    if (!differences.empty()) {
+      throw_usage("rank {} was started with other settings: {}", rank,
+                  printable(fmt::format("{}", fmt::join(differences, "; ")), 0));
+    }
+  }
+}
+
+std::optional<Evaluation> evaluation_of_all(const Ranks& ranks,
+                                            const std::optional<Evaluation>& own) {
+  const auto tokens = static_cast<double>(own ? own->tokens : 0);
+  const double loss = own ? own->loss * tokens : 0.0;
+  const at::Tensor sums =
+      ranks.sum(at::tensor({loss, tokens, own ? 0.0 : 1.0}, at::kDouble)).to(at::kCPU);
+  const auto* values = sums.const_data_ptr<double>();
+  if (values[2] != 0.0) {
+    return std::nullopt;
+  }
+  Evaluation whole;
+  whole.tokens = static_cast<std::int64_t>(values[1]);
+  whole.loss = values[0] / values[1];
+  whole.perplexity = std::exp(whole.loss);
+  return whole;
+}
+
+std::optional<TrainingProgress> progress_of_first(Ranks& ranks,
+                                                  const std::optional<TrainingProgress>& own) {
+  Json text;
+  if (own) {
+    text = {own->step, own->samples, own->skipped, own->skipped_in_a_row, own->evaluated};
+  }
+  const Json first = Json::parse(ranks.exchange(text.dump()).front());
+  if (first.is_null()) {
+    return std::nullopt;
+  }
+  return TrainingProgress{first[0], first[1], first[2], first[3], first[4]};
+}
+
+}  // namespace regroup

@@ -1,0 +1,84 @@
+// OUT.run, beside the output OUT: what a run asked for, its metrics and its saved states.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/json/json.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/trainer/training_state.h"
+
+namespace regroup {
+
+/// One process at a time works in it:
+///   run.json        the recipe and the model it belongs to
+///   metrics.jsonl   see MetricsLog
+///   state-<step>/   the last two training states, until the run is complete
+class RunDirectory {
+ public:
+  /// OUT.run for an output OUT.
+  static std::filesystem::path path_for(const std::filesystem::path& output);
+
+  /// Throws kUsage where create(), or with `resume` resume(), would find that it cannot be: the
+  /// output exists, there is a run already, or none to resume. Touches nothing.
+  static void check_output(const std::filesystem::path& output, bool resume);
+
+  /// Whether there is a run for an output, complete or not.
+  static bool exists(const std::filesystem::path& output);
+
+  /// The recipe of the run for an output; an empty object where there is none. Throws kBadInput for
+  /// a run.json that is damaged.
+  static Json recorded_recipe(const std::filesystem::path& output);
+
+  /// Makes the directory of a new run. Throws kUsage if the output, or a run for it, exists.
+  static RunDirectory create(const std::filesystem::path& output, const Json& recipe,
+                             const std::string& model);
+
+  /// Opens the directory of an earlier run to go on with it. Throws kUsage when there is none, when
+  /// another process works in it, or naming each setting in which it differs; kBadInput when it was
+  /// made from another model.
+  static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
+                             const std::string& model);
+
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+  ~RunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
+
+  /// Saves a state and removes all but the last two. One of that step that is there already stays.
+  void save(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors) const;
+
+  /// Reads the newest state that is whole; none if there are no states. Those that are not are
+  /// reported through `warn` and set aside; throws kBadInput when states exist and none can be
+  /// used.
+  std::optional<TrainingProgress> load_newest(
+      std::span<const Parameters::Entry> tensors,
+      const std::function<void(const std::string&)>& warn) const;
+
+  /// The run is complete: removes its states.
+  void remove_states() const;
+
+ private:
+  RunDirectory(std::filesystem::path path, std::string identity);
+  void lock();
+  std::vector<std::int64_t> saved_steps() const;  // newest first
+  std::filesystem::path state_path(std::int64_t step) const;
+  void set_aside(std::int64_t step) const;
+  void remove_partial_states() const;
+  void remove_entries(const std::function<bool(const std::string& name)>& wanted) const;
+
+  std::filesystem::path path_;
+  std::string identity_;  // of recipe and model together
+  int lock_ = -1;
+};
+
+}  // namespace regroup

@@ -1,0 +1,55 @@
+// Which weights a run may change.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/spec/model_spec.h"
+#include "uptrain/model/parameters.h"
+
+namespace regroup {
+
+enum class TrainedWeights {
+  kAll,
+  kAttention,      ///< every attention: projections, norms of queries and keys, relative biases
+  kKeysAndValues,  ///< what conversion changes: key and value projections, norms of keys
+};
+
+/// "all", "attention" or "kv".
+std::string_view name_of(TrainedWeights which);
+
+/// Reads such a name; throws kUsage for anything else.
+TrainedWeights parse_trained_weights(std::string_view text);
+
+/// Names of the tensors that hold such weights, in all roles of attention. A tensor in which
+/// queries lie beside keys and values is one of them; FrozenQueries keeps its queries as they are.
+std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights which);
+
+/// The queries in fused tensors of which only keys and values are trained.
+class FrozenQueries {
+ public:
+  /// Remembers the queries' values in `parameters`, the trained ones; nothing unless `which` is
+  /// kKeysAndValues.
+  FrozenQueries(const ModelSpec& spec, TrainedWeights which, const Parameters& parameters);
+
+  /// Sets their part of `gradients`, one per parameter, to zero.
+  void clear(const std::vector<at::Tensor>& gradients) const;
+
+  /// Puts their values back: weight decay changes a weight without a gradient, too.
+  void restore() const;
+
+ private:
+  struct Features {
+    std::size_t parameter = 0;
+    std::int64_t dimension = 0;
+    at::Tensor index;   // int64, along the dimension
+    at::Tensor tensor;  // the parameter
+    at::Tensor values;  // the features' own
+  };
+  std::vector<Features> features_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,160 @@
+#include "uptrain/trainer/trainer.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+
+#include "formats/base/error.h"
+#include "uptrain/distributed/gradient_reduction.h"
+
+namespace regroup {
+
+void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+  const at::NoGradGuard no_gradients;
+  at::_foreach_copy_(to, from);
+}
+
+namespace {
+
+// The tensors of `all` that bear the names of those in `some`.
+std::vector<at::Tensor> counterparts_of(const Parameters& some, const Parameters& all) {
+  std::vector<at::Tensor> found;
+  for (const Parameters::Entry& entry : some.entries()) {
+    found.push_back(all.at(entry.name));
+  }
+  return found;
+}
+
+}  // namespace
+
+Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
+                 const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
+                 const LoopSettings& settings, const WeightShares* shares)
+    : loss_(std::move(loss)),
+      model_weights_(model_weights.tensors()),
+      stepped_weights_(counterparts_of(masters, model_weights)),
+      masters_(masters.tensors()),
+      shared_(stepped_weights_.front().is_same(masters_.front())),
+      frozen_(frozen),
+      optimizer_(optimizer),
+      data_(data),
+      settings_(settings),
+      shares_(shares),
+      gradients_(model_weights_) {
+  model_weights.require_gradients();
+  refresh_model_weights();
+}
+
+bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
+                  const std::function<void(const StepReport&)>& after_step) {
+  while (progress.step < settings_.steps) {
+    if (shares_ != nullptr ? stop_agreed_ : stop.load()) {
+      return false;
+    }
+    after_step(step(progress, stop));
+    if (progress.skipped_in_a_row > settings_.max_skipped_in_a_row) {
+      throw_bad_input(
+          "step {}: loss or gradients were not finite {} times in a row, allowed are {}; "
+          "a lower learning rate may help",
+          progress.step, progress.skipped_in_a_row, settings_.max_skipped_in_a_row);
+    }
+  }
+  return true;
+}
+
+StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& stop) {
+  const auto begin = std::chrono::steady_clock::now();
+  StepReport report;
+  report.learning_rate = settings_.schedule.at(progress.step);
+  std::optional<GradientReduction> reduction;
+  if (shares_ != nullptr) {
+    reduction.emplace(*shares_);
+  }
+  at::Tensor loss = accumulate(progress.samples, reduction ? &*reduction : nullptr);
+
+  // All of this is queued on the device; the host of a single rank waits once, for the figures
+  // below.
+  std::vector<at::Tensor> gradients = reduction ? reduction->finish() : gradients_.take();
+  frozen_.clear(gradients);
+  at::Tensor norm = global_norm(gradients);
+  if (shares_ != nullptr) {
+    agree(loss, norm, stop);
+  }
+  const at::Tensor bad = at::isfinite(norm + loss).logical_not().to(at::kFloat);
+  optimizer_.step(gradients, report.learning_rate,
+                  clipping_divisor(norm, settings_.max_gradient_norm), bad);
+  gradients.clear();
+  frozen_.restore();
+  refresh_model_weights();
+  const at::Tensor figures =
+      at::stack({loss.to(at::kDouble), norm.to(at::kDouble), bad.to(at::kDouble)}).to(at::kCPU);
+  const auto* values = figures.const_data_ptr<double>();
+
+  report.loss = values[0];
+  report.gradient_norm = values[1];
+  report.skipped = values[2] != 0.0;
+  progress.step += 1;
+  progress.samples += settings_.batch * settings_.accumulation;
+  progress.skipped += report.skipped ? 1 : 0;
+  progress.skipped_in_a_row = report.skipped ? progress.skipped_in_a_row + 1 : 0;
+  report.step = progress.step;
+  report.skipped_so_far = progress.skipped;
+  report.tokens = settings_.batch * settings_.accumulation * data_.sequence_length();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+// This rank's part of the mean loss over all tokens that a step asks for, of a single rank all of
+// it. Its gradients are in gradients_ afterwards, or on their way in the reduction of all ranks'.
+at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReduction* reduction) {
+  const std::int64_t share =
+      settings_.accumulation / (shares_ != nullptr ? shares_->ranks().count() : 1);
+  const std::int64_t begin = share * (shares_ != nullptr ? shares_->ranks().rank() : 0);
+  const auto asked = static_cast<double>(
+      data_.predictions(first_sample, settings_.batch * settings_.accumulation));
+  at::Tensor total;
+  for (std::int64_t i = begin; i < begin + share; ++i) {
+    const std::int64_t first = first_sample + i * settings_.batch;
+    // Where all windows are full the divisor is the number of micro-batches.
+    const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
+    const at::Tensor loss =
+        loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
+    if (reduction != nullptr && i + 1 == begin + share) {
+      gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
+        reduction->give(parameter, std::move(sum));
+      });
+    } else {
+      gradients_.add(loss);
+    }
+    total = total.defined() ? total + loss.detach() : loss.detach();
+  }
+  return total;
+}
+
+// Turns a rank's own loss and norm into those of all, and finds out whether to stop.
+void Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) {
+  const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
+  const at::Tensor sums =
+      shares_->ranks().sum(at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
+  loss = sums[0];
+  norm = sums[1].sqrt();
+  stop_agreed_ = sums[2].item<double>() != 0.0;
+}
+
+void Trainer::refresh_model_weights() const {
+  if (!shared_) {
+    copy_weights(masters_, stepped_weights_);
+  }
+  if (shares_ != nullptr) {
+    shares_->spread(model_weights_);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,35 @@
+// All that a run needs to go on bit by bit where it was: one directory, complete or absent.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "uptrain/model/parameters.h"
+
+namespace regroup {
+
+/// How far a run has come.
+struct TrainingProgress {
+  std::int64_t step = 0;     ///< steps done, skipped ones included
+  std::int64_t samples = 0;  ///< the next sample to draw: the data's cursor
+  std::int64_t skipped = 0;  ///< steps without an update, as their gradients were not finite
+  std::int64_t skipped_in_a_row = 0;
+  std::int64_t evaluated = -1;  ///< the step after which it was last evaluated
+};
+
+/// Writes `tensors` and `progress` as `directory`, which appears only when it is complete: the
+/// tensors in model.safetensors, everything else and a checksum of each in state.json. `run`
+/// identifies the run the state belongs to.
+void save_training_state(const std::filesystem::path& directory, const TrainingProgress& progress,
+                         std::span<const Parameters::Entry> tensors, const std::string& run);
+
+/// Reads a state into `tensors`, in place, and returns the progress. Throws kBadInput naming the
+/// file when anything is missing, damaged or belongs to another run; `tensors` are then
+/// unspecified.
+TrainingProgress load_training_state(const std::filesystem::path& directory,
+                                     std::span<const Parameters::Entry> tensors,
+                                     const std::string& run);
+
+}  // namespace regroup
