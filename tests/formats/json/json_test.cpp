@@ -143,6 +143,35 @@ TEST_CASE("JSON reader rejects objects too large to keep in order", "[formats]")
   CHECK(parse_sorted_json_object(text, "index").size() == 10'001);
 }
 
+TEST_CASE("long lists of objects are read, in time that grows with their length", "[formats]") {
+  constexpr std::size_t kObjects = 400'000;  // with time that grew with the square, minutes
+  std::string list;
+  for (std::size_t i = 0; i < kObjects; ++i) {
+    list += i == 0 ? R"({"a":1})" : R"(,{"a":1})";
+  }
+  CHECK(parse_json_object(R"({"x":[)" + list + "]}", "c")["x"].size() == kObjects);
+  CHECK_THAT(refusal_of([&] { parse_json_object(R"({"x":[)" + list + R"(],"x":1})", "c"); }),
+             is_bad_input("duplicate key \"x\""));
+}
+
+TEST_CASE("JSON reader rejects many objects of many members", "[formats]") {
+  std::string object = "{";
+  for (int i = 0; i < 9000; ++i) {
+    object += fmt::format(R"({}"{}":0)", i == 0 ? "" : ",", i);
+  }
+  object += "}";
+  const auto several = [&](int count) {
+    std::string text = "{\"x\":[" + object;
+    for (int i = 1; i < count; ++i) {
+      text += "," + object;
+    }
+    return text + "]}";
+  };
+  CHECK(parse_json_object(several(2), "c")["x"].size() == 2);
+  CHECK_THAT(refusal_of([&] { parse_json_object(several(3), "c"); }),
+             is_bad_input("c", "too many objects with thousands of members"));
+}
+
 TEST_CASE("JSON reader rejects deep nesting without exhausting the stack", "[formats]") {
   const auto nested = [](std::size_t depth) {
     return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
