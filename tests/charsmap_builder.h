@@ -10,7 +10,8 @@ namespace regroup {
 
 class BuiltCharsmap {
  public:
-  std::vector<std::uint32_t> units = std::vector<std::uint32_t>(512);
+  static constexpr std::uint32_t kUnused = 1U << 31;  // as of a value: no child of anything
+  std::vector<std::uint32_t> units = std::vector<std::uint32_t>(512, kUnused);
   std::string replacements = std::string("x\0", 2);
   std::optional<std::size_t> trie_bytes;  ///< to lie about it
 
@@ -30,9 +31,9 @@ class BuiltCharsmap {
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto letter = static_cast<unsigned char>(text[i]);
       const std::uint32_t place = base ^ letter;
-      if (units[place] == 0) {
+      if (units[place] == kUnused) {
         units[place] = child(letter, place ^ static_cast<std::uint32_t>(units.size()), false);
-        units.resize(units.size() + 256);
+        units.resize(units.size() + 256, kUnused);
       }
       base = place ^ units[place] >> 10;
       if (i + 1 == text.size()) {

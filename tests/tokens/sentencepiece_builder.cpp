@@ -48,7 +48,8 @@ std::string BuiltSentencePiece::bytes() const {
   }
   // TrainerSpec: model_type, byte_fallback. NormalizerSpec: add_dummy_prefix, then the removal.
   return model + message(2, number(3, unigram ? 1 : 2) + number(35, has_bytes(*this) ? 1 : 0)) +
-         message(3, number(3, adds_space_prefix ? 1 : 0) + number(4, removes_extra_spaces ? 1 : 0));
+         message(3, number(3, adds_space_prefix ? 1 : 0) + number(4, removes_extra_spaces ? 1 : 0) +
+                        (charsmap.empty() ? "" : message(2, charsmap)));
 }
 
 BuiltSentencePiece llama_like(const std::vector<std::string>& pieces) {

@@ -18,6 +18,7 @@ struct BuiltSentencePiece {
   bool unigram = false;  // else BPE
   bool adds_space_prefix = true;
   bool removes_extra_spaces = false;
+  std::string charsmap = {};  // precompiled, as in tests/charsmap_builder.h; empty: none
 
   std::string bytes() const;
 };

@@ -50,7 +50,8 @@ std::vector<Change> changes_of(const UptrainSettings& settings) {
                              [](UptrainSettings& to) { to.precision = Precision::kBf16; }));
   }
   if (settings.optimizer.kind == OptimizerKind::kAdamW) {
-    if (settings.optimizer.moments == Precision::kFp32) {
+    constexpr double kMostBeta2 = 0.99;  // of moments in bf16
+    if (settings.optimizer.moments == Precision::kFp32 && settings.optimizer.beta2 <= kMostBeta2) {
       changes.push_back(change(
           settings, "--moments bf16",
           [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; }, false));

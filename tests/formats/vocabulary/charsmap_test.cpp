@@ -53,7 +53,7 @@ TEST_CASE("a trie that leads out of its array is refused", "[formats]") {
   map.units[256 + 'a'] = BuiltCharsmap::child('a', 1U << 20, false);
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads out of its array"));
   map.units.resize(511);  // any byte may be looked up in the block
-  map.units[256 + 'a'] = {};
+  map.units[256 + 'a'] = BuiltCharsmap::kUnused;
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads out of its array"));
 }
 

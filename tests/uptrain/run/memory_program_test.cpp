@@ -1,0 +1,60 @@
+// Training that needs more memory than there is, as a user meets it.
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/child_program.h"
+#include "tests/file_tree.h"
+#include "tests/uptrain/run/uptrain_arguments.h"
+
+namespace regroup {
+namespace {
+
+constexpr int kEnvironmentFailed = 4;
+
+// As much as the program takes to start, and some more.
+const std::vector<std::string> kLittleMemory{"sh", "-c", R"(ulimit -v 4000000; exec "$0" "$@")"};
+
+}  // namespace
+
+TEST_CASE("training that cannot fit is refused with what would, before anything is written",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto huge = with_all(uptrain_arguments(directory, "out"), {"--batch", "1073741824"});
+  const auto before = tree_of(directory.path());
+  const ProgramResult refused = run_program(huge);
+  CAPTURE(refused.err);
+  CHECK(refused.exit_code == kEnvironmentFailed);
+  CHECK(refused.one_line_of_error());
+  CHECK(refused.err.find("of memory") != std::string::npos);
+  CHECK(refused.err.find("--batch ") != std::string::npos);
+  CHECK(refused.err.find("--memory-check off") != std::string::npos);
+  CHECK(tree_of(directory.path()) == before);
+
+  const ProgramResult shown = run_program(with_all(huge, {"--dry-run", "--json"}));
+  CHECK(shown.exit_code == 0);
+  const Json plan = shown.json();
+  CHECK(plan["fits"] == false);
+  REQUIRE_FALSE(plan["leaner"].empty());
+  CHECK(plan["leaner"][0]["memory_bytes"] <= plan["memory_available"]);
+}
+
+TEST_CASE("where memory runs out all the same there is one line that says what to do",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto arguments =
+      with_all(uptrain_arguments(directory, "out"), {"--batch", "600000", "--quiet"});
+  const ProgramResult refused = run_program(arguments, kLittleMemory);
+  CAPTURE(refused.err);
+  CHECK(refused.exit_code == kEnvironmentFailed);
+  CHECK(refused.err.find("--memory-check off") != std::string::npos);
+
+  const ProgramResult started =
+      run_program(with_all(arguments, {"--memory-check", "off"}), kLittleMemory);
+  CAPTURE(started.err);
+  CHECK(started.exit_code == kEnvironmentFailed);
+  CHECK(started.err.find("out of memory") != std::string::npos);
+  CHECK(started.err.find("--batch") != std::string::npos);
+  CHECK(started.err.find("c10") == std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(directory / "out"));
+}
+
+}  // namespace regroup
