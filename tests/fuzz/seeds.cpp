@@ -1,9 +1,11 @@
 // Writes the seed corpus: for each fuzz target a folder of well-formed files and of near misses.
 #include <fmt/format.h>
 
+#include "tests/charsmap_builder.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 #include "tests/tiny_models.h"
+#include "tests/tokens/sentencepiece_builder.h"
 #include "tests/torch_builder.h"
 
 namespace regroup {
@@ -81,6 +83,49 @@ void put_tokenizers(Seeds& seeds) {
       R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}}]},)"
       R"("model":{"type":"BPE","byte_fallback":true,"unk_token":"a",)"
       R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":5},"merges":["a b",["a","b"]]}})");
+}
+
+// Rules by themselves after a 'C', and whole models without and with them.
+void put_charsmaps(Seeds& seeds) {
+  BuiltSentencePiece model{
+      {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"\u2581", -1}, {"a", -2}, {"aa", -3, 4}}};
+  for (const bool unigram : {true, false}) {
+    model.unigram = unigram;
+    seeds.put("charsmap", model.bytes());
+  }
+  BuiltCharsmap map;
+  seeds.put("charsmap", "C" + map.bytes());
+  map.add_rule("a", 0);
+  map.add_rule("\u00e4", 2);
+  map.replacements = std::string("b\0ab\0", 5);
+  seeds.put("charsmap", "C" + map.bytes());
+  model.charsmap = map.bytes();
+  seeds.put("charsmap", model.bytes());
+}
+
+// Of the tiny Llama; fused; with faults.
+void put_layouts(Seeds& seeds) {
+  seeds.put(
+      "layout",
+      R"({"layers":"num_hidden_layers","hidden_size":6,"query_heads":"num_attention_heads",)"
+      R"("head_dim":"head_dim","q":"model.layers.{layer}.self_attn.q_proj.weight",)"
+      R"("k":"model.layers.{layer}.self_attn.k_proj.weight",)"
+      R"("v":"model.layers.{layer}.self_attn.v_proj.weight",)"
+      R"("o":"model.layers.{layer}.self_attn.o_proj.weight","kv_heads_key":"a.b","kv_heads":12})");
+  seeds.put("layout",
+            R"({"layers":1,"hidden_size":6,"query_heads":4,"packing":"query_key_value",)"
+            R"("qkv":"model.layers.{layer}.self_attn.q_proj.weight","alibi":{"bias_max":8},)"
+            R"("o":"model.layers.{layer}.self_attn.o_proj.weight","input_major":true})");
+  seeds.put("layout", R"({"layers":-1,"q":7,"kv_heads":[1,2],"kv_heads_key":"a..b","x":{}})");
+}
+
+// Options of each type, in and outside of a command's table; and faults.
+void put_tomls(Seeds& seeds) {
+  seeds.put("toml", "quiet = true\n[train]\ntext = \"a\\u00e4\"\nnumber = 1_000\nreal = 1e-3\n");
+  seeds.put("toml",
+            "# what\n[train]\nlist = [\"a\", 'b', \"\"\"c\"\"\"]\nnumber = 0x1f\nreal = inf\n");
+  seeds.put("toml", "train.number = 99999999999999999999\n[other]\nx = {a = {b = [[[1]]]}}\n");
+  seeds.put("toml", "[train]\ntext = \"not closed\nnumber = 1979-05-27\n");
 }
 
 void put_torch(Seeds& seeds) {
@@ -196,6 +241,9 @@ int main(int argc, char** argv) {
   regroup::put_torch(seeds);
   regroup::put_megatron(seeds);
   regroup::put_tokenizers(seeds);
+  regroup::put_charsmaps(seeds);
+  regroup::put_layouts(seeds);
+  regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);
   regroup::put_llama2c(seeds);
   regroup::put_json(seeds);
