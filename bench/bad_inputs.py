@@ -6,8 +6,8 @@ file, where it is installed.
     bench/bad_inputs.py [--regroup PROGRAM]
 
 Each refusal must have exit code 3 (2 for an output that cannot be), one line that names the file, at
-most 100 ms of processor time and 64 MiB beyond the program's own, not wait for anything, and leave
-nothing. The files are made on the spot from the descriptions below.
+most 100 ms of processor time and 64 MiB beyond the program's own (inputs at the limits of what is
+read: as docs/robustness.md says), not wait for anything, and leave nothing. The files are made on the spot from the descriptions below.
 """
 
 import argparse
@@ -51,7 +51,26 @@ def two(first, second, data=16):
 
 
 NESTED = 100_000
-MANY = 1_000_002
+MANY = 100_000
+EMPTY = entry(dtype="U8", shape="[0]", offsets="[0,0]")
+
+
+def named(count, name, more=""):
+    return file_of("{" + ",".join(f'"{name.format(i)}":{EMPTY}' for i in range(count)) + more + "}")
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf_file(tensors=0, keys=0):
+    """As many keys of type u32 and tensors without elements; the last of them is of no known type."""
+    parts = [b"GGUF", struct.pack("<IQQ", 3, tensors, keys)]
+    parts += [gguf_text(f"key.{i}") + struct.pack("<II", 4, i) for i in range(keys)]
+    for i in range(tensors):
+        last = 99 if i + 1 == tensors else 0
+        parts.append(gguf_text(f"blk.{i}.ffn_gate.weight") + struct.pack("<IQIQ", 1, 0, last, 0))
+    return b"".join(parts)
 
 # What is wrong, and the file.
 FILES = {
@@ -95,8 +114,14 @@ FILES = {
     "NUL in a name": file_of(f'{{"a\\u0000b":{entry(shape="[3]")}}}', bytes(8)),
     "escape codes in a name": file_of(f'{{"\\u001b[31m":{entry(shape="[3]")}}}', bytes(8)),
     "65 dimensions": one(shape="[" + ",".join(["1"] * 64 + ["2"]) + "]"),
-    "over a million tensors": file_of(
-        "{" + ",".join(f'"{i}":{entry(shape="[0]", offsets="[0,0]")}' for i in range(MANY)) + "}"),
+    "over 100,000 tensors": named(2 * MANY, "{}"),
+    "100,000 tensors, the last bad": named(MANY - 1, "model.layers.0.mlp.experts.{}.w", ',"z":7'),
+    "over 10,000 metadata keys": file_of(
+        '{"__metadata__":{' + ",".join(f'"{i}":""' for i in range(1_000_000)) + "}}"),
+    "GGUF: over 50,000 tensors": gguf_file(tensors=400_000),
+    "GGUF: 50,000 tensors, the last bad": gguf_file(tensors=50_000),
+    "GGUF: over 10,000 keys": gguf_file(keys=1_000_000),
+    "GGUF: 10,000 keys, a bad tensor": gguf_file(tensors=1, keys=10_000),
     "git-LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     "HTML page": b"<!DOCTYPE html><html><body>404</body></html>",
     "gzip": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03",
@@ -132,6 +157,31 @@ DIRECTORIES = {
     "index: no weight_map": with_index("{}"),
     "index: weight_map a list": with_index('{"weight_map":[]}'),
     "index: a shard that is a number": with_index('{"weight_map":{"aw":1}}'),
+}
+
+
+def index_of(tensors, shards):
+    return with_index({f"model.layers.0.mlp.experts.{i}.down_proj.weight": f"model-{i % shards:05}.safetensors"
+                       for i in range(tensors)})
+
+
+def in_directory(name, made):
+    return lambda directory: (directory / name).write_bytes(made)
+
+
+DIRECTORIES["index: 300,000 shards"] = index_of(300_000, 300_000)
+DIRECTORIES["index: 10,000 shards, all missing"] = index_of(10_000, 10_000)
+DIRECTORIES["index: 200,000 tensors, no shards"] = index_of(200_000, 60)
+
+# At the limits of what is read, with the fault at the end: what makes the directory, and the seconds
+# and bytes of docs/robustness.md.
+LARGE = {
+    "index: 500,000 tensors, no shards": (index_of(500_000, 60), 0.4, 128 << 20),
+    "header of 25 MB, the last bad": (in_directory("model.safetensors", named(
+        MANY - 1, "model.layers.0." + "x" * 170 + "{:06}", ',"z":7')), 0.2, 96 << 20),
+    "GGUF: header of 64 MB, cut off": (in_directory("model.safetensors", b"GGUF" + struct.pack(
+        "<IQQ", 3, 0, 1) + gguf_text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 4_000_000)
+        + (gguf_text("abcdefgh") * 4_000_000)[:-1]), 0.5, 256 << 20),
 }
 
 
@@ -221,7 +271,7 @@ class Table:
         print(f"{name:34} {1e3 * took:6.1f} {extra / 2**20:6.1f}  {peer:11}  "
               f"{'!! ' + ', '.join(faults) + ': ' if faults else ''}{said[:100]}")
 
-    def try_on(self, name, path, status=3, words="", peer="-"):
+    def try_on(self, name, path, status=3, words="", peer="-", seconds=MOST_SECONDS, most=MOST_BYTES):
         """`regroup inspect`: a refusal that names the file, or a warning that holds the words."""
         command = [self.program, "inspect", str(path)]
         took, done = min((seconds_of(command) for _ in range(5)), key=lambda run: run[0])
@@ -230,9 +280,9 @@ class Table:
         refused = status != 0
         if refused and done.stdout or not words_fit(done.stderr, str(path) if refused else words):
             faults.append("not one printable line that says so")
-        if took > MOST_SECONDS:
+        if took > seconds:
             faults.append(f"{1e3 * took:.0f} ms")
-        if extra > MOST_BYTES:
+        if extra > most:
             faults.append(f"{extra / 2**20:.0f} MiB")
         said = done.stderr.strip().replace(f"{path if path.is_dir() else path.parent}/", "").removeprefix("regroup: ")
         self.add(name, said or "opens", faults, took, extra, peer)
@@ -275,6 +325,10 @@ def main():
         with tempfile.TemporaryDirectory() as directory:
             make(Path(directory))
             table.try_on(name, Path(directory), status, words)
+    for name, (make, seconds, most) in LARGE.items():
+        with tempfile.TemporaryDirectory() as directory:
+            make(Path(directory))
+            table.try_on(name, Path(directory), seconds=seconds, most=most)
     for name, row in OUTPUTS.items():
         table.try_output(name, *row)
     print(f"{table.rows} inputs, {table.wrong} not dealt with as promised; "
