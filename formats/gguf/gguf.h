@@ -22,7 +22,7 @@ inline constexpr std::size_t kMaxGgufTensorName = 63;
 inline constexpr std::uint32_t kMaxGgufDimensions = 4;
 inline constexpr std::uint64_t kMaxGgufHeader = 64U << 20;  // vocabularies: those known take 20
 /// As many as are read in a tenth of a second; published files have up to 3,000, and 100 keys.
-inline constexpr std::uint64_t kMaxGgufTensors = 50'000;
+inline constexpr std::uint64_t kMaxGgufTensors = 30'000;
 inline constexpr std::uint64_t kMaxGgufKeys = 10'000;
 
 struct GgufFile {

@@ -1,4 +1,7 @@
 // Training that needs more memory than there is, as a user meets it.
+#include <algorithm>
+#include <iterator>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"
@@ -13,12 +16,19 @@ constexpr int kEnvironmentFailed = 4;
 // As much as the program takes to start, and some more.
 const std::vector<std::string> kLittleMemory{"sh", "-c", R"(ulimit -v 4000000; exec "$0" "$@")"};
 
+std::vector<std::string> with_value(std::vector<std::string> arguments, const std::string& option,
+                                    const std::string& value) {
+  *std::next(std::find(arguments.begin(), arguments.end(), option)) = value;
+  return arguments;
+}
+
 }  // namespace
 
 TEST_CASE("training that cannot fit is refused with what would, before anything is written",
           "[uptrain]") {
   const TemporaryDirectory directory;
-  const auto huge = with_all(uptrain_arguments(directory, "out"), {"--batch", "1073741824"});
+  const auto huge = with_value(
+      with_value(uptrain_arguments(directory, "out"), "--batch", "1048576"), "--sequence", "1024");
   const auto before = tree_of(directory.path());
   const ProgramResult refused = run_program(huge);
   CAPTURE(refused.err);
@@ -41,7 +51,7 @@ TEST_CASE("where memory runs out all the same there is one line that says what t
           "[uptrain]") {
   const TemporaryDirectory directory;
   const auto arguments =
-      with_all(uptrain_arguments(directory, "out"), {"--batch", "600000", "--quiet"});
+      with_all(with_value(uptrain_arguments(directory, "out"), "--batch", "600000"), {"--quiet"});
   const ProgramResult refused = run_program(arguments, kLittleMemory);
   CAPTURE(refused.err);
   CHECK(refused.exit_code == kEnvironmentFailed);
