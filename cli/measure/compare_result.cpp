@@ -5,6 +5,7 @@
 
 #include "cli/process/interrupt.h"
 #include "cli/process/sleeping_threads.h"
+#include "converter/plan/reference_plan.h"
 #include "formats/base/error.h"
 #include "uptrain/evaluate/compare_models.h"
 #include "uptrain/model/device.h"
@@ -65,9 +66,10 @@ bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference
              });
 }
 
-// What llama.cpp's graphs compute otherwise has been said; it is not to be found out once more.
+// What llama.cpp's graphs compute otherwise has been said on the way there; it is not to be found
+// out once more, nor on the way back.
 Model as_source_computes(Model result, const Model& source) {
-  if (result.convention == Convention::kGguf) {
+  if (result.convention == Convention::kGguf || source.convention == Convention::kGguf) {
     result.spec.activation = source.spec.activation;
     result.spec.sliding_window = source.spec.sliding_window;
   }
@@ -82,7 +84,7 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const std::filesystem::path& result,
                                                     const Console& console) {
   const ConversionRequest same = reference_request(request, plan);
-  const ConversionPlan reference = plan_conversion(source, same);
+  const ConversionPlan reference = plan_reference(source, same);
   if (!reference.target.not_computable.empty() || !plan.target.not_computable.empty()) {
     console.note("note: this model cannot be computed, so that the result was not compared");
     return std::nullopt;

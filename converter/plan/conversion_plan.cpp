@@ -5,6 +5,7 @@
 
 #include "converter/plan/plan_notes.h"
 #include "converter/plan/plan_steps.h"
+#include "converter/plan/reference_plan.h"
 #include "converter/provenance/provenance.h"
 #include "converter/target/kv_head_request.h"
 #include "converter/target/loader_gate.h"
@@ -237,18 +238,8 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
   }
 }
 
-}  // namespace
-
-std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
-                                 DType dtype) {
-  std::uint64_t heads = 0;
-  for (const std::int64_t count : kv_heads) {
-    heads += static_cast<std::uint64_t>(count);
-  }
-  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
-}
-
-ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+// `written`: whether loaders will see the result.
+ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
   const Checkpoint& checkpoint = source.checkpoint;
   check_attention_shapes(source.spec, checkpoint);
   check_output_names(checkpoint);
@@ -275,7 +266,9 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   check_can_refine(plan, request);
   check_head(source, plan.grouped, request, plan.container);
   Target target = choose_target(source, plan.grouped, request, plan.container);
-  keep_from_stock_loaders(target, plan.container, request.target);
+  if (written) {
+    keep_from_stock_loaders(target, plan.container, request.target);
+  }
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
   plan_steps(plan, source, request);
@@ -294,6 +287,25 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
   }
   add_notes(plan, checkpoint);
   return plan;
+}
+
+}  // namespace
+
+std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
+                                 DType dtype) {
+  std::uint64_t heads = 0;
+  for (const std::int64_t count : kv_heads) {
+    heads += static_cast<std::uint64_t>(count);
+  }
+  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
+}
+
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, true);
+}
+
+ConversionPlan plan_reference(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, false);
 }
 
 }  // namespace regroup

@@ -12,21 +12,28 @@
 
 #include "converter/target/kv_head_request.h"
 #include "formats/base/printable.h"
+#include "formats/families/family.h"
 
 namespace regroup {
 namespace {
 
+// Whether stock loaders know the name at all; where they do not, a note has said so.
+bool has_own_names(const ConversionPlan& plan) {
+  return !plan.config_text.empty() &&
+         has_alibi_names(parse_json_object(plan.config_text, "config.json"));
+}
+
 std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
-  const bool hugging_face = !is_single_file(plan.container);
+  const bool hugging_face = !is_single_file(plan.container) && !has_own_names(plan);
   const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
   const auto roles = target.roles();
   const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
     return !is_uniform(target.kv_heads_of(role));
   });
   const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.grouped.kv_heads_of(role) != plan.spec.kv_heads_of(role);
+    return plan.target.kv_heads_of(role) != plan.spec.kv_heads_of(role);
   });
   if (hugging_face && mixed && !target.loaders_let_layers_differ) {
     notes.push_back(fmt::format(
@@ -38,7 +45,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         "known here",
         printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
         printable(target.architecture)));
-  } else if (hugging_face && changed && !loaders_take_heads(target)) {
+  } else if (hugging_face && !target.attention_only() && !loaders_take_heads(target)) {
     notes.push_back(
         fmt::format("stock {} loaders know no grouped heads (the config gets {} all the same){}",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));

@@ -140,7 +140,10 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
 // A norm of all keys that neither the config nor a layout mentions would keep the width of the
 // heads there were, and no loader would take the result.
 void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
-  const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.target, checkpoint);
+  const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.grouped, checkpoint);
+  if (tensor == nullptr) {
+    tensor = forgotten_tensor_of_keys(plan.spec, plan.target, checkpoint);
+  }
   if (tensor != nullptr) {
     throw_bad_input(
         "{}: tensor {} is as wide as the keys, whose number of heads changes, and nothing says "

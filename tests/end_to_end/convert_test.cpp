@@ -40,6 +40,26 @@ TEST_CASE("convert pools a golden model bit for bit and says what it did", "[end
   }
 }
 
+TEST_CASE("a model comes back from GGUF as it was, whatever GELU llama.cpp computes",
+          "[end_to_end]") {
+  for (const char* name : {"gpt_neox", "gptj", "mpt", "falcon_7b"}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const std::string file = text(directory / "model.gguf"), back = text(directory / "back");
+    REQUIRE(run_program({"convert", text(golden(name)), file, "--to", "gguf"}).exit_code == 0);
+    const ProgramResult result = run_program({"convert", file, back, "--to", "safetensors"});
+    CHECK(result.exit_code == 0);
+    CAPTURE(result.err);
+    const Checkpoint source = open_checkpoint(golden(name)), copy = open_checkpoint(back);
+    for (const TensorInfo& tensor : copy.tensors()) {
+      const bool same = bytes_of(copy, tensor.name) == bytes_of(source, tensor.name);
+      CHECK(same);
+    }
+    CHECK(run_program({"inspect", back, "--json"}).json()["architecture"] ==
+          run_program({"inspect", text(golden(name)), "--json"}).json()["architecture"]);
+  }
+}
+
 TEST_CASE("convert with as many kv heads as there are copies every tensor", "[end_to_end]") {
   for (const auto& [name, heads] : {std::pair{"llama_mha", "6"}, std::pair{"gpt2_base", "6"},
                                     std::pair{"bloom_12", "12"}, std::pair{"llama_sharded", "4"}}) {

@@ -1,15 +1,19 @@
 // Encoders and encoder-decoders whose positions were changed for ALiBi's.
 #include <cstdlib>
+#include <numeric>
+#include <string_view>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "formats/families/family.h"
 #include "formats/spec/alibi.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/relative_bias.h"
@@ -25,6 +29,13 @@ const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::
 
 Parameters parameters_of(const Model& model) {
   return load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU);
+}
+
+// Jina's kind.
+TinyModel bert_with_alibi() {
+  TinyModel bert = golden_model("bert").set("position_embedding_type", "\"alibi\"");
+  bert.remove("bert.embeddings.position_embeddings.weight");
+  return bert;
 }
 
 // Fills a T5's tables with ALiBi's penalties, each distance having a bucket of its own.
@@ -111,6 +122,47 @@ TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which dir
   const at::Tensor logits = window_logits(bert, tokens);
   CHECK(largest_difference(logits, backwards) <= 1e-4);
   CHECK(largest_difference(logits, rotated) >= kClearlyWrong);
+}
+
+TEST_CASE("a BERT that has ALiBi computes what one computes that was given it", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const TemporaryDirectory directory;
+  convert(golden("bert"), directory / "given", {.positions = PositionChange::kAlibi});
+  put_model(directory / "has", bert_with_alibi());
+  const at::Tensor tokens = load_golden_case("bert").tokens;
+  const auto logits = [&](const fs::path& path) {
+    const Model model = open_computable_model(path);
+    return window_logits(Transformer(model.spec, parameters_of(model)), tokens);
+  };
+  CHECK(largest_difference(logits(directory / "has"), logits(directory / "given")) == 0.0);
+  CHECK(largest_difference(logits(directory / "has"), logits(golden("bert"))) >= kClearlyWrong);
+}
+
+// Under a name of regroup's own, as many heads as before may move.
+TEST_CASE("heads with ALiBi that move with their slopes compute what they did", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("bloom", "mpt", "falcon_rw", "bert");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  TinyModel source = std::string_view(name) == "bert" ? bert_with_alibi() : golden_model(name);
+  source.config = with_alibi_names(source.config);
+  put_model(directory / "source", source);
+  const Model model = open_computable_model(directory / "source");
+  std::vector<std::int64_t> backwards(static_cast<std::size_t>(model.spec.query_heads));
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  HeadOrder order;
+  order.set(AttentionRole::kSelf, 1, backwards);
+  convert(directory / "source", directory / "moved", {.grouping = "similar", .order = order});
+  const at::Tensor tokens = load_golden_case(name).tokens;
+  const at::Tensor before = window_logits(Transformer(model.spec, parameters_of(model)), tokens);
+  Model moved = open_computable_model(directory / "moved");
+  const Parameters parameters = parameters_of(moved);
+  const auto difference = [&] {
+    return largest_difference(before, window_logits(Transformer(moved.spec, parameters), tokens));
+  };
+  CHECK(difference() <= 1e-4);
+  moved.spec.alibi.slopes.clear();  // as a stock loader has them
+  CHECK(difference() >= kClearlyWrong);
 }
 
 TEST_CASE("every layer's own recorded slopes are used, in both stacks", "[uptrain]") {
