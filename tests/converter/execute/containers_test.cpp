@@ -109,7 +109,7 @@ TEST_CASE("a bias that does something is not left behind", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("gptj"), directory / "model.gguf", {.container = Container::kGguf});
   const Checkpoint file = open_checkpoint(directory / "model.gguf");
-  const TensorInfo& bias = file.at("blk.0.attn_q.bias");
+  const TensorInfo& bias = file.at("blk.0.attn_output.bias");
   std::string bytes = bytes_of_file(directory / "model.gguf");
   bytes[bias.begin + 2] = 'x';
   put_file(directory / "changed.gguf", bytes);
