@@ -47,17 +47,17 @@ std::vector<std::string> plain_labels(const std::vector<double>& ticks) {
     largest = std::max(largest, std::abs(tick));
   }
   const double exponent = largest > 0.0 ? std::floor(std::log10(largest) + 1e-9) : 0.0;
-  const bool scientific = largest > 0.0 && (exponent < -4.0 || exponent > 8.0);
+  const bool scientific = largest > 0.0 && (exponent < -3.0 || exponent > 8.0);
   const double unit = scientific ? std::pow(10.0, exponent) : 1.0;
   const double step = ticks.size() > 1 ? (ticks[1] - ticks[0]) / unit : largest / unit;
   const int digits =
       step > 0.0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 12) : 0;
   std::vector<std::string> labels;
   for (const double tick : ticks) {
-    const bool whole = digits == 0 && !scientific;
-    std::string label = whole ? whole_text(tick) : fmt::format("{:.{}f}", tick / unit, digits);
-    labels.push_back(scientific && tick != 0.0 ? fmt::format("{}e{:.0f}", label, exponent)
-                                               : std::move(label));
+    labels.push_back(!scientific && digits == 0 ? whole_text(tick)
+                     : !scientific              ? fmt::format("{:.{}f}", tick, digits)
+                     : tick == 0.0              ? "0"
+                                   : fmt::format("{:.{}f}e{:.0f}", tick / unit, digits, exponent));
   }
   return labels;
 }

@@ -67,7 +67,8 @@ std::string numbers_of(const HeatMap& map) {
       const bool strong = *level < 2 || *level + 2 >= kLevels;
       fmt::format_to(std::back_inserter(text),
                      "<text x=\"{}.5\" y=\"{}.6\" class=\"{}\">{:.2f}</text>", i % map.heads,
-                     i / map.heads, strong ? "strong" : "weak", map.values[i] + 0.0);
+                     i / map.heads, strong ? "strong" : "weak",
+                     std::abs(map.values[i]) < 0.005 ? 0.0 : map.values[i]);
     }
   }
   return text.empty() ? "" : fmt::format("<g class=\"values\">{}</g>\n", text);

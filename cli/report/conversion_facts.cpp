@@ -72,7 +72,7 @@ std::string calibration_of(const Record& record) {
 std::string refit_of(const Record& record) {
   const Json refit = json_at(record, "refit");
   return refit.is_object()
-             ? fmt::format("{} steps on each attention, {} tokens each, on a text of {}",
+             ? fmt::format("{} steps of {} tokens on each attention, on a text of {} tokens",
                            number_of(refit, "steps"), number_of(refit, "tokens_per_step"),
                            number_of(refit, "tokens"))
              : "none";
@@ -95,7 +95,7 @@ std::string moved_heads(const Record& record) {
   } else if (orders.is_array()) {
     count(orders);
   }
-  return layers == 0 ? "" : fmt::format("heads moved in {} of {} layers", moved, layers);
+  return moved == 0 ? "" : fmt::format("heads moved in {} of {} layers", moved, layers);
 }
 
 std::string change_of(const Record& record, const std::string& before, const std::string& after) {

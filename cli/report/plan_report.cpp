@@ -90,11 +90,10 @@ PlanTable cache_table(const ServingPlan& plan) {
 }
 
 PlanTable batch_table(const ServingPlan& plan) {
-  return {fmt::format(
-              "Sequences that fit in {} beside the weights, by tokens each; longest: tokens of {}",
-              memory(*plan.vram), sequences(plan.batch)),
+  return {fmt::format("Sequences that fit in {} beside the weights, by tokens each",
+                      memory(*plan.vram)),
           table_of(
-              plan, {"longest"},
+              plan, {fmt::format("longest of {}", with_thousands(plan.batch))},
               [&](const ServingCost& cost) {
                 const auto longest = cost.largest_context(*plan.vram, plan.batch);
                 return std::vector{longest ? with_thousands(*longest) : std::string("any")};
@@ -110,7 +109,7 @@ double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint6
 }
 
 PlanTable step_table(const ServingPlan& plan) {
-  return {fmt::format("Milliseconds to read weights and cache at {}/s, once per token of {}",
+  return {fmt::format("Milliseconds to read weights and cache once at {}/s, {}",
                       text_of_bytes(static_cast<double>(*plan.bandwidth)), sequences(plan.batch)),
           table_of(
               plan, {"weights"},

@@ -66,7 +66,7 @@ TEST_CASE("all labels of an axis are written in one way", "[cli]") {
   };
   CHECK(labels({.title = "loss"}, {1.1, 2.9}) == Labels{"1.0", "1.5", "2.0", "2.5", "3.0"});
   CHECK(labels({.title = "rate"}, {0.0, 1e-4}) ==
-        Labels{"0", "2e-5", "4e-5", "6e-5", "8e-5", "10e-5"});
+        Labels{"0", "0.2e-4", "0.4e-4", "0.6e-4", "0.8e-4", "1.0e-4"});
   CHECK(labels({.title = "step"}, {0, 1200}) ==
         Labels{"0", "200", "400", "600", "800", "1,000", "1,200"});
   CHECK(labels({.title = "kept", .numbers = Axis::Numbers::kPercent}, {0.975, 1.0}) ==
