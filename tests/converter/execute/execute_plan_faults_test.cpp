@@ -1,9 +1,15 @@
 // Conversions that must not happen, or stop half way: nothing is left, and the source is untouched.
+#include <cstddef>
 #include <limits>
+#include <span>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
+#include "converter/execute/refuse_numbers.h"
+#include "converter/heads/heads.h"
+#include "converter/heads/move_heads.h"
+#include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -107,6 +113,25 @@ TEST_CASE("numbers that a smaller type cannot hold are refused as what they are"
   CHECK(std::string(refusal.what()).find("heads") == std::string::npos);
   CHECK(scene.untouched());
   convert(scene.source(), scene.path("result"), {.kv_heads = {4}, .dtype = DType::kBF16});
+}
+
+TEST_CASE("no block of Q8_0 holds NaN, whatever is allowed, and the tensor is named",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  std::vector<double> values(64, 0.5);
+  values[40] = std::numeric_limits<double>::quiet_NaN();
+  put_checkpoint(directory / "w.safetensors",
+                 std::vector{tensor_of("mlp.down", DType::kF64, {2, 32}, values)});
+  const Checkpoint checkpoint = open_checkpoint(directory / "w.safetensors");
+  const OutputTensor result{
+      .name = "blk.1.ffn_down.weight", .dtype = DType::kQ8_0, .shape = {2, 32}};
+  const HeadBlocks all = head_blocks({2, 32}, false, {0}, 2);
+  std::vector<std::byte> blocks(2 * 34);
+  CHECK_FALSE(move_heads(copy_of_heads("mlp.down", all, all), DType::kF64,
+                         std::as_bytes(std::span(values)), DType::kQ8_0, blocks));
+  CHECK_FALSE(may_hold_nonfinite(result, true));
+  CHECK_THAT(refusal_of([&] { refuse_numbers(checkpoint, checkpoint.at("mlp.down"), result); }),
+             is_bad_input("w.safetensors: tensor mlp.down", "1 NaN", "Q8_0 holds neither"));
 }
 
 TEST_CASE("a tensor that is missing is named with the file it is missing in", "[converter]") {
