@@ -108,7 +108,7 @@ class Drawing {
     const double last = x_.labels().empty() ? 0.0 : width_on_paper(x_.labels().back()) / 2;
     left_ = kEdge + widest + 6.0;
     right_ = kWidth - std::max(end_labels_ ? longest + 12.0 : 2 * kEdge, last + kEdge);
-    top_ = (titled_ ? 1.5 * kLine : 0.0) + legend_height() + kLine + 8.0;
+    top_ = (titled_ ? 1.5 * kLine : 0.0) + legend_height() + kLine + 14.0;
     bottom_ = top_ + kPlotHeight;
   }
 
@@ -160,7 +160,7 @@ class Drawing {
       draw_sample(i, at, row - 4.0);
       put_text(at + 23.0, row, "start", "label", key_name(i));
     }
-    put_text(kEdge, top_ - 9.0, "start", "axis", chart_.y.title);
+    put_text(kEdge, top_ - 14.0, "start", "axis", chart_.y.title);
   }
 
   // How it looks, in the legend.

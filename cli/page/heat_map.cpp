@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -120,21 +121,20 @@ std::string svg_of(const HeatMap& map, const std::string& id) {
 }
 
 std::string heat_map_key() {
-  std::string cells;
+  std::string cells, words;
   for (std::size_t level = 0; level < kLevels; ++level) {
-    cells += fmt::format("<path class=\"h{}\" d=\"M{} 0h20v10h-20z\"/>", level, 20 * level);
+    cells += fmt::format("<path class=\"h{}\" d=\"M{} 0h40v10h-40z\"/>", level, 40 * level);
+  }
+  for (const auto& [x, anchor, word] :
+       {std::tuple{0, "start", "-1: opposite"}, std::tuple{180, "middle", "0: nothing in common"},
+        std::tuple{360, "end", "1: the same"}}) {
+    words += fmt::format("<text x=\"{}\" y=\"24\" text-anchor=\"{}\">{}</text>", x, anchor, word);
   }
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat-key\" viewBox=\"0 0 280 38\" "
-      "role=\"img\" aria-label=\"Colours: -1 opposite, 0 nothing in common, 1 the same\">"
-      "<g transform=\"translate(50 0)\">{}</g>"
-      "<text x=\"60\" y=\"23\" text-anchor=\"middle\">-1</text>"
-      "<text x=\"140\" y=\"23\" text-anchor=\"middle\">0</text>"
-      "<text x=\"220\" y=\"23\" text-anchor=\"middle\">1</text>"
-      "<text x=\"60\" y=\"35\" text-anchor=\"middle\">opposite</text>"
-      "<text x=\"140\" y=\"35\" text-anchor=\"middle\">nothing in common</text>"
-      "<text x=\"220\" y=\"35\" text-anchor=\"middle\">the same</text></svg>\n",
-      cells);
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat-key\" viewBox=\"0 0 360 28\" "
+      "role=\"img\" aria-label=\"Colours: -1 opposite, 0 nothing in common, 1 the same\">{}{}</svg>"
+      "\n",
+      cells, words);
 }
 
 // From brown over the ground to blue: light in the middle in either scheme would hide in the dark,

@@ -41,7 +41,7 @@ summary{color:var(--link);cursor:pointer;font-size:.875rem;padding:.3rem 0;width
 figure .scroll{max-height:20rem;overflow:auto;margin:0}
 .heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,15rem),1fr));gap:.8rem}
 .heat-maps figure{padding:.5rem}.heat-maps figcaption,.heat-maps p{font-size:.875rem;color:var(--soft);margin:0 0 .3rem}.heat-maps p{margin:.3rem 0 0}
-.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:min(100%,20rem);margin:0 0 .8rem;display:block}
+.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:min(100%,24rem);margin:0 0 .8rem;display:block}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}

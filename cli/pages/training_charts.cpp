@@ -19,9 +19,9 @@ std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
 
 Axis steps_axis() { return {.title = "step", .whole = true}; }
 
-// "training" of one run, "first, training" of several.
-std::string series_name(const NamedCurve& run, const char* what, bool several) {
-  return !several ? what : fmt::format("{}, {}", run.name, what);
+// "training" of one run, "first, training" of several; "first" where the chart says the rest.
+std::string series_name(const NamedCurve& run, const std::string& what, bool several) {
+  return !several ? what : what.empty() ? run.name : fmt::format("{}, {}", run.name, what);
 }
 
 using Values = std::vector<StepValue> TrainingCurve::*;
@@ -75,7 +75,7 @@ Chart step_chart(const char* id, const char* title, const char* description, con
               .x = steps_axis(),
               .y = {.title = unit, .low = 0.0},
               .series = {}};
-  add_series(chart, runs, values, unit);
+  add_series(chart, runs, values, runs.size() > 1 ? "" : unit);
   return chart;
 }
 
