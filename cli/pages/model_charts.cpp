@@ -138,12 +138,12 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
               .x = {.title = "query head", .whole = true},
               .y = {.title = "slope", .scale = Axis::Scale::kLog2},
               .series = {},
-              .key = Chart::Key::kEndLabels,
+              .key = alike ? Chart::Key::kLegend : Chart::Key::kEndLabels,
               .ordered = !alike};
   for (std::size_t layer = 0; layer < (alike ? 1 : layers.size()); ++layer) {
     Series series{alike ? "slope" : fmt::format("layer {}", layer),
                   {},
-                  alike ? Series::Mark::kLineAndDots : Series::Mark::kLine};
+                  alike ? Series::Mark::kDots : Series::Mark::kLine};
     for (std::size_t head = 0; head < layers[layer].size(); ++head) {
       series.points.push_back({static_cast<double>(head), layers[layer][head]});
     }
