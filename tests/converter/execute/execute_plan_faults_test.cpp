@@ -125,7 +125,7 @@ TEST_CASE("no block of Q8_0 holds NaN, whatever is allowed, and the tensor is na
   const Checkpoint checkpoint = open_checkpoint(directory / "w.safetensors");
   const OutputTensor result{
       .name = "blk.1.ffn_down.weight", .dtype = DType::kQ8_0, .shape = {2, 32}};
-  const HeadBlocks all = head_blocks({2, 32}, false, {0}, 2);
+  const HeadBlocks all = head_blocks({2, 32}, false, std::vector<std::int64_t>{0}, 2);
   std::vector<std::byte> blocks(2 * 34);
   CHECK_FALSE(move_heads(copy_of_heads("mlp.down", all, all), DType::kF64,
                          std::as_bytes(std::span(values)), DType::kQ8_0, blocks));
