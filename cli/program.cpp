@@ -108,8 +108,10 @@ void prepare_program(CLI::App& program, Console& console) {
     return true;
   };
   // First of all options: the file may set those that follow.
-  program.add_option("--config", read_config,
-                     "read options from a TOML file, a section for each command: [uptrain]");
+  program
+      .add_option("--config", read_config,
+                  "read options from a TOML file, a section for each command: [uptrain]")
+      ->type_name("TEXT");
   program.add_flag_callback(
       "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
       "print results and errors only");

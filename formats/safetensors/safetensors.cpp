@@ -33,6 +33,14 @@ std::string_view wrong_file_hint(std::string_view first) {
   if (first.starts_with("PK\x03\x04")) {
     return " (a torch or ZIP archive)";
   }
+  if (first.starts_with("\x93NUMPY")) {
+    return " (a numpy array)";
+  }
+  if (std::all_of(first.begin(), first.end(), [](unsigned char c) {
+        return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
+      })) {
+    return " (text)";
+  }
   return "";
 }
 
@@ -46,8 +54,10 @@ std::string read_header(const File& file, std::string_view where) {
   std::uint64_t length = 0;
   std::memcpy(&length, first.data(), sizeof(length));
   if (length > kMaxSafetensorsHeader) {
-    throw_bad_input("{}: header of {} bytes, at most {} allowed{}", where, length,
-                    kMaxSafetensorsHeader, hint);
+    throw_bad_input(
+        "{}: no safetensors file{}: it would begin with a header of {} bytes, at most {} "
+        "are allowed",
+        where, hint, length, kMaxSafetensorsHeader);
   }
   if (length > file.size() - kLengthBytes) {
     throw_bad_input("{}: header of {} bytes in a file of {}{}", where, length, file.size(), hint);

@@ -1,4 +1,5 @@
 // What must hold on a GPU as it does on the CPU. Skipped where there is none; bench/gpu.sh runs it.
+#include <atomic>
 #include <cstdlib>
 
 #include <ATen/Context.h>
@@ -9,11 +10,13 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "converter/pooling/inputs/calibration.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/trainer/gradients.h"
@@ -84,6 +87,29 @@ TEST_CASE("logits on a GPU are those of transformers", "[gpu]") {
   const Transformer model = load_transformer(golden.source, at::kFloat, device);
   CHECK(largest_difference(window_logits(model, golden.tokens).to(at::kCPU), golden.logits) <=
         1e-4);
+}
+
+TEST_CASE("statistics of attention on a GPU are those of the CPU", "[gpu]") {
+  const at::Device device = gpu();
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case(GENERATE("llama_mha", "bloom"));
+  const at::Tensor flat = golden.tokens.flatten().contiguous();
+  const auto* ids = flat.const_data_ptr<std::int64_t>();
+  put_file(directory / "tokens",
+           bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
+  const TokenFile data = TokenFile::open(directory / "tokens");
+  const std::atomic<bool> stop{false};
+  for (const auto& [where, name] : {std::pair{device, "there"}, {at::Device(at::kCPU), "here"}}) {
+    calibrate(
+        golden.source, data, {golden.tokens.size(1), 2, data.size()}, where, directory / name,
+        [](std::int64_t, std::int64_t) {}, stop);
+  }
+  for (const char* tensor : {".mean", ".covariance"}) {
+    const std::string name = moments_name(AttentionRole::kSelf, 1, InputSide::kQueries) + tensor;
+    CAPTURE(name);
+    CHECK(error_of(read_tensor(directory / "there", name), read_tensor(directory / "here", name)) <
+          1e-4);
+  }
 }
 
 TEST_CASE("gradients on a GPU are those of the CPU", "[gpu]") {

@@ -173,6 +173,9 @@ TEST_CASE("reader says what a wrong file under the right name is", "[formats]") 
   CHECK_THAT(refusal_of_file("<html><body>Not found"), is_bad_input(kFile, "HTML"));
   CHECK_THAT(refusal_of_file("GGUF\x03 followed by counts"), is_bad_input(kFile, "GGUF"));
   CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kFile, "ZIP"));
+  CHECK_THAT(refusal_of_file("\x93NUMPY\x01 and so on"), is_bad_input(kFile, "numpy"));
+  CHECK_THAT(refusal_of_file("All human beings are born free"),
+             is_bad_input(kFile, "no safetensors file (text)"));
 }
 
 TEST_CASE("reader recognises gzip data whether or not it carries a date", "[formats]") {

@@ -43,7 +43,7 @@ TEST_CASE("what reads a model that is no numbers ends with one line and writes n
       CHECK_FALSE(fs::exists(output));
     };
     check({"eval", model, "--data", data, "--context", "12", "--json"});
-    check({"eval", model, "--data", data, "--context", "12", "--logits", output});
+    check({"eval", model, "--data", data, "--context", "12", "--write-logits", output});
     check({"calibrate", model, "--data", data, "--context", "12", "-o", output});
     check({"teach", model, "--data", data, "--sequence", "12", "--batch", "2", "--top", "3",
            "--windows", "4", "--output", output});

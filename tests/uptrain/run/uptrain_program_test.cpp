@@ -144,7 +144,7 @@ TEST_CASE("whatever reads tokens refuses text, and says how tokens are made of i
        {"uptrain", model, "--data", corpus, "--alpha", "1", "--pretrain-steps", "3", "-o", out},
        {"teach", model, "--data", corpus, "-o", out},
        {"bench", "train", model, "--data", corpus},
-       {"verify", model, model, "--logits", corpus}}));
+       {"verify", model, model, "--logits", "--data", corpus}}));
   const ProgramResult result = run_program(arguments);
   CAPTURE(arguments, result.err);
   CHECK(result.exit_code == 3);
