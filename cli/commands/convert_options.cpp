@@ -69,9 +69,9 @@ void check_roles(const ConvertOptions& options, const Model& source) {
   if (std::none_of(named.begin(), named.end(), [&](AttentionRole role) {
         return std::find(roles.begin(), roles.end(), role) != roles.end();
       })) {
-    refuse_without_effect("--attention " + options.attention,
-                          fmt::format("{} has {} attention only",
-                                      printable(source.spec.architecture), name_of(roles.front())));
+    refuse_without_effect(
+        "--attention " + options.attention,
+        fmt::format("the attention of {} is self alone", printable(source.spec.architecture)));
   }
 }
 
