@@ -2,7 +2,10 @@
 #include "uptrain/layerwise/calibrate.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "converter/pooling/inputs/calibration.h"
+#include "converter/pooling/inputs/statistics_checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/staged_directory.h"
 #include "formats/safetensors/safetensors_writer.h"
@@ -79,10 +83,34 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
   if (spec.has_encoder()) {
     announce(moments_name(AttentionRole::kCross, 0, InputSide::kKeysAndValues));
   }
+  tensors.push_back({kCalibrationChecksums, DType::kU64, {std::ssize(tensors)}});
   return tensors;
 }
 
-void write_values(CheckpointWriter& writer, const std::string& name, const at::Tensor& values) {
+// What is written, tensor by tensor, and a checksum of each.
+struct StatisticsWriter {
+  CheckpointWriter& file;
+  std::string source, tokens;
+  std::map<std::string, std::uint64_t> checksums = {};
+
+  void write(const std::string& name, std::span<const std::byte> bytes) {
+    checksums[name] = statistics_checksum(source, tokens, name, bytes);
+    file.write(name, bytes);
+  }
+
+  // Those of all others, in the order in which they stand.
+  void write_checksums(std::span<const OutputTensor> tensors) {
+    std::vector<std::uint64_t> values;
+    for (const OutputTensor& tensor : tensors) {
+      if (tensor.name != kCalibrationChecksums) {
+        values.push_back(checksums.at(tensor.name));
+      }
+    }
+    file.write(kCalibrationChecksums, std::as_bytes(std::span(values)));
+  }
+};
+
+void write_values(StatisticsWriter& writer, const std::string& name, const at::Tensor& values) {
   const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
   if (!stored.isfinite().all().item<bool>()) {
     throw_bad_input(
@@ -94,14 +122,14 @@ void write_values(CheckpointWriter& writer, const std::string& name, const at::T
   writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
 }
 
-void write_moments(CheckpointWriter& writer, const std::string& name,
+void write_moments(StatisticsWriter& writer, const std::string& name,
                    const RunningMoments& moments) {
   write_values(writer, name + ".mean", moments.mean());
   write_values(writer, name + ".covariance", moments.covariance());
 }
 
 // Statistics of all layers, as the walk comes by.
-void write_layers(LayerWalk& walk, const ModelSpec& spec, CheckpointWriter& writer,
+void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
                   const CalibrationProgress& progress, const std::atomic<bool>& stop) {
   std::int64_t done = 0;
   while (walk.next()) {
@@ -146,15 +174,19 @@ void calibrate(const Model& source, const TokenFile& data, const WindowSettings&
                const CalibrationProgress& progress, const std::atomic<bool>& stop) {
   data.check_vocabulary(source.spec.vocab_size);
   LayerWalk walk(source, read_windows(data, settings), device);
-  const std::int64_t tokens = count_windows(data, settings) * settings.context;
+  const std::string tokens = std::to_string(count_windows(data, settings) * settings.context);
+  const std::string fingerprint = fingerprint_of(source);
+  const std::vector<OutputTensor> tensors = announced_tensors(source.spec, settings.context);
   StagedDirectory staged(output);
-  SafetensorsWriter writer(staged.path(), announced_tensors(source.spec, settings.context),
-                           {{kCalibrationFormatKey, kCalibrationFormat},
-                            {kCalibrationSourceKey, fingerprint_of(source)},
-                            {kCalibrationTokensKey, std::to_string(tokens)}},
-                           std::numeric_limits<std::uint64_t>::max());
+  SafetensorsWriter file(staged.path(), tensors,
+                         {{kCalibrationFormatKey, kCheckedCalibrationFormat},
+                          {kCalibrationSourceKey, fingerprint},
+                          {kCalibrationTokensKey, tokens}},
+                         std::numeric_limits<std::uint64_t>::max());
+  StatisticsWriter writer{file, fingerprint, tokens};
   write_layers(walk, source.spec, writer, progress, stop);
-  writer.finish();
+  writer.write_checksums(tensors);
+  file.finish();
   staged.publish_file("model.safetensors");
 }
 

@@ -6,13 +6,50 @@
 
 #include <fmt/format.h>
 
+#include "converter/pooling/inputs/statistics_checksum.h"
+#include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/stored_number.h"
 #include "formats/directory/model_directory.h"
 #include "formats/dtype/dtype.h"
 #include "formats/model/fingerprint.h"
 
 namespace regroup {
+namespace {
+
+std::string fact_in(const Checkpoint& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  return found == file.metadata().end() ? "" : found->second;
+}
+
+void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
+                    std::span<const std::byte> bytes, const std::string& where) {
+  const TensorInfo& checksums = file.at(kCalibrationChecksums);
+  const auto& all = file.tensors();
+  if (checksums.dtype != DType::kU64 || checksums.shape != Shape{std::ssize(all) - 1}) {
+    throw_bad_input("{}: tensor {}: {} {}, wanted are U64 {}", where, kCalibrationChecksums,
+                    name_of(checksums.dtype), text_of(checksums.shape), std::ssize(all) - 1);
+  }
+  const auto place = std::count_if(all.begin(), all.end(), [&](const TensorInfo& other) {
+    return other.begin < tensor.begin && other.name != checksums.name;
+  });
+  const auto at = checksums.begin + static_cast<std::uint64_t>(place) * sizeof(std::uint64_t);
+  const auto recorded = read_number<std::uint64_t>(file.file_of(checksums), at);
+  if (recorded != statistics_checksum(fact_in(file, kCalibrationSourceKey),
+                                      fact_in(file, kCalibrationTokensKey), tensor.name, bytes)) {
+    throw_bad_input("{}: tensor {}: damaged: its checksum is another", where,
+                    printable(tensor.name));
+  }
+}
+
+}  // namespace
+
+std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
+                                  const std::string& name, std::span<const std::byte> bytes) {
+  const std::string all = fmt::format("{} {} {} {}", source, tokens, name, checksum_of(bytes));
+  return xxh64(std::as_bytes(std::span(all)));
+}
 
 std::string moments_name(AttentionRole role, std::size_t layer, InputSide side) {
   if (role == AttentionRole::kCross && side == InputSide::kKeysAndValues) {
@@ -31,9 +68,10 @@ Calibration::Calibration(const std::filesystem::path& path) : checkpoint_(open_c
     throw_bad_input("{}: no statistics: metadata key {} is missing (made by regroup calibrate?)",
                     printable(path.string(), 0), kCalibrationFormatKey);
   }
-  if (format->second != kCalibrationFormat) {
-    throw_bad_input("{}: statistics of format \"{}\", allowed is \"{}\"",
-                    printable(path.string(), 0), printable(format->second), kCalibrationFormat);
+  if (format->second != kCalibrationFormat && format->second != kCheckedCalibrationFormat) {
+    throw_bad_input("{}: statistics of format \"{}\", allowed are \"{}\" and \"{}\"",
+                    printable(path.string(), 0), printable(format->second), kCalibrationFormat,
+                    kCheckedCalibrationFormat);
   }
 }
 
@@ -43,18 +81,15 @@ std::string Calibration::file() const {
 }
 
 void Calibration::check_source(const std::string& fingerprint) const {
-  const auto recorded = checkpoint_.metadata().find(kCalibrationSourceKey);
-  const std::string found = recorded == checkpoint_.metadata().end() ? "none" : recorded->second;
+  const std::string recorded = fact_in(checkpoint_, kCalibrationSourceKey);
+  const std::string found = recorded.empty() ? "none" : recorded;
   if (found != fingerprint) {
     throw_bad_input("{}: statistics of another model: its fingerprint is {}, the source's {}",
                     file(), printable(found), fingerprint);
   }
 }
 
-std::string Calibration::tokens() const {
-  const auto found = checkpoint_.metadata().find(kCalibrationTokensKey);
-  return found == checkpoint_.metadata().end() ? "" : found->second;
-}
+std::string Calibration::tokens() const { return fact_in(checkpoint_, kCalibrationTokensKey); }
 
 std::string Calibration::fingerprint() const { return fingerprint_of(checkpoint_, tokens()); }
 
@@ -66,6 +101,9 @@ std::vector<double> Calibration::read(const std::string& name, const Shape& shap
   }
   std::vector<std::byte> bytes(tensor.bytes());
   checkpoint_.read(tensor, bytes);
+  if (fact_in(checkpoint_, kCalibrationFormatKey) == kCheckedCalibrationFormat) {
+    check_checksum(checkpoint_, tensor, bytes, file());
+  }
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   decode_to_double(tensor.dtype, bytes, values);
   if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) {

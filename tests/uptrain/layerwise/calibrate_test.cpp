@@ -65,6 +65,37 @@ at::Tensor hidden_before(const GoldenCase& golden, std::size_t layer) {
 
 }  // namespace
 
+TEST_CASE("statistics with a flipped bit are refused where they are read", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("gpt2");
+  calibrate_golden(golden, directory, 2);
+  const auto file = directory / "stats.safetensors";
+  const ModelSpec& spec = golden.source.spec;
+  const auto read_all = [&] {
+    const auto calibration = open_calibration(file, golden.source);
+    for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+      calibration->moments(AttentionRole::kSelf, i, InputSide::kQueries, spec.hidden_size);
+      if (has_distances(spec, AttentionRole::kSelf)) {
+        calibration->distances(AttentionRole::kSelf, i, spec.query_heads);
+      }
+    }
+  };
+  read_all();
+  const std::string bytes = bytes_of_file(file);
+  const std::string constant = R"("format":"pt")";  // says nothing of this file
+  const std::size_t skipped = bytes.find(constant);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += 61) {  // each of the eight in turn
+    if (bit / 8 >= skipped && bit / 8 < skipped + constant.size()) {
+      continue;
+    }
+    std::string damaged = bytes;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    put_file(file, damaged);
+    CAPTURE(bit / 8, bit % 8);
+    CHECK(refusal_of(read_all).kind() == ErrorKind::kBadInput);
+  }
+}
+
 TEST_CASE("statistics are mean and covariance of what each layer's attention reads", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox"}) {
