@@ -68,7 +68,7 @@ TEST_CASE("what is no model is bad input", "[end_to_end]") {
   scene.check_refused({"inspect", scene.path("none").string()}, kBadInput, {"none"});
   scene.check_refused({"inspect", scene.path("empty").string()}, kBadInput, {"model.safetensors"});
   scene.check_refused({"inspect", scene.path("notes.txt").string()}, kBadInput, {"notes.txt"});
-  scene.check_refused({"inspect", ""}, kBadInput, {"no such file"});
+  scene.check_refused({"inspect", ""}, kWrongUsage, {"path", "empty"});
   scene.check_refused({"inspect", std::string(5000, 'x')}, kBadInput, {"xxx"});
 }
 
