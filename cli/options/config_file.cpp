@@ -1,5 +1,6 @@
 #include "cli/options/config_file.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,8 +33,11 @@ class ConfigFile {
   template <typename... Args>
   [[noreturn]] void refuse(const toml::source_region& where, fmt::format_string<Args...> format,
                            Args&&... args) const {
-    throw_usage("{}:{}: {}", shown_, where.begin.line,
-                fmt::format(format, std::forward<Args>(args)...));
+    refuse_line(where.begin.line, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  [[noreturn]] void refuse_line(std::size_t line, std::string_view why) const {
+    throw_usage("{}:{}: {}", shown_, line, why);
   }
 
  private:
@@ -187,11 +191,48 @@ class ConfigFile {
   std::string shown_;
 };
 
+// What is wrong with the characters of a line; empty: nothing. toml++ 3.3 has undefined behaviour
+// for letters past ASCII where no string and no comment is, so it does not get to see them; nor
+// strings of several lines, in which that place would be harder to tell, and which no option needs.
+std::string_view fault_in_characters(std::string_view line) {
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0) {
+      i += c == '\\' && quote == '"' ? 1 : 0;
+      quote = c == quote ? '\0' : quote;
+    } else if (c == '#') {
+      break;
+    } else if (c == '"' || c == '\'') {
+      if (line.substr(i).starts_with(std::string(3, c))) {
+        return "a string of several lines, which no option takes";
+      }
+      quote = c;
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      return "a character past ASCII outside of quotes";
+    }
+  }
+  return "";
+}
+
+void check_characters(const ConfigFile& config, std::string_view text) {
+  std::size_t number = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view fault = fault_in_characters(text.substr(begin, end - begin));
+    if (!fault.empty()) {
+      config.refuse_line(number, fault);
+    }
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
   const std::string text = read_text(path, kMaxBytes);
   ConfigFile config(program, printable(path.string(), 0));
+  check_characters(config, text);
   try {
     config.apply(toml::parse(text));
   } catch (const toml::parse_error& fault) {

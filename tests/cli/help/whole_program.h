@@ -1,4 +1,4 @@
-// The whole command line, with commands that do nothing: what it takes and what it refuses.
+// The whole command line, of which no command runs: what it takes and what it refuses.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/help/command_line.h"
+#include "cli/options/option_needs.h"
 #include "cli/program.h"
 #include "cli/terminal/console.h"
 #include "formats/base/error.h"
@@ -21,7 +22,10 @@ class WholeProgram {
   WholeProgram() {
     prepare_program(app_, console_);
     add_all_commands(app_, console_);
-    silence(app_);
+    app_.parse_complete_callback([this] {
+      check_options(app_);
+      throw Understood();
+    });
   }
 
   CommandFacts facts() const { return facts_of(app_); }
@@ -31,6 +35,8 @@ class WholeProgram {
     std::reverse(words.begin(), words.end());
     try {
       app_.parse(std::move(words));
+    } catch (const Understood&) {
+      return "";
     } catch (const CLI::ParseError& fault) {
       return fault.what();
     } catch (const Error& fault) {
@@ -40,12 +46,7 @@ class WholeProgram {
   }
 
  private:
-  static void silence(CLI::App& app) {
-    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-      command->callback([] {});
-      silence(*command);
-    }
-  }
+  struct Understood {};  // in the place of running the command
 
   Console console_;
   CLI::App app_{"", "regroup"};
