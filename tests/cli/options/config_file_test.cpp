@@ -82,7 +82,8 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect]\nfilter = \"a\\\"b\" \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = '\\' \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = \"\"\"a\"\"\"\n", 2, "several lines");
-  CHECK(refusal_of_file("# \u01db\n[inspect]\nfilter = \"\u01db\" # \u00c4\n") == "");
+  CHECK(refusal_of_file("# \u01db\n[inspect]\ntensors = true\nfilter = \"\u01db\" # \u00c4\n") ==
+        "");
   refused("[inspect.more]\njson = true\n", 1, "no command");
 }
 
