@@ -378,7 +378,7 @@ TEST_CASE("facts of answers that no writer states are refused", "[uptrain]") {
                                        {R"(\"samples\":24)", R"(\"samples\":1e300)"},
                                        {R"(\"samples\":24)", R"(\"samples\":18446744073709551615)"},
                                        {R"(\"samples_per_file\":5)", R"(\"samples_per_file\":0)"},
-                                       {R"(\"top\":4)", R"(\"top\":"4")"},
+                                       {R"(\"top\":4)", R"(\"top\":\"4\")"},
                                        {R"(\"questions\":{)", R"(\"questions\":7,\"more\":{)"}}));
   CAPTURE(to);
   std::string changed = bytes;
