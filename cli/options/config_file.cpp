@@ -9,6 +9,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+namespace {
+struct NoToml {};
+[[noreturn]] void refuse_assumption() { throw NoToml(); }
+}  // namespace
+
+// What toml++ 3.3 asserts, text can break ("[" and a line's end), and without assertions it is
+// undefined behaviour. Here it is a fault of the text, in every build.
+#undef NDEBUG
+#define TOML_ASSERT(expr) (static_cast<bool>(expr) ? void() : refuse_assumption())
 #include <toml++/toml.h>
 
 #include "cli/options/number_options.h"
@@ -195,6 +204,11 @@ class ConfigFile {
 // for letters past ASCII where no string and no comment is, so it does not get to see them; nor
 // strings of several lines, in which that place would be harder to tell, and which no option needs.
 std::string_view fault_in_characters(std::string_view line) {
+  const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; };
+  line.remove_suffix(line.ends_with('\r') ? 1 : 0);
+  if (std::any_of(line.begin(), line.end(), is_control)) {
+    return "a control character";
+  }
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
@@ -237,6 +251,8 @@ void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
     config.apply(toml::parse(text));
   } catch (const toml::parse_error& fault) {
     config.refuse(fault.source(), "{}", printable(fault.description(), 0));
+  } catch (const NoToml&) {
+    throw_usage("{}: no TOML: a table or key has no name", printable(path.string(), 0));
   }
 }
 

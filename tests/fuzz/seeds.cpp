@@ -119,6 +119,15 @@ void put_layouts(Seeds& seeds) {
   seeds.put("layout", R"({"layers":-1,"q":7,"kv_heads":[1,2],"kv_heads_key":"a..b","x":{}})");
 }
 
+// Options of each type, in and outside of a command's table; and faults.
+void put_tomls(Seeds& seeds) {
+  seeds.put("toml", "quiet = true\n[train]\ntext = \"a\\u00e4\"\nnumber = 1_000\nreal = 1e-3\n");
+  seeds.put("toml", "# what\n[train]\nlist = [\"a\", 'b']\nnumber = 0x1f\nreal = inf\n");
+  seeds.put("toml", "train.number = 99999999999999999999\n[other]\nx = {a = {b = [[[1]]]}}\n");
+  seeds.put("toml", "[train]\ntext = \"not closed\nnumber = 1979-05-27\n");
+  seeds.put("toml", "\u01db\u00c4");  // undefined behaviour of toml++ 3.3, which must not see it
+}
+
 void put_torch(Seeds& seeds) {
   const std::string storage = pickle::storage("FloatStorage", "0", 6);
   const std::string plain = pickle::tensor({storage, 0, {2, 3}, {3, 1}});
@@ -234,6 +243,7 @@ int main(int argc, char** argv) {
   regroup::put_tokenizers(seeds);
   regroup::put_charsmaps(seeds);
   regroup::put_layouts(seeds);
+  regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);
   regroup::put_llama2c(seeds);
   regroup::put_json(seeds);

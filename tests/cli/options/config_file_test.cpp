@@ -77,8 +77,12 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect]\nfilter = \"\x1b[31m\"\n", 2, "control");
   refused("[inspect]\n\"a\\u001bb\" = 1\n", 2, "\\x1b");
   refused("config = \"other.toml\"\n", 1, "no option");
+  for (const char* nameless : {"[\n", "[&]\n", "[[\n", "a.\n"}) {
+    CHECK_THAT(refusal_of_file(nameless), ContainsSubstring("run.toml:"));
+  }
   refused("[inspect]\n\u01db\u00c4 = 1\n", 2, "past ASCII");
   refused("\u01db\u00c4", 1, "past ASCII");
+  refused(std::string("[\0&a", 4), 1, "a control character");
   refused("[inspect]\nfilter = \"a\\\"b\" \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = '\\' \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = \"\"\"a\"\"\"\n", 2, "several lines");
