@@ -24,6 +24,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/model/model.h"
 #include "uptrain/trainer/run_directory.h"
 
 namespace regroup {
@@ -86,6 +87,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   }
 
   const Model source = open_predicting_model(settings.model);
+  check_writable(source);
   const TokenBatches data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   if (plan.memory_available) {
