@@ -195,8 +195,8 @@ void add_expand_options(CLI::App& command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory")->required();
   add_common_options(command, options);
   add_counts(command, "--kv-heads", options.kv_heads,
-             "kv heads to store: a multiple of those there are (all query heads: a plain MHA "
-             "model)",
+             "kv heads to store: a multiple of the model's (as many as query heads makes a plain "
+             "MHA model)",
              {1, kMostHeads})
       ->required();
 }

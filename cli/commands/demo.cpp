@@ -256,7 +256,7 @@ void add_demo_command(CLI::App& program, Console& console) {
   command->add_option("--text", options->text,
                       "text file or directory to learn from (default: the C++ headers)");
   add_count(*command, "--pretrain-steps", options->pretrain_steps, "steps to train the source for");
-  add_number(*command, "--alpha", options->alpha, "fraction of those steps to uptrain for",
+  add_number(*command, "--alpha", options->alpha, "uptrain for this fraction of --pretrain-steps",
              {0.0, 100.0, /*least_allowed=*/false});
   command
       ->add_option("--pool", options->pool,

@@ -74,7 +74,7 @@ void run_plot(const PlotOptions& options, const Console& console) {
 void add_plot_command(CLI::App& program, Console& console) {
   auto options = std::make_shared<PlotOptions>();
   CLI::App* command =
-      program.add_subcommand("plot", "Draw the curves of training runs, beside each other");
+      program.add_subcommand("plot", "Draw the curves of several training runs in one chart");
   command
       ->add_option("runs", options->runs,
                    "outputs of uptrain, their OUTPUT.run directories, or metrics.jsonl files")

@@ -124,7 +124,7 @@ void add_teach_command(CLI::App& program, Console& console) {
       ->required();
   add_question_options(*command, *options);
   add_count(*command, "--top", options->settings.top,
-            "likeliest tokens to keep of each prediction, beside the rest as a whole",
+            "likeliest tokens to keep of each prediction; the others are kept as one sum",
             {1, kMostTokenId});
   add_number(*command, "--temperature", run.teacher.distillation.temperature,
              "of the teacher's distributions, as uptrain's", {0.01, 100.0});

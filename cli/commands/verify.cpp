@@ -106,7 +106,7 @@ void print_text(const Verified& verified, const Console& console) {
     console.print(fmt::format(
         "verified{}: {} tensors are the source's, {} are as computed again{} ({}); the settings "
         "agree",
-        unchecked > 0 ? fmt::format(" but for {} tensors", with_thousands(unchecked)) : "",
+        unchecked > 0 ? fmt::format(", except {} tensors", with_thousands(unchecked)) : "",
         with_thousands(found.copied), with_thousands(found.computed),
         written > 0
             ? fmt::format(", {} refitted ones as they were written", with_thousands(written))

@@ -53,7 +53,7 @@ void add_verdict(Page& page, const VerifyPage& facts) {
                        ? found.unchecked.empty()
                              ? "Passed: the result is what its recorded conversion makes of the "
                                "source."
-                             : fmt::format("Passed but for {} tensors that could not be verified.",
+                             : fmt::format("Passed, except that {} tensors could not be verified.",
                                            with_thousands(found.unchecked.size()))
                        : fmt::format("Not what its recorded conversion makes of the source: {}.",
                                      text_of_counts(found.tensors, found.settings)));
