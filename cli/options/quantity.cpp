@@ -96,7 +96,8 @@ std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_vie
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     if (begin == end && !text.empty()) {
-      throw_usage("{}: \"{}\": a number is missing before or after a comma", option, printable(text));
+      throw_usage("{}: \"{}\": a number is missing before or after a comma", option,
+                  printable(text));
     }
     counts.push_back(parse_count(option, text.substr(begin, end - begin), range));
     begin = end + 1;

@@ -58,8 +58,8 @@ void add_recipe_options(CLI::App& command, UptrainOptions& options) {
              {0.0, 0.999999});
   add_number(command, "--beta2", settings.optimizer.beta2, "AdamW's decay of the second moment",
              {0.0, 0.999999});
-  add_number(command, "--epsilon", settings.optimizer.epsilon, "AdamW: added to the root of the second moment",
-             {1e-20, 1.0});
+  add_number(command, "--epsilon", settings.optimizer.epsilon,
+             "AdamW: added to the root of the second moment", {1e-20, 1.0});
   command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
                      "Adafactor: multiply the learning rate by the size of each tensor's weights");
   add_number(command, "--clip", settings.max_gradient_norm, "largest gradient norm; 0 for any",

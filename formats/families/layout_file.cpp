@@ -1,7 +1,6 @@
 #include "formats/families/layout_file.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "formats/families/config_reader.h"
 #include "formats/families/family.h"
 #include "formats/families/layout_tensors.h"
+#include "formats/families/layout_values.h"
 
 namespace regroup {
 namespace {
@@ -21,68 +21,21 @@ namespace {
 constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
 constexpr std::int64_t kMaxHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
-constexpr std::string_view kPlaceholder = "{layer}";
-constexpr std::size_t kMaxKeyBytes = 255;
-constexpr std::size_t kMaxKeyParts = 16;  // a config nested deeper than 64 is not read
 
-constexpr std::array<std::string_view, 23> kKnownKeys{
-    "layers",  "hidden_size", "query_heads", "head_dim",    "kv_heads",   "kv_heads_key",
-    "packing", "q",           "k",           "v",           "qkv",        "o",
-    "q_bias",  "k_bias",      "v_bias",      "qkv_bias",    "o_bias",     "alibi",
-    "q_norm",  "k_norm",      "q_norm_bias", "k_norm_bias", "input_major"};
-
-// "attn_config.kv_n_heads" as the parts of a path.
-std::vector<std::string> path_of(std::string_view dotted) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= dotted.size();) {
-    const std::size_t end = std::min(dotted.find('.', begin), dotted.size());
-    parts.emplace_back(dotted.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-const Json* find_path(const Json& config, const std::vector<std::string>& path) {
-  const Json* at = &config;
-  for (const std::string& part : path) {
-    const auto found = at->is_object() ? at->find(part) : at->end();
-    if (!at->is_object() || found == at->end() || found->is_null()) {
-      return nullptr;
-    }
-    at = &*found;
-  }
-  return at;
-}
-
-std::string shown(const Json& value) { return printable(value.dump(-1, ' ', true), 60); }
-
-// Reads a layout and gathers its faults, so that all are told at once.
+// Fills in the specification that a layout describes.
 class LayoutReader {
  public:
   LayoutReader(const Json& config, const Checkpoint& checkpoint, const Json& layout)
-      : config_(config), checkpoint_(checkpoint), layout_(layout) {}
+      : config_(config), checkpoint_(checkpoint), values_(config, layout) {}
 
   ModelSpec read();
 
-  const std::vector<std::string>& faults() const { return faults_; }
+  const std::vector<std::string>& faults() const { return values_.faults(); }
 
  private:
-  template <typename... Args>
-  void fault(fmt::format_string<Args...> format, Args&&... args) {
-    faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  const Json* find(std::string_view key) const { return find_path(layout_, {std::string(key)}); }
-
-  void refuse_unknown_keys();
-  std::int64_t size(std::string_view key, std::int64_t most);
-  std::optional<std::int64_t> as_size(std::string_view key, const Json& value, std::int64_t most);
-  std::string text(std::string_view key, const std::string& absent);
-  std::vector<std::string> config_key(std::string_view key, std::string_view dotted);
   void read_sizes(ModelSpec& spec);
   void read_kv_heads(ModelSpec& spec, std::int64_t layers);
   void read_alibi(ModelSpec& spec);
-  bool input_major();
   LinearTensors linear(std::string_view name, bool input_major);
   std::vector<NormTensors> norms(std::string_view name);
   void name_layers(ModelSpec& spec, std::int64_t layers);
@@ -92,102 +45,32 @@ class LayoutReader {
 
   const Json& config_;
   const Checkpoint& checkpoint_;
-  const Json& layout_;
-  std::vector<std::string> faults_;
+  LayoutValues values_;
 };
 
-void LayoutReader::refuse_unknown_keys() {
-  for (const auto& [key, value] : layout_.items()) {
-    if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) == kKnownKeys.end()) {
-      fault("unknown key {}", printable(key));
-    }
-  }
-}
-
-std::optional<std::int64_t> LayoutReader::as_size(std::string_view key, const Json& value,
-                                                  std::int64_t most) {
-  const bool whole =
-      value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() > 0);
-  if (!whole || value.get<std::uint64_t>() == 0 ||
-      value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-    fault("{} is {}, a whole number from 1 to {} is needed", key, shown(value), most);
-    return std::nullopt;
-  }
-  return value.get<std::int64_t>();
-}
-
-// The path that a dotted config key comes to; nothing after a fault. Such a key may be written into
-// the result's config, which must be one that can be read again.
-std::vector<std::string> LayoutReader::config_key(std::string_view key, std::string_view dotted) {
-  std::vector<std::string> path;
-  if (dotted.size() <= kMaxKeyBytes) {
-    path = path_of(dotted);
-  }
-  const bool has_empty = std::find(path.begin(), path.end(), "") != path.end();
-  if (path.empty() || path.size() > kMaxKeyParts || has_empty) {
-    fault(
-        "{} names the config key {}, at most {} bytes and {} parts between dots are allowed, none "
-        "of them empty",
-        key, printable(dotted, 60), kMaxKeyBytes, kMaxKeyParts);
-    path.clear();
-  }
-  return path;
-}
-
-// A number, or that under the config key which the layout names; 0 after a fault.
-std::int64_t LayoutReader::size(std::string_view key, std::int64_t most) {
-  const Json* value = find(key);
-  if (value == nullptr) {
-    fault("{} is missing", key);
-    return 0;
-  }
-  if (!value->is_string()) {
-    return as_size(key, *value, most).value_or(0);
-  }
-  const auto path = config_key(key, value->get_ref<const std::string&>());
-  if (path.empty()) {
-    return 0;
-  }
-  const Json* in_config = find_path(config_, path);
-  if (in_config == nullptr) {
-    fault("{}: config.json has no {}", key, shown(*value));
-    return 0;
-  }
-  return as_size(key, *in_config, most).value_or(0);
-}
-
-std::string LayoutReader::text(std::string_view key, const std::string& absent) {
-  const Json* value = find(key);
-  if (value != nullptr && !value->is_string()) {
-    fault("{} is {}, a string is needed", key, shown(*value));
-    return absent;
-  }
-  return value == nullptr ? absent : value->get<std::string>();
-}
-
 void LayoutReader::read_sizes(ModelSpec& spec) {
-  spec.hidden_size = size("hidden_size", kMaxSize);
-  spec.query_heads = size("query_heads", kMaxHeads);
-  if (find("head_dim") != nullptr) {
-    spec.head_dim = size("head_dim", kMaxSize);
+  spec.hidden_size = values_.size("hidden_size", kMaxSize);
+  spec.query_heads = values_.size("query_heads", kMaxHeads);
+  if (values_.find("head_dim") != nullptr) {
+    spec.head_dim = values_.size("head_dim", kMaxSize);
   } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
     spec.head_dim = spec.hidden_size / spec.query_heads;
   } else if (spec.query_heads > 0) {
-    fault("head_dim is missing, and hidden size {} is no multiple of {} heads", spec.hidden_size,
-          spec.query_heads);
+    values_.fault("head_dim is missing, and hidden size {} is no multiple of {} heads",
+                  spec.hidden_size, spec.query_heads);
   }
 }
 
 // What stands under the key that a conversion writes; before there is one, what the layout says;
 // else as many as query heads.
 void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
-  const Json* said = find("kv_heads");
+  const Json* said = values_.find("kv_heads");
   const bool said_by_key = said != nullptr && said->is_string();
-  spec.kv_heads_key = config_key(
+  spec.kv_heads_key = values_.config_key(
       "kv_heads_key",
-      text("kv_heads_key", said_by_key ? said->get<std::string>() : "num_key_value_heads"));
+      values_.text("kv_heads_key", said_by_key ? said->get<std::string>() : "num_key_value_heads"));
   const std::vector<std::string> said_key =
-      said_by_key ? config_key("kv_heads", said->get_ref<const std::string&>())
+      said_by_key ? values_.config_key("kv_heads", said->get_ref<const std::string&>())
                   : std::vector<std::string>();
   if (spec.kv_heads_key.empty() || said_key.empty() == said_by_key) {
     return;
@@ -203,15 +86,16 @@ void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   value = value == nullptr ? &query_heads : value;
   const auto count = static_cast<std::size_t>(layers);
   if (value->is_array() && value->size() != count) {
-    fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
+    values_.fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
     return;
   }
   for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
-    const auto heads = as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxHeads);
+    const auto heads =
+        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxHeads);
     if (!heads || spec.query_heads % *heads != 0) {
       if (heads) {
-        fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
-              spec.query_heads);
+        values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
+                      spec.query_heads);
       }
       return;
     }
@@ -220,67 +104,51 @@ void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
 }
 
 void LayoutReader::read_alibi(ModelSpec& spec) {
-  const Json* alibi = find("alibi");
+  const Json* alibi = values_.find("alibi");
   if (alibi == nullptr) {
     return;
   }
   const Json* bias_max = find_path(*alibi, {"bias_max"});
   if (!alibi->is_object() || alibi->size() > (bias_max == nullptr ? 0U : 1U) ||
       (bias_max != nullptr && !bias_max->is_number())) {
-    fault("alibi is {}, an object with at most the number bias_max is needed", shown(*alibi));
+    values_.fault("alibi is {}, an object with at most the number bias_max is needed",
+                  shown_in_layout(*alibi));
     return;
   }
   spec.positions = PositionKind::kAlibi;
   spec.alibi.bias_max = bias_max == nullptr ? spec.alibi.bias_max : bias_max->get<double>();
 }
 
-bool LayoutReader::input_major() {
-  const Json* value = find("input_major");
-  if (value != nullptr && !value->is_boolean()) {
-    fault("input_major is {}, true or false is needed", shown(*value));
-  }
-  return value != nullptr && value->is_boolean() && value->get<bool>();
-}
-
 // The names with their placeholders.
 LinearTensors LayoutReader::linear(std::string_view name, bool input_major) {
   const std::string bias_key = std::string(name) + "_bias";
-  LinearTensors found{text(name, ""), text(bias_key, ""), input_major};
+  LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
   if (!found.present()) {
-    fault("{} is missing", name);
-  }
-  for (const std::string& pattern : {found.weight, found.bias}) {
-    if (!pattern.empty() && pattern.find(kPlaceholder) == std::string::npos) {
-      fault("{} does not hold {}", shown(pattern), kPlaceholder);
-    }
+    values_.fault("{} is missing", name);
   }
   return found;
 }
 
 std::string with_layer(std::string pattern, std::int64_t layer) {
-  const std::size_t at = pattern.find(kPlaceholder);
-  return at == std::string::npos ? pattern
-                                 : pattern.replace(at, kPlaceholder.size(), std::to_string(layer));
+  const std::size_t at = pattern.find(kLayerPlaceholder);
+  return at == std::string::npos
+             ? pattern
+             : pattern.replace(at, kLayerPlaceholder.size(), std::to_string(layer));
 }
 
 // Those of queries or keys with their placeholders, where the layout names any.
 std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
   const std::string bias_key = std::string(name) + "_bias";
-  const NormTensors found{text(name, ""), text(bias_key, "")};
-  for (const std::string& pattern : {found.weight, found.bias}) {
-    if (!pattern.empty() && pattern.find(kPlaceholder) == std::string::npos) {
-      fault("{} does not hold {}", shown(pattern), kPlaceholder);
-    }
-  }
+  const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
   if (!found.present() && !found.bias.empty()) {
-    fault("{} is there and {} is missing", bias_key, name);
+    values_.fault("{} is there and {} is missing", bias_key, name);
   }
   return found.present() ? std::vector{found} : std::vector<NormTensors>{};
 }
 
 void LayoutReader::check_name(const std::string& name) {
   if (!name.empty() && checkpoint_.find(name) == nullptr) {
-    fault("the checkpoint has no tensor {}", printable(name));
+    values_.fault("the checkpoint has no tensor {}", printable(name));
   }
 }
 
@@ -295,39 +163,41 @@ void LayoutReader::name_layer(ModelSpec& spec, AttentionLayout pattern, std::int
   for (std::vector<NormTensors>* norms : {&pattern.q_norms, &pattern.k_norms}) {
     std::for_each(norms->begin(), norms->end(), settle);
   }
-  for (const auto& [role, name] : tensors_by_role(pattern)) {
-    check_name(name);
-  }
   spec.layers.emplace_back().attention = std::move(pattern);
 }
 
 void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
-  const std::string packing = text("packing", "separate");
+  const std::string packing = values_.text("packing", "separate");
   const bool separate = packing == "separate";
-  const std::size_t faults_before = faults_.size();
+  const std::size_t faults_before = faults().size();
   AttentionLayout pattern;
   if (packing == "query_key_value") {
     pattern.packing = Packing::kQueryKeyValue;
   } else if (packing == "per_group") {
     pattern.packing = Packing::kPerGroup;
   } else if (!separate) {
-    fault("packing is {}; known: separate, query_key_value, per_group", printable(packing));
+    values_.fault("packing is {}; known: separate, query_key_value, per_group", printable(packing));
   }
-  const bool transposed = input_major();
+  const bool transposed = values_.flag("input_major");
   pattern.q = linear(separate ? "q" : "qkv", transposed);
   pattern.k = separate ? linear("k", transposed) : pattern.q;
   pattern.v = separate ? linear("v", transposed) : pattern.q;
   pattern.o = linear("o", transposed);
   pattern.q_norms = norms("q_norm");
   pattern.k_norms = norms("k_norm");
-  if (faults_.size() > faults_before) {
+  if (faults().size() > faults_before) {
     return;  // tensors cannot be looked for without their names
   }
   for (std::int64_t i = 0; i < layers; ++i) {
     name_layer(spec, pattern, i);
   }
   if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
-    faults_.insert(faults_.begin(), twice);
+    values_.fault("{}", twice);
+  }
+  for (const LayerTensors& layer : spec.layers) {
+    for (const auto& [role, name] : tensors_by_role(layer.attention)) {
+      check_name(name);
+    }
   }
   tell_norms(spec);
 }
@@ -345,14 +215,13 @@ void LayoutReader::tell_norms(ModelSpec& spec) {
 
 ModelSpec LayoutReader::read() {
   ModelSpec spec;
-  refuse_unknown_keys();
   if (find_path(config_, {"quantization_config"}) != nullptr) {
-    fault("config.json has a quantization_config; quantised weights cannot be pooled");
+    values_.fault("config.json has a quantization_config; quantised weights cannot be pooled");
   }
-  std::int64_t layers = size("layers", kMaxSize);
+  std::int64_t layers = values_.size("layers", kMaxSize);
   const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
   if (layers > tensors) {
-    fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
+    values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
     layers = 0;  // nothing is made for so many
   }
   read_sizes(spec);
