@@ -8,6 +8,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 
 namespace regroup {
 namespace {
@@ -66,7 +67,7 @@ std::optional<TensorChecksums> recorded_checksums(const Json& facts, const std::
     throw_bad_input(
         "{}: its recorded checksums are {}, an object of {} hexadecimal digits each is "
         "needed",
-        where, printable(recorded->dump(-1, ' ', true), 100), kDigits);
+        where, printable_json(*recorded), kDigits);
   }
   return recorded->get<TensorChecksums>();
 }

@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 
 namespace regroup {
 namespace {
@@ -76,7 +77,7 @@ HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const st
         throw_bad_input(
             "{}: recorded query_order of {} layer {} is {}: {} query heads in another order are "
             "needed, those of a kv head side by side",
-            where, name_of(role), i, printable(layers[i].dump(), 100), source.query_heads);
+            where, name_of(role), i, printable_json(layers[i]), source.query_heads);
       }
     }
   }

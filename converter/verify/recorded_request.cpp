@@ -13,14 +13,13 @@
 #include "formats/base/printable.h"
 #include "formats/dtype/numbers.h"
 #include "formats/families/loader_agreement.h"
+#include "formats/json/printable_json.h"
 #include "formats/version.h"
 
 namespace regroup {
 namespace {
 
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
-
-std::string shown(const Json& value) { return printable(value.dump(), 100); }
 
 // Facts that a request follows from, or that follow from it. With any other key more was done than
 // is known here.
@@ -88,7 +87,7 @@ void check_version(const Json& facts, const Model& result) {
       version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
   if (!numbers) {
     throw_bad_input("{}: records version {}, which is none of regroup's", where(result),
-                    shown(version));
+                    printable_json(version));
   }
   if (*numbers > numbers_of(kVersion)) {
     throw_usage("{}: was written by regroup {}, this is {}: verify it with that version or a later",
@@ -130,7 +129,7 @@ std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   }
   if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_count)) {
     throw_bad_input("{}: recorded kv_heads are {}, a number or a list of them is needed",
-                    where(result), shown(recorded));
+                    where(result), printable_json(recorded));
   }
   return recorded.get<std::vector<std::int64_t>>();
 }
@@ -177,18 +176,18 @@ void check_calibration(const Json& facts, const Model& result, const Calibration
   const Json tokens = facts.at("calibration_tokens");
   if (calibration == nullptr) {
     throw_usage("{}: was pooled with statistics of {} tokens: --calibration FILE is needed",
-                where(result), shown(tokens));
+                where(result), printable_json(tokens));
   }
   if (Json::parse(calibration->tokens(), nullptr, false) != tokens) {
     throw_usage("{}: was pooled with statistics of {} tokens, those given are of {}", where(result),
-                shown(tokens), printable(calibration->tokens()));
+                printable_json(tokens), printable(calibration->tokens()));
   }
   const Json fingerprint = calibration->fingerprint();
   const Json recorded = facts.value("calibration", fingerprint);
   if (recorded != fingerprint) {
     throw_usage(
         "{}: was pooled with other statistics: their fingerprint is {}, that of those given {}",
-        where(result), shown(recorded), shown(fingerprint));
+        where(result), printable_json(recorded), printable_json(fingerprint));
   }
 }
 
@@ -201,7 +200,8 @@ void read_pooling(ConversionRequest& request, const Json& facts, const Model& re
     request.calibration = std::move(calibration);
   }
   if (facts.contains("refit")) {
-    request.refiner = std::make_shared<RecordedRefiner>(facts.at("refit").dump(), where(result));
+    request.refiner =
+        std::make_shared<RecordedRefiner>(printable_json(facts.at("refit"), 0), where(result));
   }
 }
 
@@ -261,7 +261,7 @@ std::optional<DType> dtype_in(const ConversionRequest& request, const Json& fact
     const auto dtype =
         recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
     if (!dtype || !can_encode(*dtype)) {
-      throw_bad_input("{}: its recorded dtype is {}", where(result), shown(recorded));
+      throw_bad_input("{}: its recorded dtype is {}", where(result), printable_json(recorded));
     }
     return dtype;
   }
@@ -282,7 +282,8 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   const Json before = Json::parse(kv_heads_json(source.spec));
   if (facts.value("source_kv_heads", Json(nullptr)) != before) {
     throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
-                shown(facts.value("source_kv_heads", Json(nullptr))), where(source), shown(before));
+                printable_json(facts.value("source_kv_heads", Json(nullptr))), where(source),
+                printable_json(before));
   }
   ConversionRequest request;
   request.allow_nonfinite = true;
@@ -324,7 +325,8 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
   try {
     return request_in(facts, source, result, std::move(calibration));
   } catch (const Json::exception&) {  // a value of another type than was written
-    throw_bad_input("{}: its record of the conversion is damaged: {}", where(result), shown(facts));
+    throw_bad_input("{}: its record of the conversion is damaged: {}", where(result),
+                    printable_json(facts));
   }
 }
 

@@ -4,11 +4,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 
 namespace regroup {
 namespace {
-
-std::string shown(const Json& value) { return printable(value.dump(-1, ' ', true), 60); }
 
 bool is_count(const Json& value) {
   return value.is_number_integer() &&
@@ -43,7 +42,8 @@ std::optional<std::int64_t> ConfigReader::optional_count(Keys keys) const {
     return std::nullopt;
   }
   if (!is_count(*found)) {
-    throw_bad_input("{}: {} is {}, a positive whole number is needed", where_, key, shown(*found));
+    throw_bad_input("{}: {} is {}, a positive whole number is needed", where_, key,
+                    printable_json(*found));
   }
   return found->get<std::int64_t>();
 }
@@ -56,8 +56,8 @@ std::optional<std::int64_t> ConfigReader::optional_token(std::string_view key,
   }
   const bool zero = found->is_number_integer() && *found == 0;
   if ((!zero && !is_count(*found)) || found->get<std::int64_t>() >= vocab_size) {
-    throw_bad_input("{}: {} is {}, a token from 0 to {} is needed", where_, key, shown(*found),
-                    vocab_size - 1);
+    throw_bad_input("{}: {} is {}, a token from 0 to {} is needed", where_, key,
+                    printable_json(*found), vocab_size - 1);
   }
   return found->get<std::int64_t>();
 }
@@ -74,7 +74,7 @@ double ConfigReader::number_or(Keys keys, double absent) const {
   std::string key;
   const Json* found = find_first(keys, key);
   if (found != nullptr && !found->is_number()) {
-    throw_bad_input("{}: {} is {}, a number is needed", where_, key, shown(*found));
+    throw_bad_input("{}: {} is {}, a number is needed", where_, key, printable_json(*found));
   }
   return found == nullptr ? absent : found->get<double>();
 }
@@ -83,7 +83,7 @@ bool ConfigReader::flag_or(Keys keys, bool absent) const {
   std::string key;
   const Json* found = find_first(keys, key);
   if (found != nullptr && !found->is_boolean()) {
-    throw_bad_input("{}: {} is {}, true or false is needed", where_, key, shown(*found));
+    throw_bad_input("{}: {} is {}, true or false is needed", where_, key, printable_json(*found));
   }
   return found == nullptr ? absent : found->get<bool>();
 }
@@ -92,7 +92,7 @@ std::string ConfigReader::text_or(Keys keys, std::string absent) const {
   std::string key;
   const Json* found = find_first(keys, key);
   if (found != nullptr && !found->is_string()) {
-    throw_bad_input("{}: {} is {}, a string is needed", where_, key, shown(*found));
+    throw_bad_input("{}: {} is {}, a string is needed", where_, key, printable_json(*found));
   }
   return found == nullptr ? absent : found->get<std::string>();
 }
@@ -116,7 +116,8 @@ std::vector<std::int64_t> ConfigReader::kv_heads(std::string_view key, std::int6
   for (const std::int64_t count : heads) {
     if (count == 0 || query_heads % count != 0) {
       throw_bad_input("{}: {} is {}, divisors of the {} query heads are needed", where_, key,
-                      found == nullptr ? std::to_string(count) : shown(*found), query_heads);
+                      found == nullptr ? std::to_string(count) : printable_json(*found),
+                      query_heads);
     }
   }
   return heads;
@@ -126,7 +127,7 @@ ConfigReader ConfigReader::object(std::string_view key) const {
   static const Json kEmpty = Json::object();
   const Json* found = find(key);
   if (found != nullptr && !found->is_object()) {
-    throw_bad_input("{}: {} is {}, an object is needed", where_, key, shown(*found));
+    throw_bad_input("{}: {} is {}, an object is needed", where_, key, printable_json(*found));
   }
   return {found == nullptr ? kEmpty : *found, where_};
 }

@@ -14,6 +14,7 @@
 #include "formats/families/family.h"
 #include "formats/families/layout_tensors.h"
 #include "formats/families/layout_values.h"
+#include "formats/json/printable_json.h"
 
 namespace regroup {
 namespace {
@@ -112,7 +113,7 @@ void LayoutReader::read_alibi(ModelSpec& spec) {
   if (!alibi->is_object() || alibi->size() > (bias_max == nullptr ? 0U : 1U) ||
       (bias_max != nullptr && !bias_max->is_number())) {
     values_.fault("alibi is {}, an object with at most the number bias_max is needed",
-                  shown_in_layout(*alibi));
+                  printable_json(*alibi));
     return;
   }
   spec.positions = PositionKind::kAlibi;

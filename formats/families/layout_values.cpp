@@ -4,6 +4,7 @@
 #include <array>
 
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 
 namespace regroup {
 namespace {
@@ -42,8 +43,6 @@ const Json* find_path(const Json& config, const std::vector<std::string>& path) 
   return at;
 }
 
-std::string shown_in_layout(const Json& value) { return printable(value.dump(-1, ' ', true), 60); }
-
 LayoutValues::LayoutValues(const Json& config, const Json& layout)
     : config_(config), layout_(layout) {
   for (const auto& [key, value] : layout_.items()) {
@@ -59,7 +58,7 @@ std::optional<std::int64_t> LayoutValues::as_size(std::string_view key, const Js
       value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() > 0);
   if (!whole || value.get<std::uint64_t>() == 0 ||
       value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-    fault("{} is {}, a whole number from 1 to {} is needed", key, shown_in_layout(value), most);
+    fault("{} is {}, a whole number from 1 to {} is needed", key, printable_json(value), most);
     return std::nullopt;
   }
   return value.get<std::int64_t>();
@@ -96,7 +95,7 @@ std::int64_t LayoutValues::size(std::string_view key, std::int64_t most) {
   }
   const Json* in_config = find_path(config_, path);
   if (in_config == nullptr) {
-    fault("{}: config.json has no {}", key, shown_in_layout(*value));
+    fault("{}: config.json has no {}", key, printable_json(*value));
     return 0;
   }
   return as_size(key, *in_config, most).value_or(0);
@@ -105,7 +104,7 @@ std::int64_t LayoutValues::size(std::string_view key, std::int64_t most) {
 std::string LayoutValues::text(std::string_view key, const std::string& absent) {
   const Json* value = find(key);
   if (value != nullptr && !value->is_string()) {
-    fault("{} is {}, a string is needed", key, shown_in_layout(*value));
+    fault("{} is {}, a string is needed", key, printable_json(*value));
     return absent;
   }
   return value == nullptr ? absent : value->get<std::string>();
@@ -114,7 +113,7 @@ std::string LayoutValues::text(std::string_view key, const std::string& absent) 
 bool LayoutValues::flag(std::string_view key) {
   const Json* value = find(key);
   if (value != nullptr && !value->is_boolean()) {
-    fault("{} is {}, true or false is needed", key, shown_in_layout(*value));
+    fault("{} is {}, true or false is needed", key, printable_json(*value));
   }
   return value != nullptr && value->is_boolean() && value->get<bool>();
 }
@@ -122,7 +121,7 @@ bool LayoutValues::flag(std::string_view key) {
 std::string LayoutValues::name_pattern(std::string_view key) {
   std::string pattern = text(key, "");
   if (!pattern.empty() && pattern.find(kLayerPlaceholder) == std::string::npos) {
-    fault("{} does not hold {}", shown_in_layout(pattern), kLayerPlaceholder);
+    fault("{} does not hold {}", printable_json(pattern), kLayerPlaceholder);
   }
   return pattern;
 }

@@ -21,9 +21,6 @@ inline constexpr std::string_view kLayerPlaceholder = "{layer}";
 /// The value at `path` in nested objects; null where there is none, or a JSON null.
 const Json* find_path(const Json& config, const std::vector<std::string>& path);
 
-/// `value` as an error message shows it: printable, at most 60 characters.
-std::string shown_in_layout(const Json& value);
-
 class LayoutValues {
  public:
   /// Both must outlive this. A fault is recorded for each key of `layout` that layouts do not have.

@@ -4,6 +4,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -32,8 +33,7 @@ std::string merge_text(const SortedJson& merge, const std::string& where) {
   const std::string text = merge.is_string() ? merge.get<std::string>() : "";
   const std::size_t space = text.find(' ');
   if (space == std::string::npos || space == 0 || space + 1 == text.size()) {
-    throw_bad_input("{}: the merge {} is no pair of tokens", where,
-                    printable(merge.dump(-1, ' ', true), 60));
+    throw_bad_input("{}: the merge {} is no pair of tokens", where, printable_json(merge));
   }
   return text;
 }
@@ -57,7 +57,7 @@ void put_vocab(VocabularyBuilder& builder, const SortedJson& vocab, const std::s
   for (const auto& [text, id] : vocab.items()) {
     if (!id.is_number_integer()) {
       throw_bad_input("{}: token {} has the id {}, a whole number is needed", where,
-                      printable(text, 60), printable(id.dump(-1, ' ', true), 60));
+                      printable(text, 60), printable_json(id));
     }
     builder.put(id.get<std::int64_t>(), text, TokenType::kNormal, 0.0F, where);
   }

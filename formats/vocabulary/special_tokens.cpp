@@ -5,6 +5,7 @@
 #include "formats/base/file.h"
 #include "formats/base/places.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -19,7 +20,7 @@ constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
 std::int64_t id_of(const SortedJson& id, const std::string& where) {
   if (!id.is_number_integer()) {
     throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
-                    printable(id.dump(-1, ' ', true), 60));
+                    printable_json(id));
   }
   return id.get<std::int64_t>();
 }

@@ -14,6 +14,7 @@
 #include "formats/families/family.h"
 #include "formats/families/published_pretraining.h"
 #include "formats/inspect/context_length.h"
+#include "formats/json/printable_json.h"
 #include "uptrain/distill/teacher_answers.h"
 #include "uptrain/trainer/training_flops.h"
 
@@ -123,7 +124,7 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
     throw_usage(
         "{}: answers of another model than the one {} was made of: its fingerprint is {}, the "
         "source's {}; --other-teacher takes them all the same",
-        answers, model, printable(Json(teacher).dump()), printable(source.dump(), 100));
+        answers, model, printable_json(Json(teacher)), printable_json(source));
   }
 }
 

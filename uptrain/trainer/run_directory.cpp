@@ -16,6 +16,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/json/printable_json.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -42,7 +43,7 @@ std::vector<std::string> differences(const Json& there, const Json& here) {
     const Json before = there.contains(key) ? there[key] : Json();
     if (before != value) {
       found.push_back(
-          fmt::format("{} was {}, now {}", key, printable(before.dump()), printable(value.dump())));
+          fmt::format("{} was {}, now {}", key, printable_json(before), printable_json(value)));
     }
   }
   return found;

@@ -109,6 +109,19 @@ TEST_CASE(
   CHECK(earlier.tensors.empty());
 }
 
+TEST_CASE("a record that is no text is damaged, not an error of the program", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result.gguf";
+  convert(golden("gguf/llama.gguf"), result, {.kv_heads = {1}});
+  std::string bytes = bytes_of_file(result);
+  const std::size_t at = bytes.find(kVersion, bytes.find("regroup.version"));
+  REQUIRE(at != std::string::npos);
+  bytes[at] = '\xff';
+  put_file(result, bytes);
+  CHECK_THAT(refusal_of([&] { verified(golden("gguf/llama.gguf"), result); }),
+             is_bad_input("records version"));
+}
+
 TEST_CASE("a second conversion of a GGUF file leaves no record of the first", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path first = directory / "first.gguf", second = directory / "second.gguf";
