@@ -8,7 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
-#include "tokens/utf8.h"
+#include "tokens/utf8_text.h"
 
 namespace regroup {
 namespace {

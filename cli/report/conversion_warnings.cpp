@@ -63,8 +63,9 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
   }
   return any && !helped
              ? "--refit changed nothing: no attention came closer to the source's on the "
-               "tenth of the text that is kept back; more text (--refit-tokens) or a "
-               "smaller --refit-lr may help"
+               "tenth of the text that is kept back; a smaller --refit-lr, such as a tenth of it, "
+               "or "
+               "more text (--refit-tokens) may help"
              : "";
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/utf8.h"
+
 namespace regroup {
 namespace {
 
@@ -11,28 +13,15 @@ namespace {
 std::size_t printable_sequence(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
-  if (lead < 0x80) {
-    return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  }
-  const std::size_t length = lead >= 0xf0 && lead < 0xf5   ? 4
-                             : lead >= 0xe0 && lead < 0xf0 ? 3
-                             : lead >= 0xc2 && lead < 0xe0 ? 2
-                                                           : 0;
-  if (length == 0 || at + length > text.size()) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) {
-      return 0;
-    }
+  const std::size_t length = utf8_sequence(text, at);
+  if (length <= 1) {
+    return lead >= 0x20 && lead != 0x7f ? length : 0;
   }
   const bool c1_control = lead == 0xc2 && byte(at + 1) < 0xa0;
-  const bool overlong =
-      (lead == 0xe0 && byte(at + 1) < 0xa0) || (lead == 0xf0 && byte(at + 1) < 0x90);
   // U+200E..U+202E and U+2066..U+2069 reorder text on a terminal.
   const bool reorders = lead == 0xe2 && ((byte(at + 1) == 0x80 && byte(at + 2) >= 0x8e) ||
                                          (byte(at + 1) == 0x81 && byte(at + 2) >= 0xa0));
-  return c1_control || overlong || reorders ? 0 : length;
+  return c1_control || reorders ? 0 : length;
 }
 
 }  // namespace

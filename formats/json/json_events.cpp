@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "formats/base/utf8.h"
+
 namespace regroup {
 namespace {
 
@@ -279,26 +281,13 @@ class Reader {
     return true;
   }
 
-  // A character of several bytes (RFC 3629): no overlong forms, no surrogates, none above U+10FFFF.
+  // A character of several bytes.
   bool sequence() {
-    const auto byte = [&](std::size_t i) {
-      return at_ + i < text_.size() ? static_cast<unsigned char>(text_[at_ + i]) : 0U;
-    };
-    const unsigned lead = byte(0), second = byte(1);
-    if (lead < 0x20) {
+    if (static_cast<unsigned char>(peek()) < 0x20) {  // also where the text ends
       return broken("a string holds a control character");
     }
-    const std::size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
-                               : lead >= 0xe0 && lead <= 0xef ? 3
-                               : lead >= 0xf0 && lead <= 0xf4 ? 4
-                                                              : 0;
-    bool valid = length != 0;
-    for (std::size_t i = 1; i < length; ++i) {
-      valid = valid && (byte(i) & 0xc0U) == 0x80U;
-    }
-    const bool out_of_range = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
-                              (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f);
-    if (!valid || out_of_range) {
+    const std::size_t length = utf8_sequence(text_, at_);
+    if (length == 0) {
       return broken("a string is not valid UTF-8");
     }
     at_ += length;

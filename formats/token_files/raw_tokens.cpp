@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/utf8.h"
 
 namespace regroup {
 namespace {
@@ -46,18 +47,10 @@ bool is_printable(char byte) {
 // Bytes that stand in no text of any encoding that ASCII is a part of.
 bool is_control(char byte) { return number_of(byte) < 0x80 && !is_printable(byte); }
 
-// The bytes of a multi-byte sequence of UTF-8 that begins here, or 0.
-std::size_t utf8_sequence(std::string_view text) {
-  const std::uint8_t first = number_of(text.front());
-  const std::size_t length = first >= 0xc2 && first < 0xe0   ? 2
-                             : first >= 0xe0 && first < 0xf0 ? 3
-                             : first >= 0xf0 && first < 0xf5 ? 4
-                                                             : 0;
-  const std::string_view rest = text.substr(1, std::max<std::size_t>(length, 1) - 1);
-  const bool complete = length > 0 && rest.size() == length - 1 &&
-                        std::all_of(rest.begin(), rest.end(),
-                                    [](char byte) { return (number_of(byte) & 0xc0) == 0x80; });
-  return complete ? length : 0;
+// The bytes of a readable character that begins at `at`, or 0.
+std::size_t readable_at(std::string_view text, std::size_t at) {
+  const std::size_t length = utf8_sequence(text, at);
+  return length == 1 && !is_printable(text[at]) ? 0 : length;
 }
 
 // ASCII and UTF-8 for the most part; or, of any other encoding, without control bytes, of which ids
@@ -65,7 +58,7 @@ std::size_t utf8_sequence(std::string_view text) {
 bool is_text(std::string_view sample) {
   std::size_t readable = 0;
   for (std::size_t i = 0; i < sample.size();) {
-    const std::size_t sequence = is_printable(sample[i]) ? 1 : utf8_sequence(sample.substr(i));
+    const std::size_t sequence = readable_at(sample, i);
     readable += sequence;
     i += std::max<std::size_t>(sequence, 1);
   }

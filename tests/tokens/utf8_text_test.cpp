@@ -1,4 +1,4 @@
-#include "tokens/utf8.h"
+#include "tokens/utf8_text.h"
 
 #include <catch2/catch_test_macros.hpp>
 

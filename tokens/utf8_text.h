@@ -7,8 +7,8 @@
 
 namespace regroup {
 
-/// Bytes of `text` before the first that belongs to no well-formed UTF-8 sequence (Unicode 15,
-/// table 3-7): all of them where there is none.
+/// Bytes of `text` before the first that belongs to no well-formed sequence (formats/base/utf8.h):
+/// all of them where there is none.
 std::size_t valid_utf8_prefix(std::string_view text);
 
 /// `text` with U+FFFD for each byte that belongs to no well-formed sequence.
