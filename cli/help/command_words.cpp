@@ -49,8 +49,14 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
         "(-DREGROUP_LIBTORCH=OFF)",
         word);
   }
+  std::vector<std::string> names = commands_in(app);
+  if (app.get_parent() == nullptr) {  // those that this build lacks are meant as often
+    for (const WholeProgramCommand& command : whole_program_commands()) {
+      names.emplace_back(command.name);
+    }
+  }
   return with_suggestion(fmt::format("\"{}\" is no command", printable(word)),
-                         nearest_name(word, commands_in(app)));
+                         nearest_name(word, names));
 }
 
 const CLI::App& innermost(const CLI::App& program) {
