@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   words_given = argv;
   if (is_done_here(argc, argv)) {
     keep_freed_memory();
-    return run_program(argc, argv, [](CLI::App& program, Console& console) {
+    return run_program(argc, argv, [](Command program, Console& console) {
       add_file_commands(program, console);
       for (const WholeProgramCommand& command : whole_program_commands()) {
         add_whole_command(program, command.name);

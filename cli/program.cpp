@@ -98,7 +98,8 @@ int report_no_memory(const std::exception& fault, const Console& console) {
 
 }  // namespace
 
-void prepare_program(CLI::App& program, Console& console) {
+void prepare_program(Command command, Console& console) {
+  CLI::App& program = command.app();
   program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
   program.require_subcommand(1);
   program.fallthrough();  // --quiet may stand before or after the command
@@ -123,8 +124,7 @@ void prepare_program(CLI::App& program, Console& console) {
   program.parse_complete_callback([&program] { check_options(program); });
 }
 
-int run_program(int argc, char** argv,
-                const std::function<void(CLI::App&, Console&)>& add_commands) {
+int run_program(int argc, char** argv, const std::function<void(Command, Console&)>& add_commands) {
   secure_standard_streams();
   Console console;
   CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");

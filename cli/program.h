@@ -4,19 +4,18 @@
 
 #include <functional>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "cli/terminal/console.h"
 
 namespace regroup {
 
 /// Gives a program the options that all commands share, help, and the rules that hold for all
 /// options (cli/options/option_needs.h).
-void prepare_program(CLI::App& program, Console& console);
+void prepare_program(Command program, Console& console);
 
 /// Parses the command line, runs what it names and returns the exit code; `add_commands` says which
 /// commands there are.
 int run_program(int argc, char** argv,
-                const std::function<void(CLI::App& program, Console& console)>& add_commands);
+                const std::function<void(Command program, Console& console)>& add_commands);
 
 }  // namespace regroup

@@ -5,7 +5,7 @@ namespace regroup {
 
 void hand_over_to_libtorch() {}  // it is here
 
-void add_all_commands(CLI::App& program, Console& console) {
+void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);
 #if REGROUP_WITH_UPTRAIN
   add_bench_command(program, console);

@@ -1,17 +1,16 @@
 // regroup bench WHAT
 #include "cli/commands/bench.h"
 
-#include <CLI/CLI.hpp>
-
 #include "cli/commands/commands.h"
+#include "cli/options/command.h"
 
 namespace regroup {
 
-void add_bench_command(CLI::App& program, Console& console) {
-  CLI::App* group = add_whole_command(program, "bench");
-  group->require_subcommand(1);
-  add_bench_train_command(*group, console);
-  add_bench_decode_command(*group, console);
+void add_bench_command(Command program, Console& console) {
+  Command group = add_whole_command(program, "bench");
+  group.needs_command();
+  add_bench_train_command(group, console);
+  add_bench_decode_command(group, console);
 }
 
 }  // namespace regroup

@@ -1,13 +1,12 @@
 // What `regroup bench` can measure: each adds its command to the group.
 #pragma once
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "cli/terminal/console.h"
 
 namespace regroup {
 
-void add_bench_train_command(CLI::App& group, Console& console);
-void add_bench_decode_command(CLI::App& group, Console& console);
+void add_bench_train_command(Command group, Console& console);
+void add_bench_decode_command(Command group, Console& console);
 
 }  // namespace regroup

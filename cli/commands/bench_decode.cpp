@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/bench.h"
+#include "cli/measure/precision_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/process/interrupt.h"
 #include "cli/process/sleeping_threads.h"
@@ -154,6 +155,7 @@ Json json_of(const BenchRow& row) {
 void run_bench_decode(const BenchDecodeOptions& options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
+  warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
   if (!options.json) {
@@ -175,47 +177,46 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
 
 }  // namespace
 
-void add_bench_decode_command(CLI::App& group, Console& console) {
+void add_bench_decode_command(Command group, Console& console) {
   auto options = std::make_shared<BenchDecodeOptions>();
-  CLI::App* command = group.add_subcommand(
+  Command command = group.add_command(
       "decode", "Time per token and size of the KV cache, for models side by side");
   command
-      ->add_option("models", options->models,
-                   "model directories; a config.json without weights gets random ones")
-      ->required();
-  add_counts(*command, "--kv-heads", options->kv_heads,
+      .add_option("models", options->models,
+                  "model directories; a config.json without weights gets random ones")
+      .required();
+  add_counts(command, "--kv-heads", options->kv_heads,
              "each model with these numbers of kv heads instead of its own, such as 32,8,1",
              {1, kMostHeads});
-  add_counts(*command, "--batch", options->batches, "sequences at a time, such as 1,8",
+  add_counts(command, "--batch", options->batches, "sequences at a time, such as 1,8",
              {1, kMostBatch});
-  add_counts(*command, "--context", options->contexts,
+  add_counts(command, "--context", options->contexts,
              "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
-  add_count(*command, "--tokens", options->load.tokens, "tokens to decode in each round",
+  add_count(command, "--tokens", options->load.tokens, "tokens to decode in each round",
             {1, kMostContext});
-  add_count(*command, "--rounds", options->load.rounds, "rounds, of which the median counts",
+  add_count(command, "--rounds", options->load.rounds, "rounds, of which the median counts",
             {1, 1U << 20});
-  add_count(*command, "--prefill-chunk", options->load.prefill_chunk,
+  add_count(command, "--prefill-chunk", options->load.prefill_chunk,
             "read the context, so many tokens at a time, and time that as well (default: the cache "
             "is filled with noise)",
             {1, kMostContext});
-  add_count(*command, "--window", options->load.window,
+  add_count(command, "--window", options->load.window,
             "forget all but so many tokens (default: what the model itself forgets)",
             {1, kMostContext});
-  add_count(*command, "--sinks", options->load.sinks,
+  add_count(command, "--sinks", options->load.sinks,
             "of --window: and all but so many at the beginning, as in StreamingLLM",
             {1, kMostContext});
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option("--dtype", options->precision, "to compute in")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  add_threads_option(*command, options->threads);
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+  add_threads_option(command, options->threads);
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"
       "          regroup bench decode Llama-2-7b-hf Llama-2-7b-gqa8\n"
       "Greedy decoding, each variant in turn in every round. A step reads the weights and the\n"
       "cache once: read/s is how fast it did. With --kv-heads tensors are cut, not pooled: the\n"
       "time is a converted model's, the text is not.");
-  command->callback(
+  command.on_run(
       [options, &console] { with_torch_errors([&] { run_bench_decode(*options, console); }); });
 }
 

@@ -2,10 +2,11 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/bench.h"
+#include "cli/measure/precision_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/memory_check.h"
 #include "cli/options/number_options.h"
 #include "cli/options/uptrain_options.h"
@@ -109,6 +110,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   settings.optimizer.moments = parse_precision(options.moments);
   settings.trained = parse_trained_weights(options.trained);
   settings.validate_step();
+  warn_of_precision(settings.precision, settings.device, console);
 
   const Model source = open_predicting_model(settings.model);
   const TokenBatches data = open_training_data(settings, source.spec);
@@ -126,43 +128,43 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
 
 }  // namespace
 
-void add_bench_train_command(CLI::App& group, Console& console) {
+void add_bench_train_command(Command group, Console& console) {
   auto options = std::make_shared<BenchTrainOptions>();
   UptrainSettings& settings = options->settings;
-  CLI::App* command = group.add_subcommand(
+  Command command = group.add_command(
       "train", "Measure steps of training: tokens/s, share of what the machine can do, memory");
-  command->add_option("model", settings.model, "model directory")->required();
-  command->add_option("--data", options->data, "token files, as for regroup uptrain")
-      ->required()
-      ->default_str("");
-  add_count(*command, "--steps", options->steps, "steps to measure", {1, 1U << 20});
-  add_count(*command, "--warmup", options->warmup, "steps before them that do not count",
+  command.add_option("model", settings.model, "model directory").required();
+  command.add_option("--data", options->data, "token files, as for regroup uptrain")
+      .required()
+      .default_text("");
+  add_count(command, "--steps", options->steps, "steps to measure", {1, 1U << 20});
+  add_count(command, "--warmup", options->warmup, "steps before them that do not count",
             {0, 1U << 20});
-  add_sequence_options(*command, settings);
-  add_count(*command, "--accumulate", settings.accumulation, "such batches in one step",
+  add_sequence_options(command, settings);
+  add_count(command, "--accumulate", settings.accumulation, "such batches in one step",
             {1, kMostBatch});
-  add_optimizer_options(*command, options->trained, options->optimizer, options->moments);
-  command->add_flag("--activation-checkpointing", settings.recomputing,
-                    "keep only what each block reads and compute the rest again");
+  add_optimizer_options(command, options->trained, options->optimizer, options->moments);
+  command.add_flag("--activation-checkpointing", settings.recomputing,
+                   "keep only what each block reads and compute the rest again");
   command
-      ->add_option("--dtype", options->precision,
-                   "to compute in: fp32, or bf16 with fp32 master weights")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  add_number(*command, "--peak-flops", options->peak_flops,
+      .add_option("--dtype", options->precision,
+                  "to compute in: fp32, or bf16 with fp32 master weights")
+      .one_of({"fp32", "bf16"});
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_number(command, "--peak-flops", options->peak_flops,
              "what the device's maker promises, per second, to tell the share of it (MFU)",
              {0.0, 1e18, /*least_allowed=*/false})
-      ->default_str("");
-  options->memory_check.add_to(*command);
-  add_threads_option(*command, options->threads);
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+      .default_text("");
+  options->memory_check.add_to(command);
+  add_threads_option(command, options->threads);
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"
       "           --device cuda --peak-flops 989e12\n"
       "Nothing is written. After each step the machine multiplies two large matrices, so that\n"
       "both are measured under the same conditions; FLOPs count what the model needs, not what\n"
       "activation checkpointing computes again.");
-  command->callback([options, &console] { run_bench_train(*options, console); });
+  command.on_run([options, &console] { run_bench_train(*options, console); });
 }
 
 }  // namespace regroup

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/context_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
 #include "cli/process/interrupt.h"
@@ -72,26 +72,26 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
 
 }  // namespace
 
-void add_calibrate_command(CLI::App& program, Console& console) {
+void add_calibrate_command(Command program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command = add_whole_command(program, "calibrate");
-  command->add_option("model", options->model, "model directory")->required();
-  command->add_option("--data", options->data, "token file: raw u16, llm.c, or numpy")->required();
-  command->add_option("-o,--output", options->output, "statistics file to make")->required();
-  add_count(*command, "--context", options->context,
+  Command command = add_whole_command(program, "calibrate");
+  command.add_option("model", options->model, "model directory").required();
+  command.add_option("--data", options->data, "token file: raw u16, llm.c, or numpy").required();
+  command.add_option("-o,--output", options->output, "statistics file to make").required();
+  add_count(command, "--context", options->context,
             "tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
-      ->default_str("");
-  add_count(*command, "--max-tokens", options->settings.max_tokens, "read about so many tokens");
-  add_count(*command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  add_threads_option(*command, options->threads);
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+      .default_text("");
+  add_count(command, "--max-tokens", options->settings.max_tokens, "read about so many tokens");
+  add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_threads_option(command, options->threads);
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"
       "One layer is in memory at a time, beside 4 bytes per token and hidden feature.\n"
       "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
-  command->callback(
+  command.on_run(
       [options, &console] { with_torch_errors([&] { run_calibrate(*options, console); }); });
 }
 

@@ -4,8 +4,6 @@
 #include <array>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 namespace regroup {
 namespace {
 
@@ -30,11 +28,11 @@ bool needs_whole_program(std::string_view name) {
                      [&](const WholeProgramCommand& each) { return each.name == name; });
 }
 
-CLI::App* add_whole_command(CLI::App& program, std::string_view name) {
+Command add_whole_command(Command program, std::string_view name) {
   const auto found =
       std::find_if(kWhole.begin(), kWhole.end(),
                    [&](const WholeProgramCommand& each) { return each.name == name; });
-  return program.add_subcommand(std::string(name), std::string(found->description));
+  return program.add_command(std::string(name), std::string(found->description));
 }
 
 }  // namespace regroup

@@ -4,8 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "cli/terminal/console.h"
 
 namespace regroup {
@@ -20,32 +19,32 @@ bool needs_whole_program(std::string_view name);
 
 /// Adds the command of that name in whole_program_commands(), with its description and nothing
 /// else.
-CLI::App* add_whole_command(CLI::App& program, std::string_view name);
+Command add_whole_command(Command program, std::string_view name);
 
 /// Adds those that only read, move and average numbers: inspect to expand, in the help's order.
-void add_file_commands(CLI::App& program, Console& console);
+void add_file_commands(Command program, Console& console);
 
 /// Adds all that this build has.
-void add_all_commands(CLI::App& program, Console& console);
+void add_all_commands(Command program, Console& console);
 
-void add_convert_command(CLI::App& program, Console& console);
-void add_completions_command(CLI::App& program, Console& console);
-void add_diff_command(CLI::App& program, Console& console);
-void add_expand_command(CLI::App& program, Console& console);
-void add_inspect_command(CLI::App& program, Console& console);
-void add_manual_command(CLI::App& program, Console& console);
-void add_plan_command(CLI::App& program, Console& console);
-void add_plot_command(CLI::App& program, Console& console);
-void add_tokenize_command(CLI::App& program, Console& console);
-void add_verify_command(CLI::App& program, Console& console);
+void add_convert_command(Command program, Console& console);
+void add_completions_command(Command program, Console& console);
+void add_diff_command(Command program, Console& console);
+void add_expand_command(Command program, Console& console);
+void add_inspect_command(Command program, Console& console);
+void add_manual_command(Command program, Console& console);
+void add_plan_command(Command program, Console& console);
+void add_plot_command(Command program, Console& console);
+void add_tokenize_command(Command program, Console& console);
+void add_verify_command(Command program, Console& console);
 
 // These compute, so they are there only when the program is built with LibTorch.
-void add_bench_command(CLI::App& program, Console& console);
-void add_calibrate_command(CLI::App& program, Console& console);
-void add_demo_command(CLI::App& program, Console& console);
-void add_eval_command(CLI::App& program, Console& console);
-void add_init_command(CLI::App& program, Console& console);
-void add_teach_command(CLI::App& program, Console& console);
-void add_uptrain_command(CLI::App& program, Console& console);
+void add_bench_command(Command program, Console& console);
+void add_calibrate_command(Command program, Console& console);
+void add_demo_command(Command program, Console& console);
+void add_eval_command(Command program, Console& console);
+void add_init_command(Command program, Console& console);
+void add_teach_command(Command program, Console& console);
+void add_uptrain_command(Command program, Console& console);
 
 }  // namespace regroup

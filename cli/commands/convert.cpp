@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
@@ -12,6 +11,7 @@
 #include "cli/measure/context_warning.h"
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
+#include "cli/options/command.h"
 #include "cli/process/hand_over.h"
 #include "cli/process/interrupt.h"
 #include "cli/process/sleeping_threads.h"
@@ -131,27 +131,26 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
 
 }  // namespace
 
-void add_convert_command(CLI::App& program, Console& console) {
+void add_convert_command(Command program, Console& console) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command =
-      program.add_subcommand("convert", "Pool the K and V heads of a model into fewer");
-  add_convert_options(*command, *options);
-  command->footer(
+  Command command = program.add_command("convert", "Pool the K and V heads of a model into fewer");
+  add_convert_options(command, *options);
+  command.footer(
       "Example: regroup convert Llama-2-7b-hf Llama-2-7b-gqa8 --kv-heads 8\n"
       "Untouched tensors stay byte-identical; the result appears only when it is complete.");
-  command->callback(
+  command.on_run(
       [options, &console] { run_conversion(convert_request(*options), *options, console); });
 }
 
-void add_expand_command(CLI::App& program, Console& console) {
+void add_expand_command(Command program, Console& console) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = program.add_subcommand(
-      "expand", "Store the kv heads of a grouped model several times, exactly");
-  add_expand_options(*command, *options);
-  command->footer(
+  Command command =
+      program.add_command("expand", "Store the kv heads of a grouped model several times, exactly");
+  add_expand_options(command, *options);
+  command.footer(
       "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"
       "Tensor-parallel servers need a multiple of their ranks.");
-  command->callback(
+  command.on_run(
       [options, &console] { run_conversion(expand_request(*options), *options, console); });
 }
 

@@ -6,10 +6,10 @@
 #include <map>
 #include <sstream>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
 #include "cli/options/output_name.h"
@@ -76,20 +76,20 @@ void check_roles(const ConvertOptions& options, const Model& source) {
 }
 
 // Options that both commands have.
-void add_common_options(CLI::App& command, ConvertOptions& options) {
-  options.command = &command;
+void add_common_options(Command command, ConvertOptions& options) {
+  options.command = command;
   command
       .add_option("output,-o,--output", options.destination,
                   "directory (or file) to make; must not exist yet")
-      ->required();
+      .required();
   add_size(command, "--max-shard-size", options.max_shard_bytes,
            "split the weights into files of at most this size, such as 2GB")
-      ->default_str("5GB");
+      .default_text("5GB");
   command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
   command.add_flag("--json", options.json, "report as JSON");
 }
 
-void add_form_options(CLI::App& command, ConvertOptions& options) {
+void add_form_options(Command command, ConvertOptions& options) {
   command.add_option("--target", options.target,
                      "architecture to write: same; expanded (every kv head stored once per query "
                      "head, for loaders without grouped heads); auto (one that computes the same "
@@ -98,36 +98,36 @@ void add_form_options(CLI::App& command, ConvertOptions& options) {
       .add_option("--positions", options.positions,
                   "keep, or alibi: drop the model's positions for ALiBi's slopes (uptraining has "
                   "to repair it)")
-      ->check(CLI::IsMember({"keep", "alibi"}));
+      .one_of({"keep", "alibi"});
   command
       .add_option("--to", options.container,
                   "container to write: safetensors or torch (a directory), gguf or llama2c (one "
                   "file); unless given the source's own, or GGUF for an output named so")
-      ->check(CLI::IsMember(kContainers));
+      .one_of(kContainers);
   command
       .add_option("--dtype", options.dtype,
                   "store floating tensors as this type (q8_0: matrices, in GGUF only)")
-      ->check(CLI::IsMember(kDtypes));
+      .one_of(kDtypes);
   command.add_flag("--skip-comparison", options.skip_comparison,
                    "do not compute whether a result of another form gives the same logits");
   command.add_option("--layout", options.layout,
                      "a file that describes an architecture regroup does not know");
 }
 
-void add_pooling_options(CLI::App& command, ConvertOptions& options) {
+void add_pooling_options(Command command, ConvertOptions& options) {
   command.add_option("--attention", options.attention,
                      "which attention of an encoder-decoder to group: self, cross, encoder");
   command
       .add_option("--pool", options.pool,
                   "how a group of heads becomes one: mean; first, random or select (one of them); "
                   "aligned (mean in a common basis); lowrank (solved for the least error)")
-      ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
+      .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
   add_count(command, "--pool-seed", options.pool_seed, "of --pool random", kAnySeed);
   command
       .add_option("--grouping", options.grouping,
                   "which heads share one: contiguous (neighbours), or similar (those that lose "
                   "least together, moved next to each other with their queries)")
-      ->check(CLI::IsMember({"contiguous", "similar"}));
+      .one_of({"contiguous", "similar"});
   command.add_option("--calibration", options.calibration,
                      "statistics of the source made by regroup calibrate: lowrank, aligned and "
                      "select then weigh errors as they occur in text");
@@ -138,26 +138,25 @@ void add_pooling_options(CLI::App& command, ConvertOptions& options) {
                    "pool heads that hold NaN or infinities");
 }
 
-void add_budget_options(CLI::App& command, KvBudgetOptions& options) {
-  const CLI::callback_t take_budget = [&options](const CLI::results_t& typed) {
-    parse_bytes_or_share("--kv-budget", typed.at(0), kMostTokens);  // of what is not known yet
-    options.budget = typed.at(0);
-    return true;
+void add_budget_options(Command command, KvBudgetOptions& options) {
+  const auto take_budget = [&options](const std::string& typed) {
+    parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // of what is not known yet
+    options.budget = typed;
   };
   command
       .add_option("--kv-budget", take_budget,
                   "in place of --kv-heads: what keys and values of a token may take, as a size "
                   "such as 64KiB or a share of the source's such as 25%; layers that the model "
                   "misses least share more")
-      ->excludes("--kv-heads")
-      ->type_name(kSizeOrShare);
+      .excludes("--kv-heads")
+      .value_name(kSizeOrShare);
   command.add_option("--kv-budget-data", options.data,
                      "token file: how much each layer is missed is measured on this text");
   add_count(command, "--kv-budget-tokens", options.max_tokens, "read about so many tokens of it");
 }
 
 // Of what follows pooling.
-void add_refit_options(CLI::App& command, RefitOptions& options) {
+void add_refit_options(Command command, RefitOptions& options) {
   command.add_option("--refit", options.data,
                      "token file: after pooling, let each attention by itself learn to give what "
                      "the source's gives on this text");
@@ -167,7 +166,7 @@ void add_refit_options(CLI::App& command, RefitOptions& options) {
   add_count(command, "--refit-context", options.context,
             "tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
-      ->default_str("");
+      .default_text("");
   add_number(command, "--refit-lr", options.learning_rate,
              "learning rate, relative to the size of the weights",
              {0.0, 10.0, /*least_allowed=*/false});
@@ -178,8 +177,8 @@ void add_refit_options(CLI::App& command, RefitOptions& options) {
 
 }  // namespace
 
-void add_convert_options(CLI::App& command, ConvertOptions& options) {
-  command.add_option("source", options.source, "model directory to convert")->required();
+void add_convert_options(Command command, ConvertOptions& options) {
+  command.add_option("source", options.source, "model directory to convert").required();
   add_common_options(command, options);
   add_counts(command, "--kv-heads", options.kv_heads,
              "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
@@ -191,14 +190,14 @@ void add_convert_options(CLI::App& command, ConvertOptions& options) {
   add_refit_options(command, options.refit);
 }
 
-void add_expand_options(CLI::App& command, ConvertOptions& options) {
-  command.add_option("source", options.source, "model directory")->required();
+void add_expand_options(Command command, ConvertOptions& options) {
+  command.add_option("source", options.source, "model directory").required();
   add_common_options(command, options);
   add_counts(command, "--kv-heads", options.kv_heads,
              "kv heads to store: a multiple of the model's (as many as query heads makes a plain "
              "MHA model)",
              {1, kMostHeads})
-      ->required();
+      .required();
 }
 
 ConversionRequest convert_request(const ConvertOptions& options) {
@@ -239,7 +238,7 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
   if (options.given("--max-shard-size") && is_single_file(plan.container)) {
     refuse_without_effect("--max-shard-size", "the result is a single file");
   }
-  if (options.command->get_name() != "convert") {
+  if (options.command->name() != "convert") {
     return;
   }
   if (options.given("--attention")) {

@@ -2,19 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
+#include "cli/options/command.h"
 #include "converter/plan/conversion_plan.h"
 
 namespace regroup {
 
 struct ConvertOptions {
-  const CLI::App* command = nullptr;
+  std::optional<Command> command;
   std::string source;
   std::string destination;
   std::string layout;
@@ -37,12 +37,12 @@ struct ConvertOptions {
   bool dry_run = false;
   bool json = false;
 
-  bool given(const char* option) const { return command->count(option) > 0; }
+  bool given(const char* option) const { return command->given(option); }
 };
 
 /// `options` must live as long as `command`.
-void add_convert_options(CLI::App& command, ConvertOptions& options);
-void add_expand_options(CLI::App& command, ConvertOptions& options);
+void add_convert_options(Command command, ConvertOptions& options);
+void add_expand_options(Command command, ConvertOptions& options);
 
 /// What is asked for. Throws kUsage where that is nothing, or contradicts itself.
 ConversionRequest convert_request(const ConvertOptions& options);

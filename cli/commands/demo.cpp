@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/commands/demo_corpus.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
 #include "cli/process/interrupt.h"
@@ -249,21 +249,20 @@ class Demo {
 
 }  // namespace
 
-void add_demo_command(CLI::App& program, Console& console) {
+void add_demo_command(Command program, Console& console) {
   auto options = std::make_shared<DemoOptions>();
-  CLI::App* command = add_whole_command(program, "demo");
-  command->add_option("-o,--output", options->output, "directory to make for data and checkpoints");
-  command->add_option("--text", options->text,
-                      "text file or directory to learn from (default: the C++ headers)");
-  add_count(*command, "--pretrain-steps", options->pretrain_steps, "steps to train the source for");
-  add_number(*command, "--alpha", options->alpha, "uptrain for this fraction of --pretrain-steps",
+  Command command = add_whole_command(program, "demo");
+  command.add_option("-o,--output", options->output, "directory to make for data and checkpoints");
+  command.add_option("--text", options->text,
+                     "text file or directory to learn from (default: the C++ headers)");
+  add_count(command, "--pretrain-steps", options->pretrain_steps, "steps to train the source for");
+  add_number(command, "--alpha", options->alpha, "uptrain for this fraction of --pretrain-steps",
              {0.0, 100.0, /*least_allowed=*/false});
   command
-      ->add_option("--pool", options->pool,
-                   "how heads are pooled, as for convert (docs/pooling.md)")
-      ->check(CLI::IsMember({"mean", "first", "random", "select", "aligned", "lowrank"}));
-  command->add_flag("--json", options->json, "report as JSON");
-  command->callback([options, &console] {
+      .add_option("--pool", options->pool, "how heads are pooled, as for convert (docs/pooling.md)")
+      .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
+  command.add_flag("--json", options->json, "report as JSON");
+  command.on_run([options, &console] {
     check_directory_name(options->output);
     let_threads_sleep();
     Demo(*options, console).run();

@@ -2,10 +2,10 @@
 #include <fnmatch.h>
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/options/command.h"
 #include "cli/pages/diff_page.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/difference_report.h"
@@ -106,23 +106,23 @@ void run_diff(const DiffOptions& options, const Console& console) {
 
 }  // namespace
 
-void add_diff_command(CLI::App& program, Console& console) {
+void add_diff_command(Command program, Console& console) {
   auto options = std::make_shared<DiffOptions>();
-  CLI::App* command = program.add_subcommand(
+  Command command = program.add_command(
       "diff", "Compare two checkpoints: tensors by their names, and their configs");
-  command->add_option("before", options->before, "model directory, index, or one weight file")
-      ->required();
-  command->add_option("after", options->after, "what to compare it with")->required();
-  command->add_option("--filter", options->filter,
-                      "compare only tensors with names like this, such as '*.k_proj.*'");
-  command->add_flag("--json", options->json, "report as JSON");
-  command->add_option("--html", options->html, "write the report as a page to this file");
-  command->footer(
+  command.add_option("before", options->before, "model directory, index, or one weight file")
+      .required();
+  command.add_option("after", options->after, "what to compare it with").required();
+  command.add_option("--filter", options->filter,
+                     "compare only tensors with names like this, such as '*.k_proj.*'");
+  command.add_flag("--json", options->json, "report as JSON");
+  command.add_option("--html", options->html, "write the report as a page to this file");
+  command.footer(
       "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-uptrained --filter '*.mlp.*'\n"
       "Ends with 0 where nothing differs, with 5 where something does. Configs (a GGUF file's\n"
       "keys) are compared where both have one. Bytes are compared first; those that differ are\n"
       "decoded: largest and mean absolute difference, cosine of the two.");
-  command->callback([options, &console] { run_diff(*options, console); });
+  command.on_run([options, &console] { run_diff(*options, console); });
 }
 
 }  // namespace regroup

@@ -7,10 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/precision_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/document_options.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
@@ -297,6 +298,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});
   }
   const EvalRequest request = make_request(options);
+  warn_of_precision(parse_precision(options.precision), request.device, console);
   for (const std::string& warning : warnings_of(request)) {
     console.note("warning: " + warning);
   }
@@ -314,33 +316,32 @@ void run_eval(const EvalOptions& options, const Console& console) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& program, Console& console) {
+void add_eval_command(Command program, Console& console) {
   auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = add_whole_command(program, "eval");
-  command->add_option("model", options->model, "model directory")->required();
+  Command command = add_whole_command(program, "eval");
+  command.add_option("model", options->model, "model directory").required();
   command
-      ->add_option("--data", options->data,
-                   "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
-      ->required();
-  add_counts(*command, "--context", options->contexts,
+      .add_option("--data", options->data,
+                  "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
+      .required();
+  add_counts(command, "--context", options->contexts,
              "tokens in a window (default: 1024, or fewer where the model declares fewer positions "
              "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",
              {1, kMostContext});
-  add_document_options(*command, options->documents);
-  add_count(*command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
-  add_count(*command, "--max-tokens", options->max_tokens, "stop after about so many tokens");
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command->add_option("--dtype", options->precision, "to compute in")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  add_threads_option(*command, options->threads);
-  add_task_options(*command, options->task, "continuation");
-  add_count(*command, "--seed", options->seed, "of the choice of masked tokens and hidden spans",
+  add_document_options(command, options->documents);
+  add_count(command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
+  add_count(command, "--max-tokens", options->max_tokens, "stop after about so many tokens");
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+  add_threads_option(command, options->threads);
+  add_task_options(command, options->task, "continuation");
+  add_count(command, "--seed", options->seed, "of the choice of masked tokens and hidden spans",
             kAnySeed);
-  command->add_option("--write-logits", options->logits,
-                      "instead write the logits of consecutive windows, [windows, context, "
-                      "vocabulary], to this safetensors file");
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+  command.add_option("--write-logits", options->logits,
+                     "instead write the logits of consecutive windows, [windows, context, "
+                     "vocabulary], to this safetensors file");
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
       "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 "
       "%\n"
@@ -349,8 +350,8 @@ void add_eval_command(CLI::App& program, Console& console) {
       "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
       "while the encoder reads the first; the decoder begins with its start token. --write-logits\n"
       "hides no token; of encoder-decoders it writes those of the second half.");
-  command->callback([options, &console, command] {
-    options->seed_given = command->count("--seed") > 0;
+  command.on_run([options, &console, command] {
+    options->seed_given = command.given("--seed");
     with_torch_errors([&] { run_eval(*options, console); });
   });
 }

@@ -2,7 +2,7 @@
 
 namespace regroup {
 
-void add_file_commands(CLI::App& program, Console& console) {
+void add_file_commands(Command program, Console& console) {
   add_inspect_command(program, console);
   add_plan_command(program, console);
   add_diff_command(program, console);

@@ -1,11 +1,11 @@
 // regroup inspect PATH
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/similarity.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/pages/model_page.h"
 #include "cli/process/interrupt.h"
@@ -203,7 +203,7 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   }
 }
 
-void add_similarity_options(CLI::App& command, SimilarityQuestion& question) {
+void add_similarity_options(Command command, SimilarityQuestion& question) {
   command.add_flag("--similarity", question.asked,
                    "compare the kv heads of every layer, as they are and aligned, and say what "
                    "they would keep if neighbours shared one");
@@ -213,7 +213,7 @@ void add_similarity_options(CLI::App& command, SimilarityQuestion& question) {
                      "of --similarity: statistics of the model made by regroup calibrate");
 }
 
-void add_page_options(CLI::App& command, InspectOptions& options) {
+void add_page_options(Command command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
   command.add_option("--conversion", options.conversion,
                      "of --html: what `convert --json` printed, for the energy that layers keep");
@@ -224,35 +224,34 @@ void add_page_options(CLI::App& command, InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& program, Console& console) {
+void add_inspect_command(Command program, Console& console) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = program.add_subcommand(
+  Command command = program.add_command(
       "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, provenance");
-  command->add_option("path", options->path, "model directory, index, or one weight file")
-      ->required();
-  command->add_option("--layout", options->layout,
-                      "a file that describes an architecture regroup does not know");
-  command->add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
-  command->add_flag("--tensors", options->tensors, "list every tensor");
-  command->add_flag("--stats", options->stats,
-                    "read every tensor: norm, range, NaN and infinities");
-  add_similarity_options(*command, options->similarity);
-  command->add_option("--filter", options->choice.filter,
-                      "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
-  command->add_option("--sort", options->choice.sort, "order of --tensors and --stats")
-      ->check(CLI::IsMember({"shard", "name", "bytes"}));
-  add_count(*command, "--context", options->context, "tokens to count the KV cache for",
+  command.add_option("path", options->path, "model directory, index, or one weight file")
+      .required();
+  command.add_option("--layout", options->layout,
+                     "a file that describes an architecture regroup does not know");
+  command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
+  command.add_flag("--tensors", options->tensors, "list every tensor");
+  command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
+  add_similarity_options(command, options->similarity);
+  command.add_option("--filter", options->choice.filter,
+                     "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
+  command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
+      .one_of({"shard", "name", "bytes"});
+  add_count(command, "--context", options->context, "tokens to count the KV cache for",
             {1, kMostContext});
-  add_count(*command, "--batch", options->batch, "sequences to count the KV cache for",
+  add_count(command, "--batch", options->batch, "sequences to count the KV cache for",
             {1, kMostBatch});
-  command->add_flag("--json", options->json, "report as JSON");
-  add_page_options(*command, *options);
-  command->footer(
+  command.add_flag("--json", options->json, "report as JSON");
+  add_page_options(command, *options);
+  command.footer(
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
       "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
       "Only headers are read, but with --stats and --similarity.");
-  command->callback([options, &console] { run_inspect(*options, console); });
+  command.on_run([options, &console] { run_inspect(*options, console); });
 }
 
 }  // namespace regroup

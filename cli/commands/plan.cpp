@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/pages/plan_page.h"
 #include "cli/report/plan_report.h"
@@ -77,40 +77,38 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
 
 }  // namespace
 
-void add_plan_command(CLI::App& program, Console& console) {
+void add_plan_command(Command program, Console& console) {
   auto options = std::make_shared<PlanOptions>();
-  CLI::App* command = program.add_subcommand(
+  Command command = program.add_command(
       "plan", "Show what fewer kv heads would give: cache, what fits in memory, speed of decoding");
   command
-      ->add_option("path", options->path,
-                   "model directory, one weight file, or a config.json without weights")
-      ->required();
-  add_size(*command, "--vram", options->vram,
+      .add_option("path", options->path,
+                  "model directory, one weight file, or a config.json without weights")
+      .required();
+  add_size(command, "--vram", options->vram,
            "memory to fit into, such as 24GiB: shows the largest batches; with one --context and a "
            "--batch, chooses the most kv heads that fit");
-  CLI::Option* context =
-      add_counts(*command, "--context", options->contexts,
-                 "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
-          ->default_str("4k,8k,16k,32k,128k");
-  CLI::Option* batch =
-      add_count(*command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
-  add_size(*command, "--bandwidth", options->bandwidth,
+  Option context = add_counts(command, "--context", options->contexts,
+                              "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
+                       .default_text("4k,8k,16k,32k,128k");
+  Option batch =
+      add_count(command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
+  add_size(command, "--bandwidth", options->bandwidth,
            "memory bandwidth, such as 3.3TB/s: shows how long a step takes at least");
   command
-      ->add_option("--cache-dtype", options->cache_dtype,
-                   "type of keys and values; the weights' own unless given")
-      ->check(CLI::IsMember(kCacheDtypes));
-  command->add_option("--layout", options->layout,
-                      "a file that describes an architecture regroup does not know");
-  command->add_flag("--json", options->json, "report as JSON");
-  command->add_option("--html", options->html, "write a page with charts to this file");
-  command->footer(
+      .add_option("--cache-dtype", options->cache_dtype,
+                  "type of keys and values; the weights' own unless given")
+      .one_of(kCacheDtypes);
+  command.add_option("--layout", options->layout,
+                     "a file that describes an architecture regroup does not know");
+  command.add_flag("--json", options->json, "report as JSON");
+  command.add_option("--html", options->html, "write a page with charts to this file");
+  command.footer(
       "Examples: regroup plan Llama-2-7b-hf --bandwidth 3.35TB/s\n"
       "          regroup plan Llama-2-7b-hf --vram 24GiB --context 8192 --batch 16\n"
       "Weights and cache are counted, not what an engine needs beside them. Only headers are "
       "read.");
-  command->callback(
-      [=, &console] { run_plan(*options, context->count() > 0 && batch->count() > 0, console); });
+  command.on_run([=, &console] { run_plan(*options, context.given() && batch.given(), console); });
 }
 
 }  // namespace regroup

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/commands/commands.h"
+#include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/page/page.h"
 #include "cli/pages/training_charts.h"
@@ -71,22 +70,22 @@ void run_plot(const PlotOptions& options, const Console& console) {
 
 }  // namespace
 
-void add_plot_command(CLI::App& program, Console& console) {
+void add_plot_command(Command program, Console& console) {
   auto options = std::make_shared<PlotOptions>();
-  CLI::App* command =
-      program.add_subcommand("plot", "Draw the curves of several training runs in one chart");
+  Command command =
+      program.add_command("plot", "Draw the curves of several training runs in one chart");
   command
-      ->add_option("runs", options->runs,
-                   "outputs of uptrain, their OUTPUT.run directories, or metrics.jsonl files")
-      ->required();
+      .add_option("runs", options->runs,
+                  "outputs of uptrain, their OUTPUT.run directories, or metrics.jsonl files")
+      .required();
   command
-      ->add_option("-o,--output", options->output,
-                   "file to write: .svg for one chart, .html for a page of all")
-      ->required();
-  command->add_option("--chart", options->chart, "of an .svg: which one (default: loss)")
-      ->check(CLI::IsMember({"loss", "learning-rate", "gradient-norm", "speed"}));
-  command->footer("Example: regroup plot Llama-2-7b-gqa8-up Llama-2-7b-gqa4-up -o curves.svg");
-  command->callback([options, &console] { run_plot(*options, console); });
+      .add_option("-o,--output", options->output,
+                  "file to write: .svg for one chart, .html for a page of all")
+      .required();
+  command.add_option("--chart", options->chart, "of an .svg: which one (default: loss)")
+      .one_of({"loss", "learning-rate", "gradient-norm", "speed"});
+  command.footer("Example: regroup plot Llama-2-7b-gqa8-up Llama-2-7b-gqa4-up -o curves.svg");
+  command.on_run([options, &console] { run_plot(*options, console); });
 }
 
 }  // namespace regroup

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/precision_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/document_options.h"
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
@@ -77,6 +78,7 @@ void run_teach(TeachOptions options, const Console& console) {
   const TokenBatches data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
   check_task_options(options.task, plan.task.objective);
+  warn_of_precision(run.precision, run.device, console);
   if (options.dry_run) {
     console.print(options.json ? text_of_json(json_of(plan, options.output)) : text_of(plan));
     console.note("dry run: nothing was written");
@@ -95,53 +97,51 @@ void run_teach(TeachOptions options, const Console& console) {
   console.note(fmt::format("wrote {}", printable(options.output, 0)));
 }
 
-void add_question_options(CLI::App& command, TeachOptions& options) {
+void add_question_options(Command command, TeachOptions& options) {
   UptrainSettings& run = options.settings.run;
   command
       .add_option("--data", options.data,
                   "token files, as uptrain will be given them: FILE or "
                   "FILE:WEIGHT")
-      ->required()
-      ->default_str("");
+      .required()
+      .default_text("");
   add_document_options(command, options.documents);
   add_sequence_options(command, run);
   add_count(command, "--seed", run.seed, "of the order of the data", kAnySeed);
   add_count(command, "--windows", options.settings.windows,
             "sequences to answer, from the run's first on: its steps times --batch times "
             "--accumulate (default: each once)")
-      ->default_str("");
+      .default_text("");
   add_task_options(command, options.task, "span-corruption");
 }
 
 }  // namespace
 
-void add_teach_command(CLI::App& program, Console& console) {
+void add_teach_command(Command program, Console& console) {
   auto options = std::make_shared<TeachOptions>();
-  CLI::App* command = add_whole_command(program, "teach");
+  Command command = add_whole_command(program, "teach");
   UptrainSettings& run = options->settings.run;
-  command->add_option("model", run.model, "the teacher: a model directory")->required();
-  command->add_option("-o,--output", options->output, "directory to make; must not exist yet")
-      ->required();
-  add_question_options(*command, *options);
-  add_count(*command, "--top", options->settings.top,
+  command.add_option("model", run.model, "the teacher: a model directory").required();
+  command.add_option("-o,--output", options->output, "directory to make; must not exist yet")
+      .required();
+  add_question_options(command, *options);
+  add_count(command, "--top", options->settings.top,
             "likeliest tokens to keep of each prediction; the others are kept as one sum",
             {1, kMostTokenId});
-  add_number(*command, "--temperature", run.teacher.distillation.temperature,
+  add_number(command, "--temperature", run.teacher.distillation.temperature,
              "of the teacher's distributions, as uptrain's", {0.01, 100.0});
-  command->add_option("--dtype", options->precision, "to compute in")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N");
-  add_threads_option(*command, options->threads);
-  command->add_flag("--dry-run", options->dry_run, "show what it comes to and do nothing");
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_threads_option(command, options->threads);
+  command.add_flag("--dry-run", options->dry_run, "show what it comes to and do nothing");
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Example: regroup teach Llama-2-7b-hf --data tokens.bin --windows 100000 -o answers\n"
       "         regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --teacher-logits answers ...\n"
       "What a teacher predicts depends on where a window begins, so it is asked about the windows\n"
       "that the run draws: data, --seed, --context, --documents and the task must be the same,\n"
       "--batch and --accumulate need not. Stopped by Ctrl-C, the same command goes on.");
-  command->callback(
-      [options, &console] { with_torch_errors([&] { run_teach(*options, console); }); });
+  command.on_run([options, &console] { with_torch_errors([&] { run_teach(*options, console); }); });
 }
 
 }  // namespace regroup

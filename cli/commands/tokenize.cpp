@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
 #include "cli/process/interrupt.h"
@@ -165,9 +165,9 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
 }
 
 // --bos, --no-bos and --bos-token, and the same of EOS.
-void add_end_options(CLI::App& command, const std::string& name, std::string_view verb,
+void add_end_options(Command command, const std::string& name, std::string_view verb,
                      std::optional<bool>& wanted, std::optional<std::int64_t>& token) {
-  command.add_flag_function(
+  command.add_flag(
       fmt::format("--{0},!--no-{0}", name), [&wanted](std::int64_t count) { wanted = count > 0; },
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
@@ -175,19 +175,19 @@ void add_end_options(CLI::App& command, const std::string& name, std::string_vie
             fmt::format("its id (default: the tokenizer's); implies --{}", name), kAnyToken);
 }
 
-void add_document_options(CLI::App& command, TokenizeOptions& options) {
+void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
   command.add_flag("--jsonl", text.json_lines,
                    "inputs are JSON lines, a document each (default: those named .jsonl)");
   command
       .add_option("--field", options.field,
                   "JSON lines: the field that holds the document (default: text)")
-      ->default_str("");
+      .default_text("");
   command
       .add_option("--document-separator", options.separator,
                   "a line that stands between two documents, such as <|endoftext|> (default: a "
                   "file is one document)")
-      ->default_str("");
+      .default_text("");
   add_end_options(command, "bos", "begin", options.bos, options.bos_token);
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
   command.add_flag("--replace-invalid", text.replace_invalid,
@@ -196,33 +196,33 @@ void add_document_options(CLI::App& command, TokenizeOptions& options) {
 
 }  // namespace
 
-void add_tokenize_command(CLI::App& program, Console& console) {
+void add_tokenize_command(Command program, Console& console) {
   auto options = std::make_shared<TokenizeOptions>();
-  CLI::App* command =
-      program.add_subcommand("tokenize", "Make a token file of text, for uptrain and eval");
+  Command command =
+      program.add_command("tokenize", "Make a token file of text, for uptrain and eval");
   command
-      ->add_option("inputs", options->settings.inputs,
-                   "text files or JSON lines; - for standard input")
-      ->required()
-      ->default_str("");
+      .add_option("inputs", options->settings.inputs,
+                  "text files or JSON lines; - for standard input")
+      .required()
+      .default_text("");
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
-      ->required();
+      .add_option("--tokenizer", options->tokenizer,
+                  "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
+      .required();
   command
-      ->add_option("-o,--output", options->settings.output,
-                   "file to write: .bin (with its .idx beside it) or .npy; must not exist yet")
-      ->required();
+      .add_option("-o,--output", options->settings.output,
+                  "file to write: .bin (with its .idx beside it) or .npy; must not exist yet")
+      .required();
   command
-      ->add_option("--format", options->layout,
-                   "megatron (.bin and .idx, which keeps documents apart), npy or raw (default: by "
-                   "the output's name)")
-      ->check(CLI::IsMember({"megatron", "npy", "raw"}))
-      ->default_str("");
-  add_document_options(*command, *options);
-  add_threads_option(*command, options->threads, "that encode (default: one per core)");
-  command->add_flag("--json", options->json, "report as JSON");
-  command->footer(
+      .add_option("--format", options->layout,
+                  "megatron (.bin and .idx, which keeps documents apart), npy or raw (default: by "
+                  "the output's name)")
+      .one_of({"megatron", "npy", "raw"})
+      .default_text("");
+  add_document_options(command, *options);
+  add_threads_option(command, options->threads, "that encode (default: one per core)");
+  command.add_flag("--json", options->json, "report as JSON");
+  command.footer(
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
       "Documents are the lines of JSON, or files, or what stands between separators. Those "
       "without\n"
@@ -230,7 +230,7 @@ void add_tokenize_command(CLI::App& program, Console& console) {
       "spells\n"
       "out, \"</s>\" for one, is text and no special token. The tokenizer.json of Hugging Face is\n"
       "read by scripts/tokenize_with_transformers.py, which writes the same files.");
-  command->callback([options, &console] { run_tokenize(*options, console); });
+  command.on_run([options, &console] { run_tokenize(*options, console); });
 }
 
 }  // namespace regroup

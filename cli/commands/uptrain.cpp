@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/precision_warning.h"
+#include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/options/output_name.h"
 #include "cli/options/uptrain_options.h"
@@ -95,6 +96,9 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
                                plan.leaner, options.dry_run, console);
   }
   check_task_options(options.task, plan.task.objective);
+  if (launch.rank == 0) {
+    warn_of_precision(settings.precision, settings.device, console);
+  }
   const auto ranks =
       options.dry_run ? nullptr
                       : meet_ranks(launch, settings.device,
@@ -136,18 +140,18 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
 
 }  // namespace
 
-void add_uptrain_command(CLI::App& program, Console& console) {
+void add_uptrain_command(Command program, Console& console) {
   auto options = std::make_shared<UptrainOptions>();
-  CLI::App* command = add_whole_command(program, "uptrain");
-  add_uptrain_options(*command, *options);
-  command->footer(
+  Command command = add_whole_command(program, "uptrain");
+  add_uptrain_options(command, *options);
+  command.footer(
       "Example: regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --alpha 0.05 \\\n"
       "           --pretrain-steps 500000 --output Llama-2-7b-gqa8-up\n"
       "Many GPUs: torchrun --no-python --nproc-per-node 8 regroup uptrain ... --device cuda\n"
       "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
       "the state; Ctrl-C saves the state, --resume goes on from it.");
-  command->callback([options, &console] {
+  command.on_run([options, &console] {
     const Launch launch = launch_from(variable_of_process);
     with_rank_named(launch, [&] { run_uptrain(*options, launch, console); });
   });

@@ -1,11 +1,11 @@
 // regroup verify SRC DST
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/verify_logits.h"
+#include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/pages/verify_page.h"
 #include "cli/process/hand_over.h"
@@ -197,20 +197,20 @@ void run_verify(const VerifyOptions& options, const Console& console) {
 
 }  // namespace
 
-void add_verify_command(CLI::App& program, Console& console) {
+void add_verify_command(Command program, Console& console) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* command = program.add_subcommand(
+  Command command = program.add_command(
       "verify", "Compute a recorded conversion again and compare the result with it");
-  command->add_option("source", options->source, "the model that was converted")->required();
-  command->add_option("result", options->result, "what it was converted into")->required();
-  command->add_option("--calibration", options->calibration,
-                      "statistics the conversion was given, where it was");
-  command->add_option("--layout", options->layout,
-                      "a file that describes an architecture regroup does not know");
-  add_logits_options(*command, options->logits);
-  command->add_flag("--json", options->json, "report as JSON");
-  command->add_option("--html", options->html, "write the report as a page to this file");
-  command->footer(
+  command.add_option("source", options->source, "the model that was converted").required();
+  command.add_option("result", options->result, "what it was converted into").required();
+  command.add_option("--calibration", options->calibration,
+                     "statistics the conversion was given, where it was");
+  command.add_option("--layout", options->layout,
+                     "a file that describes an architecture regroup does not know");
+  add_logits_options(command, options->logits);
+  command.add_flag("--json", options->json, "report as JSON");
+  command.add_option("--html", options->html, "write the report as a page to this file");
+  command.footer(
       "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
       "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
       "v.html\n"
@@ -220,7 +220,7 @@ void add_verify_command(CLI::App& program, Console& console) {
       "checksums taken when it was written. What --logits finds is told, not judged: fewer kv "
       "heads\n"
       "do change what a model predicts.");
-  command->callback([options, &console] { run_verify(*options, console); });
+  command.on_run([options, &console] { run_verify(*options, console); });
 }
 
 }  // namespace regroup

@@ -79,7 +79,7 @@ CommandFacts facts_of(const CLI::App& app, const std::string& path) {
 
 }  // namespace
 
-CommandFacts facts_of(const CLI::App& program) { return facts_of(program, ""); }
+CommandFacts facts_of(const Command& program) { return facts_of(program.app(), ""); }
 
 std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
   std::vector<CommandFacts> commands;

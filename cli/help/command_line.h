@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
+#include "cli/options/command.h"
 
 namespace regroup {
 
@@ -28,7 +28,7 @@ struct CommandFacts {
   std::vector<CommandFacts> commands;
 };
 
-CommandFacts facts_of(const CLI::App& program);
+CommandFacts facts_of(const Command& program);
 
 /// The commands that do something, in order, under all the words that name them: "bench decode" for
 /// one within a group.

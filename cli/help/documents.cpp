@@ -1,24 +1,21 @@
 // regroup completions SHELL, and regroup manual
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/commands/commands.h"
 #include "cli/help/completions.h"
 #include "cli/help/manual.h"
+#include "cli/options/command.h"
 
 namespace regroup {
 
-void add_completions_command(CLI::App& program, Console& console) {
+void add_completions_command(Command program, Console& console) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = add_whole_command(program, "completions");
-  command->add_option("shell", *shell, "which shell")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(
+  Command command = add_whole_command(program, "completions");
+  command.add_option("shell", *shell, "which shell").required().one_of({"bash", "zsh", "fish"});
+  command.footer(
       "Examples: source <(regroup completions bash)\n"
       "          regroup completions fish > ~/.config/fish/completions/regroup.fish");
-  command->callback([shell, &program, &console] {
+  command.on_run([shell, program, &console] {
     const CommandFacts facts = facts_of(program);
     console.print(*shell == "bash"  ? bash_completions(facts)
                   : *shell == "zsh" ? zsh_completions(facts)
@@ -26,10 +23,10 @@ void add_completions_command(CLI::App& program, Console& console) {
   });
 }
 
-void add_manual_command(CLI::App& program, Console& console) {
-  CLI::App* command = add_whole_command(program, "manual");
-  command->footer("Example: regroup manual | man -l -");
-  command->callback([&program, &console] { console.print(manual_page(facts_of(program))); });
+void add_manual_command(Command program, Console& console) {
+  Command command = add_whole_command(program, "manual");
+  command.footer("Example: regroup manual | man -l -");
+  command.on_run([program, &console] { console.print(manual_page(facts_of(program))); });
 }
 
 }  // namespace regroup

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "cli/terminal/console.h"
 #include "formats/json/json.h"
 #include "formats/model/model.h"
@@ -33,7 +32,7 @@ struct LogitsAnswer {
 };
 
 /// Adds --logits and what goes with it.
-void add_logits_options(CLI::App& command, LogitsQuestion& question);
+void add_logits_options(Command command, LogitsQuestion& question);
 
 /// Looks at the question before any work: both models can be computed and have one vocabulary, the
 /// token file is one. Throws kUsage in a build without LibTorch.

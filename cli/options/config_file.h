@@ -3,7 +3,9 @@
 
 #include <filesystem>
 
-#include <CLI/App.hpp>
+namespace CLI {
+class App;
+}
 
 namespace regroup {
 

@@ -1,7 +1,6 @@
 #include "cli/options/document_options.h"
 
-#include <CLI/CLI.hpp>
-
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "formats/base/error.h"
 
@@ -20,12 +19,12 @@ DocumentSettings DocumentOptions::settings() const {
   return settings;
 }
 
-void add_document_options(CLI::App& command, DocumentOptions& options) {
+void add_document_options(Command command, DocumentOptions& options) {
   command
       .add_option("--documents", options.documents,
                   "pack: windows follow one another, whatever documents they hold; separate: each "
                   "begins with a document, or goes on with it, and ends with it at the latest")
-      ->check(CLI::IsMember({"pack", "separate"}));
+      .one_of({"pack", "separate"});
   add_count(command, "--document-end", options.end,
             "separate: the token that ends a document, in files without Megatron's index",
             kAnyToken);

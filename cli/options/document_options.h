@@ -5,8 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "uptrain/data/document_windows.h"
 
 namespace regroup {
@@ -20,6 +19,6 @@ struct DocumentOptions {
 };
 
 /// Adds --documents, --document-end and --document-start.
-void add_document_options(CLI::App& command, DocumentOptions& options);
+void add_document_options(Command command, DocumentOptions& options);
 
 }  // namespace regroup

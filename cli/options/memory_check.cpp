@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/options/command.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 
@@ -28,12 +29,12 @@ std::string advice(double available, const std::vector<LeanerRun>& leaner) {
 
 }  // namespace
 
-void MemoryCheck::add_to(CLI::App& command) {
+void MemoryCheck::add_to(Command command) {
   command
       .add_option("--memory-check", mode_,
                   "on: refuse to start where the estimate exceeds the memory that is free; off: "
                   "start all the same")
-      ->check(CLI::IsMember({"on", "off"}));
+      .one_of({"on", "off"});
 }
 
 void MemoryCheck::apply(double needed, double available, c10::Device device,

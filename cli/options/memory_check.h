@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
 #include <c10/core/Device.h>
 
+#include "cli/options/command.h"
 #include "cli/terminal/console.h"
 #include "uptrain/run/memory_savings.h"
 
@@ -15,7 +15,7 @@ namespace regroup {
 /// --memory-check on or off, which belongs to every command that trains.
 class MemoryCheck {
  public:
-  void add_to(CLI::App& command);
+  void add_to(Command command);
 
   /// Throws kEnvironment, or notes it where the check is off or nothing is to be done, if `needed`
   /// bytes are more than `available`; `leaner` says what would fit.

@@ -2,8 +2,6 @@
 
 #include <string_view>
 
-#include <CLI/CLI.hpp>
-
 namespace regroup {
 namespace {
 
@@ -15,37 +13,36 @@ std::string shown_name(const std::string& names) {
 }
 
 // An option of one value, handed over as it was typed.
-CLI::Option* add(
-    CLI::App& command, const std::string& names, const std::string& text, const char* kind,
-    const std::function<void(const std::string& name, const std::string& typed)>& take) {
-  const CLI::callback_t callback = [name = shown_name(names), take](const CLI::results_t& typed) {
-    take(name, typed.at(0));
-    return true;
-  };
-  return command.add_option(names, callback, text)->type_name(kind);
+Option add(Command command, const std::string& names, const std::string& text, const char* kind,
+           const std::function<void(const std::string& name, const std::string& typed)>& take) {
+  return command
+      .add_option(
+          names, [name = shown_name(names), take](const std::string& typed) { take(name, typed); },
+          text)
+      .value_name(kind);
 }
 
 }  // namespace
 
 namespace number_options {
 
-CLI::Option* add_counts(CLI::App& command, const std::string& names, const std::string& text,
-                        CountRange range,
-                        const std::function<void(const std::vector<std::uint64_t>&)>& assign) {
+Option add_counts(Command command, const std::string& names, const std::string& text,
+                  CountRange range,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& assign) {
   return add(command, names, text, kCounts, [=](const std::string& name, const std::string& typed) {
     assign(parse_counts(name, typed, range));
   });
 }
 
-CLI::Option* add_one_count(CLI::App& command, const std::string& names, const std::string& text,
-                           CountRange range, const std::function<void(std::uint64_t)>& assign) {
+Option add_one_count(Command command, const std::string& names, const std::string& text,
+                     CountRange range, const std::function<void(std::uint64_t)>& assign) {
   return add(command, names, text, kCount, [=](const std::string& name, const std::string& typed) {
     assign(parse_count(name, typed, range));
   });
 }
 
-CLI::Option* add_one_number(CLI::App& command, const std::string& names, const std::string& text,
-                            NumberRange range, const std::function<void(double)>& assign) {
+Option add_one_number(Command command, const std::string& names, const std::string& text,
+                      NumberRange range, const std::function<void(double)>& assign) {
   return add(command, names, text, kNumber, [=](const std::string& name, const std::string& typed) {
     assign(parse_number(name, typed, range));
   });
@@ -53,24 +50,24 @@ CLI::Option* add_one_number(CLI::App& command, const std::string& names, const s
 
 }  // namespace number_options
 
-CLI::Option* add_size(CLI::App& command, const std::string& names, std::uint64_t& value,
-                      const std::string& text) {
+Option add_size(Command command, const std::string& names, std::uint64_t& value,
+                const std::string& text) {
   return add(command, names, text, kSize,
              [&value](const std::string& name, const std::string& typed) {
                value = parse_bytes(name, typed);
              });
 }
 
-CLI::Option* add_size(CLI::App& command, const std::string& names,
-                      std::optional<std::uint64_t>& value, const std::string& text) {
+Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
+                const std::string& text) {
   return add(command, names, text, kSize,
              [&value](const std::string& name, const std::string& typed) {
                value = parse_bytes(name, typed);
              });
 }
 
-CLI::Option* add_threads_option(CLI::App& command, int& threads, const std::string& text) {
-  return add_count(command, "--threads", threads, text, {1, kMostThreads})->default_str("");
+Option add_threads_option(Command command, int& threads, const std::string& text) {
+  return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");
 }
 
 }  // namespace regroup

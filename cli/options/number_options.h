@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/options/command.h"
 #include "cli/options/quantity.h"
 
 namespace regroup {
@@ -26,13 +26,13 @@ inline constexpr const char* kSizeOrShare = "SIZE|SHARE";
 
 namespace number_options {
 
-CLI::Option* add_counts(CLI::App& command, const std::string& names, const std::string& text,
-                        CountRange range,
-                        const std::function<void(const std::vector<std::uint64_t>&)>& assign);
-CLI::Option* add_one_count(CLI::App& command, const std::string& names, const std::string& text,
-                           CountRange range, const std::function<void(std::uint64_t)>& assign);
-CLI::Option* add_one_number(CLI::App& command, const std::string& names, const std::string& text,
-                            NumberRange range, const std::function<void(double)>& assign);
+Option add_counts(Command command, const std::string& names, const std::string& text,
+                  CountRange range,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& assign);
+Option add_one_count(Command command, const std::string& names, const std::string& text,
+                     CountRange range, const std::function<void(std::uint64_t)>& assign);
+Option add_one_number(Command command, const std::string& names, const std::string& text,
+                      NumberRange range, const std::function<void(double)>& assign);
 
 template <std::integral Integer>
 std::string usual(const Integer& value) {
@@ -58,43 +58,43 @@ struct ValueIn<std::optional<Value>> {
 /// A whole number. `value` is an integer or an optional one, and must live as long as `command`;
 /// what it holds now is shown as the default.
 template <typename Value>
-CLI::Option* add_count(CLI::App& command, const std::string& names, Value& value,
-                       const std::string& text, CountRange range = {}) {
+Option add_count(Command command, const std::string& names, Value& value, const std::string& text,
+                 CountRange range = {}) {
   using Integer = typename number_options::ValueIn<Value>::Type;
   return number_options::add_one_count(
              command, names, text, range,
              [&value](std::uint64_t count) { value = static_cast<Integer>(count); })
-      ->default_str(number_options::usual(value));
+      .default_text(number_options::usual(value));
 }
 
 /// Whole numbers between commas: "512,1k".
 template <std::integral Integer>
-CLI::Option* add_counts(CLI::App& command, const std::string& names, std::vector<Integer>& values,
-                        const std::string& text, CountRange range = {}) {
+Option add_counts(Command command, const std::string& names, std::vector<Integer>& values,
+                  const std::string& text, CountRange range = {}) {
   return number_options::add_counts(command, names, text, range,
                                     [&values](const std::vector<std::uint64_t>& counts) {
                                       values.assign(counts.begin(), counts.end());
                                     })
-      ->default_str(fmt::format("{}", fmt::join(values, ",")));
+      .default_text(fmt::format("{}", fmt::join(values, ",")));
 }
 
 /// Any number in a range; `value` is a double or an optional one.
 template <typename Value>
-CLI::Option* add_number(CLI::App& command, const std::string& names, Value& value,
-                        const std::string& text, NumberRange range) {
+Option add_number(Command command, const std::string& names, Value& value, const std::string& text,
+                  NumberRange range) {
   return number_options::add_one_number(command, names, text, range,
                                         [&value](double number) { value = number; })
-      ->default_str(number_options::usual(value));
+      .default_text(number_options::usual(value));
 }
 
 /// Bytes, with their unit: "24GiB". The default is not shown: give it as people write it.
-CLI::Option* add_size(CLI::App& command, const std::string& names, std::uint64_t& value,
-                      const std::string& text);
-CLI::Option* add_size(CLI::App& command, const std::string& names,
-                      std::optional<std::uint64_t>& value, const std::string& text);
+Option add_size(Command command, const std::string& names, std::uint64_t& value,
+                const std::string& text);
+Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
+                const std::string& text);
 
 /// --threads, as every command has it; 0 stays for one per core.
-CLI::Option* add_threads_option(CLI::App& command, int& threads,
-                                const std::string& text = "CPU threads (default: one per core)");
+Option add_threads_option(Command command, int& threads,
+                          const std::string& text = "CPU threads (default: one per core)");
 
 }  // namespace regroup

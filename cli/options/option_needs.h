@@ -6,7 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include <CLI/App.hpp>
+namespace CLI {
+class App;
+}
 
 namespace regroup {
 

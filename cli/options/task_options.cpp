@@ -1,8 +1,8 @@
 #include "cli/options/task_options.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
 
@@ -20,13 +20,13 @@ TaskSettings TaskOptions::settings() const {
   return settings;
 }
 
-void add_task_options(CLI::App& command, TaskOptions& options, const std::string& usual) {
+void add_task_options(Command command, TaskOptions& options, const std::string& usual) {
   command
       .add_option("--objective", options.objective,
                   "encoder-decoders: span-corruption, which is what T5 was pretrained on, or "
                   "continuation, the second half of a sequence after the first (default: " +
                       usual + ")")
-      ->check(CLI::IsMember({"next-token", "masked-tokens", "continuation", "span-corruption"}));
+      .one_of({"next-token", "masked-tokens", "continuation", "span-corruption"});
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
   add_count(command, "--end-token", options.end_token,

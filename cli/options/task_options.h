@@ -5,8 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "uptrain/objective/objective.h"
 
 namespace regroup {
@@ -21,7 +20,7 @@ struct TaskOptions {
 
 /// `options` must live as long as `command`. `usual` says what encoder-decoders are asked
 /// otherwise.
-void add_task_options(CLI::App& command, TaskOptions& options, const std::string& usual);
+void add_task_options(Command command, TaskOptions& options, const std::string& usual);
 
 /// Throws kUsage for a token that was given and is none of that objective's.
 void check_task_options(const TaskOptions& options, Objective objective);

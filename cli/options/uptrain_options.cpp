@@ -1,7 +1,6 @@
 #include "cli/options/uptrain_options.h"
 
-#include <CLI/CLI.hpp>
-
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 
 namespace regroup {
@@ -9,7 +8,7 @@ namespace {
 
 constexpr CountRange kStepsOrNone{0, kMostCount};
 
-void add_length_options(CLI::App& command, UptrainOptions& options) {
+void add_length_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   add_number(command, "--alpha", settings.alpha, "fraction of the pretraining to repeat, e.g. 0.05",
              {0.0, 100.0, false});
@@ -26,13 +25,13 @@ void add_length_options(CLI::App& command, UptrainOptions& options) {
             {1, kMostBatch});
 }
 
-void add_schedule_options(CLI::App& command, UptrainOptions& options) {
+void add_schedule_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command
       .add_option("--schedule", options.schedule,
                   "of the learning rate: cosine, wsd (warm-up, stable, decay), constant, or "
                   "inverse-sqrt (T5's)")
-      ->check(CLI::IsMember({"cosine", "wsd", "constant", "inverse-sqrt"}));
+      .one_of({"cosine", "wsd", "constant", "inverse-sqrt"});
   add_number(command, "--lr", settings.learning_rate,
              "highest learning rate (default: 2e-4); inverse-sqrt: what the schedule is "
              "multiplied by (default: 1)",
@@ -48,7 +47,7 @@ void add_schedule_options(CLI::App& command, UptrainOptions& options) {
             kStepsOrNone);
 }
 
-void add_recipe_options(CLI::App& command, UptrainOptions& options) {
+void add_recipe_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   add_optimizer_options(command, options.trained, options.optimizer, options.moments);
   add_schedule_options(command, options);
@@ -67,7 +66,7 @@ void add_recipe_options(CLI::App& command, UptrainOptions& options) {
   add_count(command, "--seed", settings.seed, "of the order of the data", kAnySeed);
 }
 
-void add_teacher_options(CLI::App& command, UptrainOptions& options) {
+void add_teacher_options(Command command, UptrainOptions& options) {
   TeacherSettings& teacher = options.settings.teacher;
   command.add_option("--teacher", teacher.model,
                      "model to learn from as well, such as the one before conversion");
@@ -78,7 +77,7 @@ void add_teacher_options(CLI::App& command, UptrainOptions& options) {
   command
       .add_option("--teacher-dtype", options.teacher_precision,
                   "fp32 or bf16 (default: as --dtype)")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+      .one_of({"fp32", "bf16"});
   command.add_option("--teacher-logits", teacher.logits,
                      "instead of asking the teacher in each step: what regroup teach wrote of it");
   command.add_flag("--other-teacher", teacher.any_source,
@@ -88,15 +87,15 @@ void add_teacher_options(CLI::App& command, UptrainOptions& options) {
              "with a teacher: weight of the relative squared error of what each attention gives, "
              "added to the loss",
              {0.0, 1000.0})
-      ->default_str("");
+      .default_text("");
 }
 
-void add_run_options(CLI::App& command, UptrainOptions& options) {
+void add_run_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command
       .add_option("--dtype", options.precision,
                   "to compute in: fp32, or bf16 with fp32 master weights")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+      .one_of({"fp32", "bf16"});
   command.add_flag("--activation-checkpointing", settings.recomputing,
                    "keep only what each block reads and compute the rest again: less memory, a "
                    "third more compute");
@@ -118,25 +117,24 @@ void add_run_options(CLI::App& command, UptrainOptions& options) {
           "--resume{yes}", options.resuming,
           "go on with an earlier run for the same output; --resume=auto: if there is one, and "
           "do nothing where the output is complete")
-      ->check(CLI::IsMember({"yes", "auto"}));
+      .one_of({"yes", "auto"});
   command.add_flag("--dry-run", options.dry_run, "show the plan and do nothing");
   command.add_flag("--json", options.json, "report as JSON");
 }
 
 }  // namespace
 
-void add_optimizer_options(CLI::App& command, std::string& trained, std::string& optimizer,
+void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
                            std::string& moments) {
   command
       .add_option("--train", trained, "weights to train: all, attention, or kv (keys and values)")
-      ->check(CLI::IsMember({"all", "attention", "kv"}));
-  command.add_option("--optimizer", optimizer, "adamw or adafactor")
-      ->check(CLI::IsMember({"adamw", "adafactor"}));
+      .one_of({"all", "attention", "kv"});
+  command.add_option("--optimizer", optimizer, "adamw or adafactor").one_of({"adamw", "adafactor"});
   command.add_option("--moments", moments, "AdamW: fp32, or bf16, which takes half the memory")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+      .one_of({"fp32", "bf16"});
 }
 
-void add_sequence_options(CLI::App& command, UptrainSettings& settings) {
+void add_sequence_options(Command command, UptrainSettings& settings) {
   add_count(command, "--context,--sequence", settings.sequence_length,
             "tokens in a sequence, under either name (default: 1024, or the model's positions if "
             "fewer)",
@@ -144,18 +142,18 @@ void add_sequence_options(CLI::App& command, UptrainSettings& settings) {
   add_count(command, "--batch", settings.batch, "sequences computed at a time", {1, kMostBatch});
 }
 
-void add_uptrain_options(CLI::App& command, UptrainOptions& options) {
+void add_uptrain_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
-  command.add_option("model", settings.model, "model directory")->required();
+  command.add_option("model", settings.model, "model directory").required();
   command
       .add_option(
           "--data", options.data,
           "token files: raw u16, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
           "for its share of the samples (default: as large as it is)")
-      ->required()
-      ->default_str("");
+      .required()
+      .default_text("");
   command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
-      ->required();
+      .required();
   add_document_options(command, options.documents);
   add_length_options(command, options);
   add_recipe_options(command, options);

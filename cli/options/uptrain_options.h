@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-
+#include "cli/options/command.h"
 #include "cli/options/document_options.h"
 #include "cli/options/memory_check.h"
 #include "cli/options/task_options.h"
@@ -40,13 +39,13 @@ struct UptrainOptions {
 };
 
 /// `options` must live as long as `command`.
-void add_uptrain_options(CLI::App& command, UptrainOptions& options);
+void add_uptrain_options(Command command, UptrainOptions& options);
 
 /// Which weights to train, and how: of `uptrain` and `bench train`.
-void add_optimizer_options(CLI::App& command, std::string& trained, std::string& optimizer,
+void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
                            std::string& moments);
 
 /// Sequences: of `uptrain`, `teach` and `bench train`.
-void add_sequence_options(CLI::App& command, UptrainSettings& settings);
+void add_sequence_options(Command command, UptrainSettings& settings);
 
 }  // namespace regroup

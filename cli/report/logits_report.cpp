@@ -1,21 +1,21 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/measure/verify_logits.h"
+#include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
 
-void add_logits_options(CLI::App& command, LogitsQuestion& question) {
+void add_logits_options(Command command, LogitsQuestion& question) {
   command.add_flag("--logits", question.asked,
                    "run both models on tokens, and tell how far their predictions lie apart");
   command.add_option("--data", question.data, "of --logits: a token file (default: random tokens)");
   add_count(command, "--context", question.context,
             "of --logits: tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
-      ->default_str("");
+      .default_text("");
   add_count(command, "--max-tokens", question.max_tokens, "of --logits: tokens to read");
   command.add_option("--device", question.device, "of --logits: cpu, cuda or cuda:N");
   add_threads_option(command, question.threads, "of --logits: CPU threads");

@@ -4,6 +4,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/cpu/Utils.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -109,6 +111,15 @@ std::string_view name_of(Precision precision) {
 
 c10::ScalarType scalar_type_of(Precision precision) {
   return precision == Precision::kBf16 ? c10::kBFloat16 : c10::kFloat;
+}
+
+bool cpu_multiplies_bf16() {
+  const auto facts = at::cpu::get_cpu_capabilities();
+  const auto is = [&](const char* name) {
+    const auto found = facts.find(name);
+    return found != facts.end() && found->second.isBool() && found->second.toBool();
+  };
+  return !is("sse2") || is("avx512_bw") || is("amx_bf16") || is("avx_ne_convert");
 }
 
 void set_compute_threads(int threads) {

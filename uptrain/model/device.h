@@ -34,6 +34,9 @@ std::string_view name_of(Precision precision);
 /// The type the model computes in.
 c10::ScalarType scalar_type_of(Precision precision);
 
+/// Whether LibTorch has fast matrix products in bf16 for this CPU. On x86 they need AVX-512 or AMX.
+bool cpu_multiplies_bf16();
+
 /// Lets LibTorch compute with so many CPU threads; 0 leaves its own choice, one per core. Applies
 /// to the whole process, so call it before any work.
 void set_compute_threads(int threads);

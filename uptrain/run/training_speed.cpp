@@ -22,21 +22,34 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace
+constexpr double kLongestProduct = 1.0;  // seconds
 
-double matmul_flops_per_second(at::ScalarType type, at::Device device) {
-  const at::NoGradGuard no_gradients;
-  const std::int64_t size = device.is_cpu() ? 2048 : 8192;
-  const auto options = at::TensorOptions().dtype(type).device(device);
+// The second of two products, which finds the device warm.
+double seconds_of_product(std::int64_t size, const at::TensorOptions& options) {
   const at::Tensor a = at::randn({size, size}, options);
   const at::Tensor b = at::randn({size, size}, options);
   const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };  // waits for it
   multiply();
   const auto begin = std::chrono::steady_clock::now();
   multiply();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  const auto n = static_cast<double>(size);
-  return 2.0 * n * n * n / elapsed.count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+double matmul_flops_per_second(at::ScalarType type, at::Device device) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t largest = device.is_cpu() ? 2048 : 8192;
+  double rate = 0.0;
+  for (std::int64_t size = 256; size <= largest; size *= 2) {
+    const auto n = static_cast<double>(size);
+    const double flops = 2.0 * n * n * n;
+    if (flops > rate * kLongestProduct && rate > 0.0) {
+      break;
+    }
+    rate = flops / seconds_of_product(size, at::TensorOptions().dtype(type).device(device));
+  }
+  return rate;
 }
 
 double TrainingSpeed::median_seconds() const { return median(step_seconds); }

@@ -12,8 +12,9 @@
 
 namespace regroup {
 
-/// Floating-point operations per second of one large matrix product, measured once: 2·n³ over its
-/// time, with n = 2048 on a CPU and 8192 elsewhere. The first call also warms the device up.
+/// Floating-point operations per second of one large matrix product: 2·n³ over its time. n is the
+/// largest power of two whose product takes a second at most, up to 2048 on a CPU and 8192
+/// elsewhere: in bf16, a CPU without instructions for it is forty times slower than in fp32.
 double matmul_flops_per_second(at::ScalarType type, at::Device device);
 
 /// What was measured; steps and products alternate, so that both see the same machine.

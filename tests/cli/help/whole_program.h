@@ -28,7 +28,7 @@ class WholeProgram {
     });
   }
 
-  CommandFacts facts() const { return facts_of(app_); }
+  CommandFacts facts() { return facts_of(app_); }
 
   /// Why these words are refused; empty where they are not.
   std::string refusal(std::vector<std::string> words) {

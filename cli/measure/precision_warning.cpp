@@ -1,0 +1,13 @@
+#include "cli/measure/precision_warning.h"
+
+namespace regroup {
+
+void warn_of_precision(Precision precision, c10::Device device, const Console& console) {
+  if (precision == Precision::kBf16 && device.is_cpu() && !cpu_multiplies_bf16()) {
+    console.note(
+        "warning: this CPU has no instructions for bf16; matrix products take up to 40 times as "
+        "long as in fp32");
+  }
+}
+
+}  // namespace regroup
