@@ -37,8 +37,8 @@ class TensorReader {
   std::vector<std::byte> whole_;  // used if there are no ranges
 };
 
-/// Calls `visit` with the index of the part's first element and the part's values, in order, at
-/// most kElementsAtATime elements per call.
+/// Calls `visit` with the index of the part's first element and the part's bytes, in order, at most
+/// kElementsAtATime elements per call.
 void for_each_part(
     const TensorReader& reader,
     const std::function<void(std::uint64_t first, std::span<const std::byte>)>& visit);

@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kGgufVersion = 3;
 inline constexpr std::uint64_t kGgufDefaultAlignment = 32;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 
-/// Limits: the tensor name length of ggml's reader, and the largest header accepted here, in bytes.
+/// Limits of ggml's reader, and the largest header accepted here, in bytes.
 inline constexpr std::size_t kMaxGgufTensorName = 63;
 inline constexpr std::uint32_t kMaxGgufDimensions = 4;
 inline constexpr std::uint64_t kMaxGgufHeader = 64U << 20;  // known vocabularies take up to 20 MiB
