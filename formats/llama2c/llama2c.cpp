@@ -177,7 +177,7 @@ Checkpoint::Part open_llama2c(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const auto header = find_llama2c_header(part.file);
   if (!header) {
-    throw_bad_input("{}: not of llama2.c's format: header and file size disagree",
+    throw_bad_input("{}: not in llama2.c's format: header and file size disagree",
                     printable(path.string(), 0));
   }
   part.tensors = lay_out(*header).tensors;
