@@ -1,5 +1,5 @@
-# The headers that take most of the time to compile, by who includes them. Measured with GCC 12: a file
-# of uptrain/ takes a third of the time with them, one of cli/ three quarters.
+# The headers that take longest to compile, by user. Measured with GCC 12: a file of uptrain/ takes a third of
+# the time with them, one of cli/ three quarters.
 
 set(_standard <algorithm> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span>
   <string> <string_view> <utility> <vector>)

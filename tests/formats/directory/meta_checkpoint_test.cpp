@@ -29,7 +29,7 @@ BuiltTensor f32(std::string name, Shape shape, const Values& values) {
   return tensor_of(std::move(name), DType::kF32, std::move(shape), values);
 }
 
-// Rows of 2 features, of which rank 0 holds the first; `more` stands in both.
+// Rows of 2 features. Rank 0 has the first feature; `more` is in both.
 void put_two_ranks(const fs::path& directory, const BuiltTensor& first, const BuiltTensor& second) {
   const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
   put_rank(directory, "00", {first, norm});
