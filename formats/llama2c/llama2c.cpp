@@ -24,7 +24,7 @@ constexpr std::string_view kEmbedding = "token_embedding";
 constexpr std::string_view kFinalNorm = "rms_final";
 constexpr std::string_view kClassifier = "wcls";
 
-// One kind of tensor; the file has those of all layers in a row. Tables have no name.
+// One kind of tensor; the file stores it for all layers consecutively. Tables have no name.
 struct Kind {
   std::string name;
   Shape shape;
