@@ -1,5 +1,5 @@
-// bench_alibi_attention: what ALiBi costs attention, forward and backward, beside plain causal
-// attention on the same random heads: time, and memory over the context's length.
+// bench_alibi_attention: compares attention with ALiBi to plain causal attention on the same random
+// heads, forward and backward: time, and memory over context length.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -31,7 +31,7 @@ struct Options {
   int threads = 0;
 };
 
-// A way to compute attention, and what it was measured to take.
+// One attention variant and its measurements.
 struct Way {
   std::string name;
   std::function<at::Tensor(const Heads&)> attend;
@@ -45,7 +45,7 @@ struct Way {
   }
 };
 
-// As projections leave them: tokens lie farther apart than heads.
+// Laid out as projections produce them: the token stride is larger than the head stride.
 Heads random_heads(const Options& options, std::int64_t length, const at::TensorOptions& how) {
   const auto heads = [&](std::int64_t count) {
     return at::randn({options.batch, length, count, options.head_dim}, how)
@@ -55,7 +55,7 @@ Heads random_heads(const Options& options, std::int64_t length, const at::Tensor
   return {heads(options.heads), heads(options.kv_heads), heads(options.kv_heads)};
 }
 
-// Forgets the most memory used so far, and what is kept for later use.
+// Resets the peak memory counter and empties the cache.
 void reset_peak(c10::Device device) {
   if (device.is_cpu()) {
     ::malloc_trim(0);
@@ -129,7 +129,8 @@ void run(const Options& options) {
 
 int main(int count, char** arguments) {
   Options options;
-  CLI::App app("What ALiBi costs attention: time beside plain causal attention, and memory");
+  CLI::App app(
+      "The cost of ALiBi in attention: time relative to plain causal attention, and memory");
   app.option_defaults()->always_capture_default();
   app.add_option("--lengths", options.lengths, "tokens per sequence")->delimiter(',');
   app.add_option("--batch", options.batch, "sequences");

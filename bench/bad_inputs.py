@@ -64,7 +64,7 @@ def gguf_text(text):
 
 
 def gguf_file(tensors=0, keys=0):
-    """As many keys of type u32 and tensors without elements; the last of them is of no known type."""
+    """As many keys of type u32 and tensors without elements; the last has an unknown type."""
     parts = [b"GGUF", struct.pack("<IQQ", 3, tensors, keys)]
     parts += [gguf_text(f"key.{i}") + struct.pack("<II", 4, i) for i in range(keys)]
     for i in range(tensors):
@@ -72,7 +72,7 @@ def gguf_file(tensors=0, keys=0):
         parts.append(gguf_text(f"blk.{i}.ffn_gate.weight") + struct.pack("<IQIQ", 1, 0, last, 0))
     return b"".join(parts)
 
-# What is wrong, and the file.
+# A description of the error, and the file.
 FILES = {
     "empty file": b"",
     "shorter than 8 bytes": b"1234567",
@@ -141,7 +141,7 @@ def with_index(weight_map, prepare=lambda directory: None):
 
 GOOD = {"aw": "a", "bw": "b"}
 
-# What is wrong, and what makes the directory.
+# A description of the error, and the function that makes the directory.
 DIRECTORIES = {
     "index: ../ in a name": with_index({"aw": "../a"}),
     "index: absolute path": with_index({"aw": "/etc/passwd"}),
@@ -186,7 +186,7 @@ LARGE = {
 
 
 def from_a_cache(directory):
-    """As huggingface_hub keeps them: every file a link to a blob outside of the snapshot."""
+    """As huggingface_hub keeps them: every file is a link to a blob outside the snapshot."""
     blobs = directory / "blobs"
     blobs.mkdir()
     for name in "ab":
@@ -194,7 +194,7 @@ def from_a_cache(directory):
         (directory / name).symlink_to(Path("blobs") / name)
 
 
-# What looks wrong and is not, what makes the directory, and what must be said of it.
+# Valid inputs that look wrong, the function that makes the directory, and the expected words.
 ACCEPTED = {
     "index: links to a cache": (with_index(GOOD, from_a_cache), ""),
     "index: wrong total_size": (
@@ -222,9 +222,9 @@ def make_model(directory):
     (directory / "model.safetensors").write_bytes(file_of("{" + ",".join(entries) + "}", bytes(end)))
 
 
-# Where the model lies, where its conversion is to go, and the exit code.
+# The model's path, the conversion's output path, and the expected exit code.
 OUTPUTS = {
-    "output beside the input": ("model", "result", 0),
+    "output next to the input": ("model", "result", 0),
     "output is the input": ("model", "model", 2),
     "output inside the input": ("model", "model/result", 2),
     "output contains the input": ("result/model", "result", 2),
@@ -255,7 +255,7 @@ def spent_by_children():
 
 
 class Table:
-    """Tries what is bad, one row each, and counts what is not dealt with as promised."""
+    """Tries each bad input, prints one row, and counts the inputs that are not handled as promised."""
 
     def __init__(self, program):
         self.program = program
@@ -272,7 +272,7 @@ class Table:
               f"{'!! ' + ', '.join(faults) + ': ' if faults else ''}{said[:100]}")
 
     def try_on(self, name, path, status=3, words="", peer="-", seconds=MOST_SECONDS, most=MOST_BYTES):
-        """`regroup inspect`: a refusal that names the file, or a warning that holds the words."""
+        """`regroup inspect`: an error that names the file, or a warning that contains the words."""
         command = [self.program, "inspect", str(path)]
         took, done = min((seconds_of(command) for _ in range(5)), key=lambda run: run[0])
         extra = max(0, measure.peak_bytes(command, done.returncode) - self.baseline)
@@ -303,7 +303,7 @@ class Table:
 
 
 def words_fit(stderr, words):
-    """One printable line that holds the words; none where none are asked for."""
+    """One printable line that contains the words; no line if there are no words."""
     if not words:
         return not stderr
     return stderr.count("\n") == 1 and stderr.rstrip("\n").isprintable() and words in stderr

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds regroup on a machine with a GPU, runs the GPU's tests and measures training and decoding
-# there. What docs/benchmarks.md says comes from this.
+# Builds regroup on a machine with a GPU, runs the GPU's tests and measures training and decoding there. The
+# numbers in docs/benchmarks.md come from this script.
 #
 #   bench/gpu.sh packages DIR      on a machine with network: unpacks headers and libraries that the
 #                                  other one may lack (CLI11, fmt, nlohmann-json, Catch2) below DIR
@@ -50,7 +50,7 @@ batch_of() {
   case $1 in tiny) echo 2 ;; 0.1b) echo 32 ;; 0.5b) echo 16 ;; *) echo 8 ;; esac
 }
 
-# What ALiBi costs beside plain causal attention.
+# The cost of ALiBi relative to plain causal attention.
 attention() {
   mkdir -p "$results"
   local size=(--heads 32 --kv-heads 8 --head-dim 128 --batch 4 --rounds 20)
@@ -70,7 +70,7 @@ train() {
   done | tee "$results/train.md"
 }
 
-# One model of heads of its own, and the same with fewer kv heads.
+# One MHA model, and the same model with fewer kv heads.
 decode() {
   mkdir -p "$results"
   local shape=1.5b batch=64 context=4096

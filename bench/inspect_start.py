@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How long `regroup inspect` takes from start to end on a model of many tensors in many shards, and
-how many bytes of its files it reads; beside that, Python's safetensors opening the same files, in turns. CPU
+how many bytes of its files it reads, alternating with Python's safetensors on the same files. CPU
 time, of all threads, is what tells on a busy machine.
 
     bench/inspect_start.py [--regroup PROGRAM] [--tensors 10000] [--shards 100] [--runs 20]
@@ -39,7 +39,7 @@ print(time.perf_counter() - ready, time.process_time() - computed)
 
 
 def llama_tensors(count):
-    """Names and shapes of a Llama with so many layers that it has about that many tensors."""
+    """Names and shapes of a Llama with enough layers to have about that many tensors."""
     layers = (count - 3) // 9
     yield "model.embed_tokens.weight", [VOCABULARY, HIDDEN]
     for i in range(layers):
@@ -112,7 +112,7 @@ def seconds(command):
 
 
 def bytes_read(command, directory):
-    """Of files in `directory`, by strace."""
+    """Bytes read from files in `directory`, by strace."""
     with tempfile.TemporaryDirectory() as logs:  # one file per thread, so that no line is torn
         subprocess.run(["strace", "-ff", "-y", "-e", "trace=read,pread64", "-o", f"{logs}/log", *command],
                        check=True, capture_output=True)
@@ -155,7 +155,7 @@ def main():
                   f"CPU median {1e3 * statistics.median(computing):7.1f} ms")
         for label, others in [("Python", theirs), ("safe_open alone", opening)]:
             ratios = [[other[i] / own[i] for other, own in zip(others, ours)] for i in (0, 1)]
-            print(f"{label} beside it, run by run: {statistics.median(ratios[0]):.1f} times the time, "
+            print(f"{label} relative to it, run by run: {statistics.median(ratios[0]):.1f} times the time, "
                   f"{statistics.median(ratios[1]):.1f} times the CPU time")
         if shutil.which("strace"):
             read = bytes_read(command, directory)

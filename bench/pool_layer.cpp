@@ -1,5 +1,5 @@
-// bench_pool_layer: seconds and memory that pooling one attention layer takes, made of random
-// numbers. Reading and writing tensors do not count.
+// bench_pool_layer: time and memory for pooling one random attention layer, without reading and
+// writing tensors.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -43,7 +43,7 @@ DenseLinear random_linear(std::int64_t outputs, std::int64_t inputs, at::Generat
   return linear;
 }
 
-// Inputs that vary together: a random symmetric matrix that is positive definite.
+// Correlated inputs: a random symmetric positive definite matrix.
 InputMoments random_moments(const Options& options, at::Generator& generator) {
   const auto width = static_cast<std::size_t>(options.hidden);
   InputMoments moments{std::vector<double>(width, 0.1), std::vector<double>(width, 1.0), {}};
@@ -58,7 +58,7 @@ InputMoments random_moments(const Options& options, at::Generator& generator) {
   return moments;
 }
 
-// What the layer says of positions.
+// The layer's position settings.
 ModelSpec layer_spec(const Options& options) {
   ModelSpec spec;
   spec.query_heads = options.heads;

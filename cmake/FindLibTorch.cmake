@@ -19,7 +19,7 @@ function(_libtorch_usable result folder)
 endfunction()
 
 function(_libtorch_find_folder result)
-  # `-DLibTorch_ROOT` or the environment: taken at its word, so no fallback when it is wrong.
+  # `-DLibTorch_ROOT` or the environment: explicit, so there is no fallback if it is wrong.
   foreach(root IN ITEMS "${LibTorch_ROOT}" "$ENV{LibTorch_ROOT}")
     if(root)
       _libtorch_usable(usable "${root}")
@@ -49,7 +49,7 @@ function(_libtorch_find_folder result)
   set(${result} "" PARENT_SCOPE)
 endfunction()
 
-# A wheel says its version in version.py, the zip in build-version: "2.13.0+cpu" -> "2.13.0".
+# A wheel has its version in version.py, the zip in build-version: "2.13.0+cpu" -> "2.13.0".
 function(_libtorch_read_version result folder)
   set(version "")
   foreach(name IN ITEMS version.py build-version)
@@ -74,14 +74,14 @@ function(_libtorch_import folder)
   set(cuda 0)
   if(EXISTS "${folder}/lib/libtorch_cuda.so")
     set(cuda 1)
-    # CUDA wheels keep NVIDIA's libraries and headers in packages beside torch/, for CUDA 13 in
-    # nvidia/cu13, before that in one folder per library.
+    # CUDA wheels have NVIDIA's libraries and headers in packages next to torch/: nvidia/cu13 for CUDA 13, one
+    # folder per library before.
     file(GLOB nvidia_libraries "${folder}/../nvidia/*/lib")
     foreach(path IN LISTS nvidia_libraries)
       cmake_path(NORMAL_PATH path)
       target_link_options(LibTorch::LibTorch INTERFACE "LINKER:-rpath,${path}")
     endforeach()
-    # The driver's library is missing where one builds for a GPU machine elsewhere.
+    # The driver's library is missing on build machines without a GPU.
     target_link_options(LibTorch::LibTorch INTERFACE LINKER:--allow-shlib-undefined)
 
     set(headers 0)
@@ -105,8 +105,8 @@ function(_libtorch_import folder)
   endif()
   target_compile_definitions(LibTorch::LibTorch INTERFACE REGROUP_CUDA=${cuda})
 
-  # What at::parallel_for makes of a loop calls the OpenMP that LibTorch's own loops call. The wheel
-  # and the zip bring it; a second one would have threads of its own.
+  # at::parallel_for must use the same OpenMP as LibTorch's own loops. The wheel and the zip contain it; a
+  # second one would start its own threads.
   file(GLOB openmp "${folder}/lib/libgomp*.so*")
   if(openmp)
     target_link_libraries(LibTorch::LibTorch INTERFACE ${openmp})

@@ -1,9 +1,8 @@
-# What `cmake --install` puts where, and the packages that cpack makes of it: a .tar.gz that runs from
-# wherever it is unpacked, and a .deb.
+# Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb.
 
-# Beside the programs lies what distributions may lack: libfmt and libsentencepiece in lib/regroup.
-# A link from lib/regroup/torch to the torch/ folder of a wheel gives them LibTorch; failing that, the one they
-# were built with.
+# The packages include libraries that distributions may lack: libfmt and libsentencepiece in lib/regroup.
+# LibTorch is found through a link from lib/regroup/torch to the torch/ folder of a wheel, or else where it
+# was at build time.
 set(REGROUP_PRIVATE_LIBRARIES "${CMAKE_INSTALL_LIBDIR}/regroup")
 
 # Programs are built as they are installed, so that nothing is linked twice. CMake adds by itself only
@@ -30,7 +29,7 @@ function(_regroup_install_libraries)
     # A file of targets for each: that of converter names LibTorch, which a user of formats may lack.
     install(TARGETS regroup_${folder} EXPORT regroup_${folder} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
     install(EXPORT regroup_${folder} NAMESPACE regroup:: FILE regroup_${folder}.cmake DESTINATION "${cmake_folder}")
-    # Headers that need LibTorch's are of use inside only.
+    # Headers that need LibTorch's are internal.
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup"
       FILES_MATCHING PATTERN "*.h"
       REGEX "pooling/solvers/(aligned|combination|group_loss|head_moments|layer_problem|lowrank|parallel_for|planes|pooling_errors|shared_scores|turns)\\.h$" EXCLUDE)

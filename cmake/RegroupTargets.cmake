@@ -1,4 +1,4 @@
-# How every target of this project is compiled, and the two kinds of target it has.
+# Compile settings for all targets, and functions for the two kinds of target.
 
 # regroup_limit_parallel_compiles()
 # A file that includes LibTorch takes up to 2 GB to compile. Ninja would start one per core, which
@@ -17,9 +17,9 @@ function(regroup_limit_parallel_compiles)
   set(CMAKE_JOB_POOL_LINK regroup_link PARENT_SCOPE)
 endfunction()
 
-# regroup_prefer_own_fmt()
-# LibTorch's include folder holds a copy of fmt's headers, newer than the library we link to, and
-# hides fmt in /usr/include, which compilers search last. One fmt for all files: ours comes first.
+# regroup_prefer_own_fmt() LibTorch's include folder contains fmt headers that are newer than the library we
+# link to, and they hide fmt in /usr/include, which compilers search last. Put ours first, so that all files
+# use the same fmt.
 function(regroup_prefer_own_fmt)
   get_target_property(include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   set(first "${PROJECT_BINARY_DIR}/generated/fmt_before_libtorch")
@@ -63,7 +63,7 @@ endfunction()
 # -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON all of it builds as well, more slowly.
 function(regroup_precompiled_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINK")
-  # A target of its own, so that whoever wants the headers does not wait for anybody's objects.
+  # A separate target, so that users of the headers do not wait for other objects.
   set(source "${PROJECT_BINARY_DIR}/precompiled/${name}.cpp")
   file(CONFIGURE OUTPUT "${source}" CONTENT "// Empty: the headers are what is compiled.\n" @ONLY)
   set(target regroup_precompiled_${name})

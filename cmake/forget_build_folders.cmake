@@ -1,5 +1,5 @@
-# Runs in cpack, on what is about to be packed: programs forget the folders of the machine that built
-# them and look for libraries beside themselves only.
+# Runs in cpack before packing: removes the build machine's folders from the programs' RPATH, so that they
+# look for libraries only in their own installation.
 file(GLOB_RECURSE programs
   "${CPACK_TEMPORARY_DIRECTORY}/regroup" "${CPACK_TEMPORARY_DIRECTORY}/regroup-compute")
 list(FILTER programs INCLUDE REGEX "/(bin|libexec/regroup)/")

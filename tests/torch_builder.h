@@ -36,7 +36,7 @@ struct Tensor {
 };
 
 std::string tensor(const Tensor& tensor);
-/// With a torch.dtype beside it, on an UntypedStorage.
+/// With a torch.dtype, on an UntypedStorage.
 std::string tensor_of_dtype(const Tensor& tensor, std::string_view dtype);
 
 /// The whole of a pickle that makes `value`.

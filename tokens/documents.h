@@ -1,4 +1,4 @@
-// The documents in text files and JSON lines, in parts that fit into memory.
+// Reads documents from text files and JSON lines, in parts that fit into memory.
 #pragma once
 
 #include <atomic>
@@ -14,40 +14,39 @@
 
 namespace regroup {
 
-/// A document, or where it is longer than 1 MiB a part of one.
+/// A document, or a part of a document longer than 1 MiB.
 struct TextPart {
   std::string text;
-  bool begins = true;  ///< its document
+  bool begins = true;  ///< whether the document starts here
   bool ends = true;
 };
 
-/// Whether a file of that name holds a JSON document in each line.
+/// Whether the name indicates JSON lines (one JSON document per line).
 bool is_named_json_lines(const std::string& name);
 
 struct TextSettings {
-  bool json_lines = false;     ///< of every input; else of those named .jsonl or .ndjson
-  std::string field = "text";  ///< where a line of JSON has its document
-  /// A line of text between two documents; without one a file is one document.
+  bool json_lines = false;     ///< all inputs; else only *.jsonl and *.ndjson
+  std::string field = "text";  ///< the JSON key of the document's text
+  /// The line that separates documents in text files. If absent, each file is one document.
   std::optional<std::string> separator = std::nullopt;
-  bool utf8 = true;              ///< bytes that are no UTF-8 are refused
-  bool replace_invalid = false;  ///< … or become U+FFFD
+  bool utf8 = true;              ///< reject invalid UTF-8 …
+  bool replace_invalid = false;  ///< … or replace it with U+FFFD
 };
 
 class DocumentReader {
  public:
-  /// `inputs`: files and pipes, "-" for standard input. Throws kBadInput for those that cannot be
-  /// read.
+  /// `inputs` are files and pipes; "-" is standard input. Throws kBadInput if one cannot be read.
   DocumentReader(std::vector<std::string> inputs, TextSettings settings,
                  const std::atomic<bool>& stop);
 
-  /// The next part; false when there is none left. Throws kBadInput naming the file and the byte or
-  /// line for text that is no UTF-8, lines that are no JSON object with such a field or longer than
-  /// 256 MiB; kInterrupted soon after `stop` turns true.
+  /// Reads the next part; returns false at the end. Throws kBadInput naming the file and the byte
+  /// or line for invalid UTF-8, for lines that are not a JSON object with that field, and for lines
+  /// longer than 256 MiB. Throws kInterrupted soon after `stop` becomes true.
   bool next(TextPart& part);
 
   /// Bytes read so far, of all inputs.
   std::uint64_t bytes_read() const { return finished_ + (stream_ ? stream_->given() : 0); }
-  /// Bytes of all inputs; 0 where one of them has no size.
+  /// Total bytes of all inputs; 0 if the size of one is unknown.
   std::uint64_t bytes_in_all() const { return bytes_in_all_; }
 
  private:
@@ -64,16 +63,16 @@ class DocumentReader {
   const std::atomic<bool>& stop_;
   std::size_t next_input_ = 0;
   std::unique_ptr<TextStream> stream_;
-  bool json_ = false;              // the stream's
+  bool json_ = false;              // whether the current stream is JSON lines
   std::uint64_t line_number_ = 0;  // in it
   bool at_line_start_ = true;
   std::string json_line_;
-  std::string pending_;              // of the document in progress
-  std::uint64_t pending_begin_ = 0;  // the byte of the stream where it stands
-  bool begun_ = false;               // a part of the document is out already
-  bool separated_ = false;           // a separator has come in this stream
+  std::string pending_;              // unread text of the current document
+  std::uint64_t pending_begin_ = 0;  // its byte offset in the stream
+  bool begun_ = false;               // a part of the document was returned
+  bool separated_ = false;           // this stream has had a separator
   std::deque<TextPart> ready_;
-  std::uint64_t finished_ = 0;  // bytes of streams that are done
+  std::uint64_t finished_ = 0;  // bytes of finished streams
   std::uint64_t bytes_in_all_ = 0;
 };
 

@@ -62,8 +62,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string where_;
   SentencePieceProcessor whole_;
-  // For a part of a document: white space at its beginning stands for itself, and nothing is put
-  // ahead of it. Where white space is removed from the ends, the prefix puts it back.
+  // For a part of a document: leading white space is kept and no prefix is added. If the model
+  // removes white space at the ends, the prefix restores it.
   SentencePieceProcessor going_on_;
   bool continues_alike_ = false;
 };

@@ -1,4 +1,4 @@
-// Google's SentencePiece library behind the Tokenizer interface, where it was there at build time.
+// A Tokenizer that uses Google's SentencePiece library, if it was available at build time.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// Opens a tokenizer.model, with BOS and EOS as it has them. Throws kBadInput for a file that is
-/// malformed, kUsage in a build without SentencePiece.
+/// Opens a tokenizer.model and takes BOS and EOS from it. Throws kBadInput for a malformed file,
+/// kUsage in a build without SentencePiece.
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model);
 
 }  // namespace regroup

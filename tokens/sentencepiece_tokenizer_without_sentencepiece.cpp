@@ -1,4 +1,4 @@
-// What a build without SentencePiece says when it is asked for.
+// The error of builds without SentencePiece.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "tokens/sentencepiece_tokenizer.h"

@@ -43,7 +43,7 @@ TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
       throw_cannot_open(name_, errno);
     }
   } else {
-    // A FIFO that nobody writes to yet is waited for below, where one can stop.
+    // A FIFO without a writer is waited for below, where the wait can be stopped.
     const int descriptor = open_without_waiting(name);
     if (descriptor >= 0 && is_pipe(descriptor)) {
       pipe_ = descriptor;

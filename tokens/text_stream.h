@@ -1,4 +1,4 @@
-// Text as it comes: a file, a pipe or standard input, line by line, of any length.
+// Reads text line by line from a file, a pipe or standard input of any length.
 #pragma once
 
 #include <atomic>
@@ -13,22 +13,22 @@ namespace regroup {
 
 class TextStream {
  public:
-  /// "-" is standard input. Throws kBadInput for what cannot be read or is compressed.
+  /// "-" is standard input. Throws kBadInput if the input cannot be read or is compressed.
   TextStream(const std::string& name, const std::atomic<bool>& stop);
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
   ~TextStream();
 
-  /// The next line with its end, valid until the next call; of a line longer than 1 MiB the next so
-  /// many bytes of it. False when there is none left. Throws kBadInput where the file has changed
-  /// meanwhile, kInterrupted soon after `stop` turns true.
+  /// Reads the next line with its line end, valid until the next call. Lines longer than 1 MiB are
+  /// returned in parts of that size. Returns false at the end. Throws kBadInput if the file changed
+  /// meanwhile, kInterrupted soon after `stop` becomes true.
   bool next(std::string_view& line);
 
-  /// For messages.
+  /// The input's name, for messages.
   const std::string& name() const { return name_; }
-  /// Bytes of a regular file; 0 for what has no size.
+  /// Size of a regular file in bytes; 0 for other inputs.
   std::uint64_t size() const { return file_ ? file_->size() : 0; }
-  /// Bytes that next() has given.
+  /// Bytes returned by next() so far.
   std::uint64_t given() const { return given_; }
 
  private:
@@ -39,11 +39,11 @@ class TextStream {
 
   std::string name_;
   const std::atomic<bool>& stop_;
-  std::optional<File> file_;  // a regular one
-  int pipe_ = -1;             // else
+  std::optional<File> file_;  // set for a regular file
+  int pipe_ = -1;             // set otherwise
   std::string buffer_;
-  std::size_t at_ = 0;       // of what next() gives, in buffer_
-  std::size_t scanned_ = 0;  // no line ends ahead of this
+  std::size_t at_ = 0;       // next byte to return, in buffer_
+  std::size_t scanned_ = 0;  // no line end before this
   std::uint64_t read_ = 0, given_ = 0;
 };
 

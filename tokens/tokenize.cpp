@@ -14,7 +14,7 @@
 namespace regroup {
 namespace {
 
-// Parts of documents that are encoded at a time, each by one thread.
+// Parts of documents that are encoded together, each by one thread.
 struct Batch {
   std::vector<TextPart> parts;
   std::vector<std::vector<std::uint32_t>> ids;  // one for each
@@ -51,7 +51,7 @@ void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<boo
         others.emplace_back(work, thread);
       }
     } catch (const std::system_error&) {
-      // Fewer threads do as well.
+      // Continue with fewer threads.
     }
     work(0);
   }
@@ -62,7 +62,7 @@ void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<boo
   }
 }
 
-// Puts documents together again from their parts' ids.
+// Joins the ids of parts into documents.
 class DocumentWriter {
  public:
   DocumentWriter(TokenWriter& writer, const DocumentEnds& ends) : writer_(writer), ends_(ends) {}

@@ -1,4 +1,4 @@
-// Text files in, one token file out, in memory that does not grow with them.
+// Tokenizes text files into one token file, in constant memory.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 namespace regroup {
 
 struct TokenizeSettings {
-  std::vector<std::string> inputs;  ///< files and pipes, "-" for standard input
-  TextSettings text;                ///< its utf8 is the tokenizer's
+  std::vector<std::string> inputs;  ///< files and pipes; "-" is standard input
+  TextSettings text;                ///< utf8 is overridden by the tokenizer's
   std::filesystem::path output;
   TokenLayout layout = TokenLayout::kMegatron;
   int threads = 1;
@@ -24,22 +24,22 @@ struct TokenizeSettings {
 
 struct TokenizeResult {
   std::int64_t documents = 0;
-  std::int64_t empty_documents = 0;  ///< left out
+  std::int64_t empty_documents = 0;  ///< skipped
   std::int64_t tokens = 0;
   std::int64_t token_bytes = 0;  ///< of one id
-  std::uint64_t text_bytes = 0;  ///< read, markup of JSON lines included
+  std::uint64_t text_bytes = 0;  ///< bytes read, JSON markup included
 };
 
-/// Called with the bytes read and those there are, 0 where that is not known.
+/// Called with the bytes read and the total, 0 if unknown.
 using TokenizeProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// Ids that the file must have room for: the tokenizer's, and those around documents.
+/// The number of ids that the file must support: the tokenizer's and those of BOS and EOS.
 std::int64_t vocabulary_of(const Tokenizer& tokenizer);
 
-/// Writes each document's tokens, between BOS and EOS as the tokenizer's ends() have it, in the
-/// order of the inputs, however many threads there are. Throws kBadInput for inputs that cannot be
-/// read or hold no text, what TokenWriter throws, and kInterrupted soon after `stop` turns true;
-/// then nothing is left behind.
+/// Writes each document's tokens, with BOS and EOS according to the tokenizer's ends(). The order
+/// is that of the inputs for any number of threads. Throws kBadInput for inputs that cannot be read
+/// or contain no text, what TokenWriter throws, and kInterrupted soon after `stop` becomes true. No
+/// output is left after an error.
 TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& settings,
                         const TokenizeProgress& progress, const std::atomic<bool>& stop);
 

@@ -29,8 +29,8 @@ class ByteTokenizer : public Tokenizer {
   bool reads_utf8() const override { return false; }
 };
 
-// transformers' tokenizers that give SentencePiece's tokens numbers of their own, so that ids of
-// tokenizer.model are not those of the model; by how their classes' names begin.
+// Prefixes of the class names of transformers' tokenizers that renumber SentencePiece's tokens, so
+// that the ids in tokenizer.model are not the model's.
 constexpr std::array<std::string_view, 9> kRenumbering{
     "XLMRoberta", "Camembert", "MBart", "Nllb", "M2M100", "Barthez", "XGLM", "Pegasus", "PLBart"};
 
@@ -67,7 +67,7 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   }
 }
 
-// What the model's files add to what its tokenizer.model says.
+// What the model's other files add to tokenizer.model.
 DocumentEnds ends_of(DocumentEnds ends, const nlohmann::json& config,
                      const nlohmann::json& tokenizer_config) {
   ends.bos = ends.bos ? ends.bos : number_in(config, "bos_token_id");

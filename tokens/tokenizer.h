@@ -1,4 +1,4 @@
-// What makes token ids of text: a SentencePiece model, or the bytes themselves.
+// Converts text to token ids, with a SentencePiece model or one token per byte.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace regroup {
 
-/// The tokens that stand at the ends of a text, and whether they belong around each document.
+/// The BOS and EOS tokens, and whether each document gets them.
 struct DocumentEnds {
-  std::optional<std::int64_t> bos, eos;  ///< their ids, where there are such tokens
+  std::optional<std::int64_t> bos, eos;  ///< ids, if the tokens exist
   bool add_bos = false;
   bool add_eos = false;
 };
 
-/// Made once and used by several threads at a time.
+/// Thread-safe: one tokenizer serves several threads.
 class Tokenizer {
  public:
   Tokenizer() = default;
@@ -26,17 +26,17 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
-  /// Appends the ids of a document, or of a part of one, to `ids`; special tokens that the text
-  /// spells out are text. A part that does not begin its document begins with white space, where it
-  /// can: then the parts' ids together are those of the whole, unless a token of the vocabulary
-  /// has white space inside. Throws kBadInput where the library cannot.
+  /// Appends the ids of a document, or of a part of one, to `ids`. Special tokens spelled out in
+  /// the text are treated as text. Parts after the first should begin with white space: their ids
+  /// then concatenate to those of the whole, unless a vocabulary token contains inner white space.
+  /// Throws kBadInput if the library fails.
   virtual void encode(std::string_view text, bool begins_document,
                       std::vector<std::uint32_t>& ids) const = 0;
 
-  /// Ids are below this.
+  /// All ids are below this.
   virtual std::int64_t vocabulary() const = 0;
 
-  /// Whether text must be UTF-8; bytes need not be.
+  /// Whether text must be UTF-8 (false for byte tokens).
   virtual bool reads_utf8() const = 0;
 
   const DocumentEnds& ends() const { return ends_; }
@@ -46,13 +46,12 @@ class Tokenizer {
   DocumentEnds ends_;
 };
 
-/// The tokenizer that `name` names: "bytes" (256 tokens, one per byte), a SentencePiece model, a
-/// model directory that holds one as tokenizer.model, or such a directory's name in the Hugging
-/// Face cache. What stands around documents is what the directory's tokenizer_config.json says,
-/// else BOS and EOS as far as the model has them; bytes have none. Throws kBadInput for what is
-/// none of these, for a model that is malformed or larger than the config's vocabulary, and for
-/// tokenizers known to number SentencePiece's tokens otherwise; kUsage in a build without
-/// SentencePiece.
+/// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a model
+/// directory with a tokenizer.model, or such a directory's name in the Hugging Face cache. BOS and
+/// EOS follow the directory's tokenizer_config.json, or else are added if the model has them; bytes
+/// have none. Throws kBadInput if `name` is none of these, for a model that is malformed or larger
+/// than the config's vocabulary, and for tokenizers known to renumber SentencePiece's tokens.
+/// Throws kUsage in a build without SentencePiece.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
 }  // namespace regroup

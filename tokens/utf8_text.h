@@ -1,4 +1,4 @@
-// Where text is UTF-8 and where it is not, and where it may be cut.
+// Finds and replaces invalid UTF-8, and finds places to cut text.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace regroup {
 
-/// Bytes of `text` before the first that belongs to no well-formed sequence (formats/base/utf8.h):
-/// all of them where there is none.
+/// The number of bytes before the first invalid one (see formats/base/utf8.h); text.size() if all
+/// are valid.
 std::size_t valid_utf8_prefix(std::string_view text);
 
-/// `text` with U+FFFD for each byte that belongs to no well-formed sequence.
+/// `text` with each invalid byte replaced by U+FFFD.
 std::string with_replacements(std::string_view text);
 
-/// A place to cut `text` that is not behind `most`: the last one ahead of white space that follows
-/// something else, else between two characters. Never 0 where `most` is 4 or more.
+/// The place to cut `text`, at most `most` bytes in: before the last white space that follows a
+/// non-space, or else between two characters. Never 0 if `most` is at least 4.
 std::size_t cut_of_text(std::string_view text, std::size_t most);
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long `regroup convert` takes beside those who do less and those who do the same.
+"""Compares the time of `regroup convert` with a plain copy and with tools that do the same conversion.
 
     bench/conversion/conversion.py --work DIR [--shape tiny|1b|7b|70b] [--pairs 5] [--kv-heads 8]
                                    [--cache cold|warm] [--peers cp,transformers] [--sparse]
@@ -47,7 +47,7 @@ class Bench:
         shutil.rmtree(self.result, ignore_errors=True)
 
     def same_result(self, name):
-        """Whether ours has the tensors of the peer's result, made once more."""
+        """Whether our result has the same tensors as a fresh result of the peer."""
         theirs = self.result.with_name("result-of-peer")
         self.clear()
         measure.seconds(self.peer(name))
@@ -55,7 +55,7 @@ class Bench:
         measure.seconds(self.ours())
         done = subprocess.run([self.options.python, str(HERE / "same_result.py"), str(self.result),
                                str(theirs)], capture_output=True, text=True)
-        print(f"regroup's result beside {name}'s: {done.stdout.strip() or done.stderr.strip()}",
+        print(f"regroup's result compared with {name}'s: {done.stdout.strip() or done.stderr.strip()}",
               flush=True)
         shutil.rmtree(theirs)
 

@@ -1,4 +1,4 @@
-"""What one command takes: time, memory, bytes read, sectors written."""
+"""Measures one command: time, memory, bytes read, sectors written."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def can_drop_caches():
 
 
 def settle(cold):
-    """Everything on the device; nothing in memory, if cold."""
+    """Flushes everything to the device; if cold, also drops the page cache."""
     os.sync()
     if cold:
         with open(DROP_CACHES, "w") as file:
@@ -23,7 +23,7 @@ def settle(cold):
 
 
 def seconds(command, then_sync=False):
-    """Wall time of a command, and of the sync after it where it does not do that itself."""
+    """Wall time of a command, including a sync afterwards if the command does not sync itself."""
     begin = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -34,7 +34,7 @@ def seconds(command, then_sync=False):
 
 
 def peak_bytes(command, status=0):
-    """Most resident memory of the process, as the kernel last told before it ended."""
+    """Peak resident memory of the process, as the kernel last reported it."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                stderr=None if status == 0 else subprocess.DEVNULL)
     peak = 0
@@ -49,7 +49,7 @@ def peak_bytes(command, status=0):
 
 
 def bytes_read(command, directory):
-    """Through user space, of files in `directory`, by strace."""
+    """Bytes read through user space from files in `directory`, by strace."""
     with tempfile.NamedTemporaryFile("r") as log:
         subprocess.run(["strace", "-f", "-y", "-e", "trace=read,pread64,readv,preadv", "-o", log.name,
                         *command], check=True, capture_output=True)
@@ -66,7 +66,7 @@ def bytes_read(command, directory):
 
 
 def device_of(directory):
-    """The block device under a directory, as the kernel counts it."""
+    """The block device of a directory, in the kernel's statistics."""
     number = os.stat(directory).st_dev
     return f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat"
 

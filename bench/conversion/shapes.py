@@ -1,4 +1,4 @@
-"""Checkpoints of real shapes, made on the spot: safetensors shards of bf16 noise, a config and an index.
+"""Generates checkpoints of real shapes: safetensors shards of bf16 noise, a config and an index.
 
 The noise is one bank of 64 MiB that every tensor begins at another place of, so that making 13 GB
 costs hardly more than writing them. A sparse checkpoint has headers and holes: it takes no room.
@@ -103,7 +103,7 @@ def hash_of(name):
 
 
 def put_model(directory, shape, sparse=False):
-    """Writes the checkpoint; one that is there already is left alone. Returns its bytes."""
+    """Writes the checkpoint unless it exists. Returns its size in bytes."""
     directory = Path(directory)
     hidden, intermediate, heads, layers, vocabulary, limit = SHAPES[shape]
     tensors = tensors_of(shape)

@@ -1,4 +1,4 @@
-"""The models of the study: what they are made of and how they are trained.
+"""The models of the study: their architecture and training.
 
 One kind for each way of telling positions. Every kind has 8 query heads, so that ratios of 2:1, 4:1
 and 8:1 (multi-query) exist, and reads bytes: token i is byte i.
@@ -11,7 +11,7 @@ BYTES = 256  # the vocabulary; T5 adds a token that its decoder starts with
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the models are and how long they train. Lengths are in tokens."""
+    """Model sizes and training lengths. Lengths are in tokens."""
 
     head_dim: int
     layers: int

@@ -11,7 +11,7 @@ CALIBRATED = ("--calibration", "{calibration}")
 SIMILAR = ("--grouping", "similar")
 REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch", "8",
          "--refit-tokens", "102400", "--refit-steps", "200")
-# As little as leaves steps for uptraining when alpha = 0.01 pays for everything.
+# Small enough to leave steps for uptraining when alpha = 0.01 pays for everything.
 SHORT_REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch", "4",
                "--refit-tokens", "16384", "--refit-steps", "40", "--refit-lr", "0.15")
 
@@ -26,12 +26,12 @@ class Method:
 
     @property
     def has_budget(self):
-        """Whether the cache is shared by bytes, not by a number of heads for all layers."""
+        """Whether the method has a budget in bytes instead of one number of heads for all layers."""
         return "--kv-budget" in self.options
 
     @property
     def calibrations(self):
-        """Statistics that must exist first."""
+        """The statistics that must exist first."""
         return [name for name in ("calibration", "other_calibration")
                 if "{" + name + "}" in self.options]
 

@@ -1,4 +1,4 @@
-"""Runs `regroup`, each command once: what it reported is kept and never computed again.
+"""Runs each `regroup` command once: its report is kept and never computed again.
 
 A record is a JSON file: {"command": [...], "report": {...}, "seconds": s}, or in place of a report
 {"refused": "why"}. Commands run in the study's folder, so that they can be repeated there by hand.
@@ -16,7 +16,7 @@ WRONG_USAGE, BAD_INPUT = 2, 3
 
 
 class Stopped(Exception):
-    """The user asked to stop; what was finished is kept."""
+    """The user asked to stop; finished results are kept."""
 
 
 class CommandFailed(Exception):
@@ -46,7 +46,7 @@ class Program:
         self.stopping_ = False
 
     def has_option(self, command, option):
-        """Whether `regroup COMMAND` of the program at hand has that option."""
+        """Whether `regroup COMMAND` of this build has that option."""
         with self.lock_:
             if command not in self.help_:
                 self.help_[command] = subprocess.run(
@@ -95,9 +95,9 @@ class Program:
         raise CommandFailed(f"exit code {process.returncode}: {' '.join(command)}\n{err.strip()}")
 
     def machine_options_(self, arguments):
-        """What says where to compute, and not what: no part of the record."""
+        """The options that say where to compute, not what. They are not part of the record."""
         command, options = arguments[0], []
-        # What moves heads only computes on no device.
+        # Commands that only move heads do not use a device.
         computes = command != "convert" or {"--refit", "--kv-budget"} & set(arguments)
         if self.has_option(command, "--threads"):
             options += ["--threads", str(self.threads)]
@@ -118,7 +118,7 @@ class Program:
             return process
 
     def stop(self):
-        """Ends what runs, as Ctrl-C would, and lets nothing more start."""
+        """Stops running commands as Ctrl-C would, and prevents new ones."""
         with self.lock_:
             self.stopping_ = True
             for process in self.running_:

@@ -74,7 +74,7 @@ def parse_arguments():
 
 
 class Runner:
-    """Carries out tasks a few at a time and tells how far it is."""
+    """Runs tasks a few at a time and shows progress."""
 
     def __init__(self, jobs, program):
         self.jobs = jobs
@@ -109,7 +109,7 @@ def outcome(record):
 
 
 def run_pretrain(study, runner):
-    # The slowest kind stands last in the table and goes first here, so that no core idles long.
+    # The slowest kind is last in the table but runs first, so that no core idles for long.
     models = sorted(study.models, key=lambda model: (model.seed, model.kind != "t5"))
     runner.run("pretrain", [(model.name, lambda model=model: pretrain(study, model))
                             for model in models])
@@ -181,7 +181,7 @@ def write_report(study, folder):
 
 @contextlib.contextmanager
 def only_user_of(work):
-    """Two studies in one folder would take each other's half-made files for leftovers."""
+    """Two studies in one folder would treat each other's unfinished files as leftovers."""
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w", encoding="utf-8") as lock:
         try:

@@ -24,7 +24,7 @@ class Excess:
 
     @property
     def spread(self):
-        """Standard deviation between seeds; none of a single one."""
+        """Standard deviation between seeds; None for a single seed."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
 
@@ -48,7 +48,7 @@ class Results:
             self.by_key_.setdefault(key, []).append(cell)
 
     def excess(self, kind, method, ratio, alpha):
-        """Over all seeds measured, or None where none is."""
+        """Over all measured seeds, or None if there are none."""
         cells = self.by_key_.get((kind, method, ratio, alpha))
         return Excess(tuple(cell["excess"] for cell in cells)) if cells else None
 

@@ -28,7 +28,7 @@ def check(truth, what):
 
 def check_cells(report):
     by_cell = {(cell["kind"], cell["method"], cell["alpha"]): cell for cell in report["cells"]}
-    check(len(by_cell) == len(report["cells"]), "a cell stands there twice")
+    check(len(by_cell) == len(report["cells"]), "a cell appears twice")
     for kind in KINDS:
         for method in ("mean", "first", "random", "select", "aligned", "aligned-calibrated",
                        "lowrank", "lowrank-calibrated", "lowrank-other-text"):

@@ -56,7 +56,7 @@ def calibration_path(model, name):
 
 
 def calibrate(study, model, name):
-    """Statistics of the trained model on the training text, or on the other one."""
+    """Statistics of the trained model on the training text, or on the other text."""
     path = calibration_path(model, name)
     return study.program.run_once(
         f"{path}.json",
@@ -66,7 +66,7 @@ def calibrate(study, model, name):
 
 
 def convert(study, conversion):
-    """One cell right after conversion. A method may be refused for a kind of model."""
+    """One cell right after conversion. A kind of model may not support a method."""
     model, method = conversion.model, METHODS[conversion.method]
     places = {name: calibration_path(model, name) for name in method.calibrations}
     options = filled_in(method.options, seed=model.seed, training=study.data("training"),
@@ -86,7 +86,7 @@ def uptrained_path(folder, name, rate):
 
 
 def source_folder(model):
-    """Where the MHA model itself is trained on, to see what the same steps do to it."""
+    """Where training of the MHA model itself is continued, to see the effect of the same steps."""
     return f"{model.name}/source"
 
 
@@ -98,7 +98,7 @@ def uptrain(study, conversion, alpha, rate):
 
 
 def uptrain_source(study, model, alpha, rate):
-    """The MHA model, trained on in the same way."""
+    """The MHA model, trained further in the same way."""
     return train_and_evaluate(study, model, model.trained,
                               uptrained_path(source_folder(model), f"alpha-{alpha:g}", rate),
                               length_of(study, model, alpha), rate)
@@ -160,7 +160,7 @@ def preparation_flops(study, conversion):
 
 
 def steps_at_total(study, conversion, rate):
-    """Steps that are left of TOTAL_ALPHA when all that went before is paid for; 0 for none."""
+    """Steps left of TOTAL_ALPHA after all preparation is paid for; 0 if none are left."""
     steps = KINDS[conversion.model.kind].pretrain_steps(study.scale)
     full = math.ceil(round(TOTAL_ALPHA * steps, 6))
     plan = study.program.run_once(

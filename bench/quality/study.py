@@ -1,10 +1,10 @@
-"""A study on disk: which models, methods, ratios and alphas, and where everything lies.
+"""A study on disk: its models, methods, ratios and alphas, and where the files are.
 
     data/training.bin, held-out.bin, other.bin         token files
     KIND-SEED/untrained, trained, calibration.*.safetensors
     KIND-SEED/METHOD-G/converted                       G: the kv heads that are left
     KIND-SEED/METHOD-G/alpha-A-lr-R/                    uptrained
-with a record beside each, which holds the command that made it and what that reported.
+each with a record of the command that made it and the command's report.
 """
 import dataclasses
 import hashlib
@@ -61,7 +61,7 @@ class Conversion:
 
 
 class Study:
-    """What was asked for: `scale` and `data` decide the numbers, the rest which of them."""
+    """The request: `scale` and `data` determine the numbers, the rest selects which are computed."""
 
     def __init__(self, work, scale, program, kinds, seeds, methods, ratios, alphas):
         self.work = Path(work).resolve()
@@ -113,7 +113,7 @@ class Study:
                 staged.replace(path)
 
     def check_settings_(self, texts):
-        """A work folder holds one study: the same scale and texts from beginning to end."""
+        """A work folder is for one study: scale and texts must not change."""
         settings = {"scale": self.scale_name, **dataclasses.asdict(self.scale), "texts": texts}
         settings = json.loads(json.dumps(settings))
         path = self.work / "settings.json"

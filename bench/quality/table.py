@@ -1,4 +1,4 @@
-"""The study as one Markdown table, with the targets and all it was made of below it."""
+"""The study as one Markdown table, followed by the targets and the settings."""
 from results import SOURCE, TOTAL, label_of
 from study import TOTAL_ALPHA, TUNING_ALPHA, TUNING_RATIO
 from targets import COMPARED_ALPHA, check_targets

@@ -1,4 +1,4 @@
-"""What the conversions have to reach, each checked against what was measured.
+"""The targets for the conversions, each checked against the measurements.
 
 Excess is loss minus the MHA model's, held-out, mean over seeds; factors compare such means.
 """
@@ -30,7 +30,7 @@ class Target:
 
 
 def check_targets(results):
-    """All targets for which the numbers are there, in the order of their points."""
+    """All targets whose numbers were measured, in order."""
     targets = []
     for check in (check_order, check_closed_form, check_refit, check_compute, check_other_text,
                   check_budget):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast `regroup uptrain` trains beside PyTorch with transformers.
+"""Compares the training speed of `regroup uptrain` with PyTorch and transformers.
 
     bench/training/training.py --work DIR [--shape 0.1b] [--rounds 3] [--batch 4] [--sequence 512] [--steps 5]
                                [--device cpu] [--peers autocast,bf16,autocast-compiled,bf16-compiled]

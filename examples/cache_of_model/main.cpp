@@ -1,5 +1,5 @@
-// cache_of_model MODEL G: what the KV cache of a model costs per token, and what it would with G kv
-// heads; says which tensors a conversion would change. Reads headers alone and writes nothing.
+// cache_of_model MODEL G: prints the size of a model's KV cache per token, now and with G kv heads,
+// and which tensors a conversion would change. Reads only headers and writes nothing.
 #include <cstdio>
 #include <exception>
 

@@ -1,4 +1,4 @@
-// A new file that is written from its beginning to its end, a buffer at a time.
+// A new file that is written sequentially through a buffer.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ class AppendedFile {
 
   void append(std::span<const std::byte> bytes);
 
-  /// Writes what is still in memory.
+  /// Writes the buffered bytes to the file.
   void flush();
 
   /// Bytes appended so far.
   std::uint64_t size() const { return written_ + buffer_.size(); }
 
-  /// The file itself: what was flushed can be read from it, and written again.
+  /// The underlying file. Flushed bytes can be read from it and overwritten.
   File& file() { return file_; }
 
  private:

@@ -1,4 +1,4 @@
-// XXH64, a fast checksum against damaged files (not against malice).
+// XXH64, a fast checksum that detects damaged files. It does not protect against tampering.
 // https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 #pragma once
 
@@ -13,7 +13,7 @@ namespace regroup {
 /// The XXH64 of `bytes` with seed 0.
 std::uint64_t xxh64(std::span<const std::byte> bytes);
 
-/// The same as 16 hexadecimal digits.
+/// The XXH64 of `bytes` as 16 hexadecimal digits.
 std::string checksum_of(std::span<const std::byte> bytes);
 std::string checksum_of(std::string_view text);
 

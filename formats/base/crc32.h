@@ -1,4 +1,4 @@
-// CRC-32 of IEEE 802.3, as ZIP archives use it.
+// CRC-32 (IEEE 802.3), as used in ZIP archives.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// The CRC-32 of some bytes that follow others whose CRC-32 is `before` (0: there are none).
+/// Extends the CRC-32 `before` with `bytes`. `before` is 0 for the first bytes.
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// The one exception type of the libraries: a message of one line and the kind of fault behind it.
+// The exception type of the libraries: a one-line message and the kind of error.
 #pragma once
 
 #include <stdexcept>
@@ -9,17 +9,18 @@
 
 namespace regroup {
 
-/// What went wrong, in the terms a caller can act on. The program maps each kind to an exit code.
+/// The kind of error, by what a caller can do about it. The program maps each kind to an exit code.
 enum class ErrorKind {
-  kUsage,             ///< the request makes no sense for this input (a wrong option or value)
-  kBadInput,          ///< a file or model that cannot be used
+  kUsage,             ///< the request is invalid for this input (a wrong option or value)
+  kBadInput,          ///< a file or model cannot be used
   kEnvironment,       ///< I/O, memory or device failed
   kDifference,        ///< a verification found a difference
-  kInterrupted,       ///< stopped on request, with nothing left behind
-  kInterruptedSaved,  ///< stopped on request, with the state saved to go on from
+  kInterrupted,       ///< stopped on request; no output is left
+  kInterruptedSaved,  ///< stopped on request; the saved state can be resumed
 };
 
-/// Carries one line: what, where (file, tensor or key), found, allowed.
+/// The message is one line: what failed, where (file, tensor or key), what was found, what is
+/// allowed.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

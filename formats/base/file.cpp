@@ -20,8 +20,8 @@ std::string shown(const std::filesystem::path& path) { return printable(path.str
   throw_environment("{}: cannot {}: {}", shown(path), action, std::strerror(errno));
 }
 
-// Files that strangers put there may be anything: a FIFO would make readers wait for ever, a device
-// do what it does.
+// An untrusted path may be anything: reading a FIFO would block forever, and opening a device may
+// have side effects.
 void check_regular(int descriptor, const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {

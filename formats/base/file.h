@@ -1,4 +1,4 @@
-// Files as descriptors that close themselves; every failure names its path.
+// RAII file descriptors. Every error message names the path.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace regroup {
 
-/// Filesystems share (XFS, btrfs) and devices take whole blocks of this many bytes: a copy whose
-/// two offsets are the same modulo it costs nothing or little.
+/// Block size in bytes for sharing extents between files (XFS, btrfs) and for direct I/O. A copy is
+/// cheap or free if its two offsets are equal modulo this size.
 inline constexpr std::uint64_t kSharedBlock = 4096;
 
-/// An open regular file. Weights are read with pread, never mapped: a file that is truncated
-/// under a mapping kills the reader with SIGBUS, a short pread is an error one can report.
+/// An open regular file. Weights are read with pread, never mapped. Truncating a mapped file kills
+/// the reader with SIGBUS; a short pread is an error that can be reported.
 class File {
  public:
   /// Opens for reading. Throws kBadInput unless `path` is (or links to) a regular file.
@@ -24,8 +24,8 @@ class File {
   /// Creates a new file for writing. Throws kEnvironment, also when `path` exists.
   static File create(const std::filesystem::path& path);
 
-  /// Opens for reading and writing what is there, or creates it. Throws kBadInput unless it is (or
-  /// links to) a regular file, kEnvironment where it cannot be opened.
+  /// Opens `path` for reading and writing, and creates it if needed. Throws kBadInput unless it is
+  /// (or links to) a regular file, kEnvironment if it cannot be opened.
   static File open_or_create(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
@@ -37,34 +37,34 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
 
-  /// Size in bytes when it was opened.
+  /// Size in bytes at the time of opening.
   std::uint64_t size() const { return size_; }
 
-  /// Fills `out` from byte `offset`; throws kBadInput if the file ends before.
+  /// Fills `out` from byte `offset`; throws kBadInput if the file is too short.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
 
   /// Writes all of `bytes` at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
-  /// Cuts off what follows the first `size` bytes.
+  /// Truncates the file to `size` bytes.
   void truncate(std::uint64_t size);
 
-  /// Hints that these bytes will be read soon, or not be written again: the device may begin.
+  /// Hints that these bytes will be read soon, or will not be written again, so that I/O can start.
   void start_reading(std::uint64_t offset, std::uint64_t length) const;
   void start_writing(std::uint64_t offset, std::uint64_t length);
 
   /// Copies `length` bytes of `source` from `source_offset` to `offset`. Whole blocks (see
-  /// kSharedBlock) are shared with it where the filesystem can, else written to the device from
-  /// where they lie in the page cache; the rest, and what that is impossible for, is copied inside
-  /// the kernel, else through a small buffer.
+  /// kSharedBlock) are shared if the filesystem supports it; otherwise they are written to the
+  /// device straight from the page cache. Everything else is copied inside the kernel, or through a
+  /// small buffer if the kernel cannot.
   void copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                  std::uint64_t length);
 
-  /// Whether copy_from() lets a file in `directory` share this one's blocks; false if that cannot
-  /// be tried.
+  /// Whether copy_from() can share this file's blocks with a file in `directory`. False if that
+  /// cannot be tested.
   bool shares_blocks_with(const std::filesystem::path& directory) const;
 
-  /// Throws kBadInput if the file was changed since it was opened (size or modification time).
+  /// Throws kBadInput if the size or modification time changed since the file was opened.
   void check_unchanged() const;
 
   /// Flushes to the device and closes. After an error the file must be discarded, not retried.
@@ -86,18 +86,18 @@ class File {
   std::int64_t modified_nanoseconds_ = 0;
 };
 
-/// A descriptor to read what `path` names, be it a pipe; -1 with errno where that fails. Never
-/// waits: opening a FIFO that nobody writes to would. Files are opened here and by File alone.
+/// Opens `path`, which may be a pipe, for reading. Returns -1 and sets errno on failure. Never
+/// blocks, even for a FIFO without a writer. Only this function and File open files.
 int open_without_waiting(const std::filesystem::path& path);
 
-/// Whether there is something under that name. What cannot be looked at counts as there: opening it
-/// says why.
+/// Whether `path` exists. A path that cannot be examined counts as existing; opening it reports the
+/// reason.
 bool path_exists(const std::filesystem::path& path);
 
-/// The whole of a small file as text. Throws kBadInput when it is larger than `max_bytes`.
+/// Reads a whole small file as text. Throws kBadInput if it is larger than `max_bytes`.
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 
-/// Creates `path` with `text`, flushed to the device.
+/// Creates `path`, writes `text` and flushes it to the device.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Flushes a directory's entries to the device.

@@ -16,13 +16,13 @@
 namespace regroup {
 namespace {
 
-// Large enough to stream; small enough for reading, copying and writing to go on side by side.
+// Large enough to stream; small enough for reading, copying and writing to overlap.
 constexpr std::uint64_t kChunk = 16U << 20, kAhead = 2 * kChunk;
 
-// Below this there is nothing to gain by asking the device early, or by itself.
+// Below this, prefetching and direct writes gain nothing.
 constexpr std::uint64_t kWorthStarting = 1U << 20;
 
-// A filesystem that cannot, or not from that file, says so in one of these ways.
+// The errors of filesystems that do not support the call, or not for that file.
 bool cannot_copy_in_kernel(int fault) {
   return fault == EXDEV || fault == ENOSYS || fault == EOPNOTSUPP || fault == EINVAL ||
          fault == EPERM;
@@ -41,12 +41,12 @@ struct Descriptor {
   int number;
 };
 
-// Pages of the page cache on their way to a device, which takes them from where they are.
+// Moves pages from the page cache to a device without copying.
 class Pipe {
  public:
   Pipe() : Pipe(open_ends()) {}
 
-  // Writes of less than that each are slower than copying.
+  // Writes smaller than this are slower than copying.
   bool holds_enough() const { return capacity_ >= static_cast<int>(kWorthStarting); }
 
   // Moves a first part of `length` bytes and returns how many. Both offsets and what is moved are
@@ -181,7 +181,8 @@ void File::copy_through_memory(const File& source, std::uint64_t source_offset,
   }
 }
 
-// Only a hint: what goes wrong shows when the bytes are read. Of little the kernel knows better.
+// Only a hint: errors appear when the bytes are read. For small ranges the kernel's own readahead
+// is better.
 void File::start_reading(std::uint64_t offset, std::uint64_t length) const {
   if (length >= kWorthStarting) {
     ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(length),
@@ -189,7 +190,8 @@ void File::start_reading(std::uint64_t offset, std::uint64_t length) const {
   }
 }
 
-// Begun now, the last fsync is short. Only a hint, too: an error of the device stays for fsync.
+// Starts writing now, so that the final fsync is short. Only a hint: fsync still reports device
+// errors.
 void File::start_writing(std::uint64_t offset, std::uint64_t length) {
   if (length >= kWorthStarting) {
     ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(length),

@@ -25,7 +25,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The hub's letters, and nothing that leads out of a directory.
+// The characters allowed in hub names; no ".." or other way out of the directory.
 bool is_plain_name(std::string_view name) {
   const auto allowed = [](char letter) {
     return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
@@ -42,7 +42,7 @@ struct HubName {
   std::string organisation, name, revision;
 };
 
-// What reads "org/name[@revision]"; a revision may have slashes ("refs/pr/1").
+// A name of the form "org/name[@revision]"; a revision may contain slashes ("refs/pr/1").
 std::optional<HubName> parse_name(const std::string& text) {
   const std::size_t at = text.find('@');
   const std::string repository = text.substr(0, at);

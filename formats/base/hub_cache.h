@@ -1,4 +1,4 @@
-// Models by their name on the Hugging Face hub, found in the local cache; nothing is downloaded.
+// Finds models by their Hugging Face hub name in the local cache. Nothing is downloaded.
 // https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 #pragma once
 
@@ -7,27 +7,27 @@
 
 namespace regroup {
 
-/// The environment variables that say where the cache is; empty: not set.
+/// The environment variables that locate the cache. Empty means not set.
 struct HubEnvironment {
-  std::string hf_hub_cache;    ///< HF_HUB_CACHE: the cache itself
-  std::string hf_home;         ///< HF_HOME: what holds it
+  std::string hf_hub_cache;    ///< HF_HUB_CACHE: the cache directory
+  std::string hf_home;         ///< HF_HOME: its parent directory
   std::string xdg_cache_home;  ///< XDG_CACHE_HOME
   std::string home;            ///< HOME
 
   static HubEnvironment of_process();
 };
 
-/// The directory that holds "models--org--name" directories; empty where nothing says.
+/// The directory that holds the "models--org--name" directories. Empty if no variable is set.
 std::filesystem::path hub_cache_directory(const HubEnvironment& environment);
 
-/// `path` itself, unless there is nothing under it and it reads "org/name" or "org/name@revision":
-/// then the snapshot of that model in the cache. A revision is a branch or tag ("main" unless
-/// given), a commit or a beginning of one that only one snapshot has. Throws kBadInput naming where
-/// it looked when the model or the revision is not there.
+/// Returns `path` if it exists or does not have the form "org/name" or "org/name@revision".
+/// Otherwise returns that model's snapshot in the cache. A revision is a branch, a tag, a commit or
+/// an unambiguous prefix of a commit; the default is "main". Throws kBadInput naming the directory
+/// searched if the model or revision is missing.
 std::filesystem::path resolve_model_path(const std::filesystem::path& path,
                                          const HubEnvironment& environment);
 
-/// The same in the environment of this process.
+/// The same, with the environment of this process.
 std::filesystem::path resolve_model_path(const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// Finds names among many: a hash table without a node for each of them.
+// A hash table from names to numbers, without an allocation per entry.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace regroup {
 
-/// Names, each with a number below 2^32 - 1. They are not copied and have to outlive the table.
+/// Maps names to numbers below 2^32 - 1. Names are not copied and must outlive the table.
 class NameTable {
  public:
-  /// Room for so many; more may come.
+  /// Reserves space for `expected` names; more can be added.
   explicit NameTable(std::size_t expected = 0);
 
-  /// Adds a name that is not there yet. Returns the number of one that is, and leaves it.
+  /// Adds a name. If it is already present, changes nothing and returns its number.
   std::optional<std::size_t> insert(std::string_view name, std::size_t number);
 
-  /// The number of a name.
+  /// The number of a name, if present.
   std::optional<std::size_t> find(std::string_view name) const;
 
  private:
@@ -34,7 +34,7 @@ class NameTable {
   std::size_t place_of(std::string_view name, std::uint32_t hash) const;
   void grow();
 
-  std::vector<Slot> slots_;  // a power of two, at least a quarter of them free
+  std::vector<Slot> slots_;  // size: a power of two; at least a quarter are free
   std::size_t used_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Memory that could not be had, with how much was asked for where that is known.
+// A failed allocation, with the requested size if known.
 #pragma once
 
 #include <new>
@@ -7,11 +7,11 @@
 
 namespace regroup {
 
-/// Thrown where a library's own exception says that an allocation failed. The program tells of it
-/// as of any std::bad_alloc, in one place.
+/// Thrown in place of a library's own exception for a failed allocation. The program reports it
+/// like any other std::bad_alloc.
 class OutOfMemory : public std::bad_alloc {
  public:
-  /// `what` is a clause: "16.0 GiB more could not be had".
+  /// `what` is a clause such as "16.0 GiB more could not be had".
   explicit OutOfMemory(std::string what) : what_(std::move(what)) {}
 
   const char* what() const noexcept override { return what_.c_str(); }

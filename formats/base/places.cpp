@@ -27,7 +27,7 @@ void add(std::set<Identity>& directories, const fs::path& path) {
   }
 }
 
-// The directory and those below it; models have a handful.
+// The directory and its subdirectories; models have only a few.
 std::set<Identity> directories_of(const fs::path& directory) {
   constexpr std::size_t kEnough = 10'000;
   std::set<Identity> found;

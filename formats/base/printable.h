@@ -1,4 +1,4 @@
-// Makes names that come out of files safe to print: a terminal must never obey a checkpoint.
+// Makes names read from files safe to print, so that a checkpoint cannot send terminal escapes.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace regroup {
 
-/// `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes` (0:
-/// never).
+/// Returns `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes`
+/// (0: no limit).
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
 }  // namespace regroup

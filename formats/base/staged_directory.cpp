@@ -30,7 +30,7 @@ int open_and_lock(const std::filesystem::path& directory) {
   return descriptor;
 }
 
-// Whether that is the number of a process that is no more.
+// Whether that is the id of a process that no longer exists.
 bool is_dead(std::string_view digits) {
   pid_t process = 0;
   const auto [end, fault] = std::from_chars(digits.begin(), digits.end(), process);
@@ -92,7 +92,7 @@ void StagedDirectory::create() {
   std::error_code fault;
   std::filesystem::create_directories(destination_.parent_path(), fault);
   if (!fault) {
-    // Left by a killed run whose process number came round again: nobody else can be writing it.
+    // Left by a killed run whose process id was reused: no other process can be writing it.
     std::filesystem::remove_all(staging_, fault);
   }
   if (!fault) {
@@ -104,7 +104,7 @@ void StagedDirectory::create() {
   }
 }
 
-// Where a filesystem has no locks, nothing is ever taken for abandoned.
+// On filesystems without locks, nothing is considered abandoned.
 void StagedDirectory::lock() { lock_ = open_and_lock(staging_); }
 
 void StagedDirectory::remove_abandoned() const {
@@ -141,7 +141,7 @@ void StagedDirectory::discard() const {
   }
   auto parent = destination_.parent_path();
   for (int i = 0; i < parents_made_; ++i) {
-    std::filesystem::remove(parent, ignored);  // fails, as it should, where others put something
+    std::filesystem::remove(parent, ignored);  // fails, as intended, if it is not empty
     parent = parent.parent_path();
   }
 }

@@ -1,4 +1,4 @@
-// A directory that appears under its name only when it is complete.
+// A directory that gets its final name only when it is complete.
 #pragma once
 
 #include <filesystem>
@@ -6,36 +6,37 @@
 
 namespace regroup {
 
-/// Throws kUsage if `destination` exists or is empty: what StagedDirectory throws, ahead of long
-/// work.
+/// Throws kUsage if `destination` exists or is the empty path. Called before long work, to fail as
+/// early as possible with the error that StagedDirectory throws.
 void check_is_new(const std::filesystem::path& destination);
 
-/// Built beside its final name ("DST.partial-<pid>"), then renamed: a reader sees nothing or all.
-/// Destroyed without publish(), it leaves nothing behind, parents made for it included. What a
-/// killed run left for the same destination is removed: its process is gone and its lock is free.
+/// Built as "DST.partial-<pid>" in the same parent directory, then renamed: a reader sees nothing
+/// or everything. If destroyed without publish(), it removes everything it created, including
+/// parent directories. It also removes what a killed run left for the same destination, recognised
+/// by its dead process and free lock.
 class StagedDirectory {
  public:
-  /// Makes missing parents. Throws kUsage if `destination` exists or is empty, kEnvironment if its
-  /// parent cannot be written to.
+  /// Creates missing parents. Throws kUsage if `destination` exists or is the empty path,
+  /// kEnvironment if its parent is not writable.
   explicit StagedDirectory(std::filesystem::path destination);
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
   ~StagedDirectory();
 
-  /// Where to write for now.
+  /// The directory to write to before publishing.
   const std::filesystem::path& path() const { return staging_; }
   const std::filesystem::path& destination() const { return destination_; }
 
   /// Flushes the directory and gives it its final name. Never replaces anything: throws
-  /// kEnvironment if the name was taken in the meantime.
+  /// kEnvironment if the name exists by now.
   void publish();
 
-  /// The same for a result that is one file: `name`, in path(), gets the final name itself, and
-  /// nothing else stays.
+  /// Publishes a result that is one file: `name` in path() gets the final name; everything else is
+  /// removed.
   void publish_file(const std::string& name);
 
-  /// Ahead of publish_file(): gives another file in path() the name `beside`, in the destination's
-  /// directory. It goes away again if the destination does not come to be.
+  /// Call before publish_file(): moves the file `name` in path() to `beside`, in the destination's
+  /// directory. It is removed again if the destination is not published.
   void publish_beside(const std::string& name, const std::filesystem::path& beside);
 
  private:
@@ -49,7 +50,7 @@ class StagedDirectory {
   std::filesystem::path staging_;
   std::filesystem::path beside_;
   int parents_made_ = 0;
-  int lock_ = -1;  ///< the open directory, locked as long as somebody writes to it
+  int lock_ = -1;  ///< the open directory, locked while it is being written
   bool published_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A number as it lies in a file.
+// Reads numbers from files.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace regroup {
 
 static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
 
-/// The little-endian number at `offset`. Throws as File::read_at() does.
+/// The little-endian number at byte `offset`. Throws like File::read_at().
 template <typename T>
 T read_number(const File& file, std::uint64_t offset) {
   std::array<std::byte, sizeof(T)> bytes;

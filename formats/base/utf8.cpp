@@ -13,7 +13,7 @@ std::size_t length_of(unsigned char lead) {
                                         : 0;
 }
 
-// Of what goes on a sequence, whether this may follow its first byte.
+// Whether a continuation byte may follow this first byte.
 bool may_follow(unsigned char lead, unsigned char second) {
   switch (lead) {
     case 0xe0: return second >= 0xa0;

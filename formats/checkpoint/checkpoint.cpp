@@ -15,7 +15,7 @@ std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(s
 
 namespace {
 
-// Row-major elements out of strided ones; `at` is the first element of dimension `dimension`.
+// Copies strided elements to row-major order. `at` is the first element of dimension `dimension`.
 void gather(const TensorInfo& tensor, std::span<const std::byte> stored, std::size_t dimension,
             std::int64_t at, std::span<std::byte>& out) {
   const std::size_t size = bits_of(tensor.dtype) / 8;
@@ -67,7 +67,7 @@ std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
   const std::uint64_t in_block = block_elements(dtype);
   const std::uint64_t row = shape.empty() ? 1 : static_cast<std::uint64_t>(shape.back());
   if (is_block_type(dtype) && row % in_block != 0) {
-    throw_bad_input("rows of {} elements are no whole blocks of {}, each of {} elements", row,
+    throw_bad_input("rows of {} elements are not whole blocks of {}, which have {} elements", row,
                     name_of(dtype), in_block);
   }
   if (elements % in_block != 0) {
@@ -108,7 +108,7 @@ void Checkpoint::index_names() {
   by_name_ = NameTable(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (const auto other = by_name_.insert(tensors_[i].name, i)) {
-      throw_bad_input("tensor {} stands both in {} and in {}", printable(tensors_[i].name),
+      throw_bad_input("tensor {} is in both {} and {}", printable(tensors_[i].name),
                       printable(file_of(tensors_[*other]).path().string(), 0),
                       printable(file_of(tensors_[i]).path().string(), 0));
     }
@@ -146,7 +146,8 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const 
   gather(tensor, stored, 0, 0, out);
 }
 
-// Of what lies ahead of the joint there are `rows`; each is made of a run out of every piece.
+// `rows` is the product of the dimensions before the joint. Each row concatenates one run of every
+// piece.
 void Checkpoint::read_pieces(const TensorInfo& tensor, std::span<std::byte> out) const {
   std::size_t rows = 1;
   for (std::size_t i = 0; i < tensor.joint; ++i) {

@@ -15,18 +15,18 @@ inline constexpr std::string_view kSingleFile = "model.safetensors";
 inline constexpr std::string_view kTorchIndexFile = "pytorch_model.bin.index.json";
 inline constexpr std::string_view kTorchSingleFile = "pytorch_model.bin";
 
-/// What a container calls its files.
+/// File names used by a container format.
 struct WeightNames {
   std::string_view stem, extension;
 };
 inline constexpr WeightNames kSafetensorsWeightNames{"model", ".safetensors"};
 inline constexpr WeightNames kTorchWeightNames{"pytorch_model", ".bin"};
 
-/// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" where there is one.
+/// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" for a single shard.
 std::string shard_name(std::size_t shard, std::size_t count,
                        const WeightNames& names = kSafetensorsWeightNames);
 
-/// Text of an index: tensor names with the number of their shard.
+/// The JSON text of an index. `tensors` pairs each tensor name with its shard number.
 std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
                          std::size_t shard_count, std::uint64_t total_bytes,
                          const WeightNames& names = kSafetensorsWeightNames);

@@ -1,4 +1,4 @@
-// How errors name a tensor and the file it stands in.
+// How errors name a tensor and its file.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// The checkpoint's only file, or the directory of its files.
+/// The path of the checkpoint's only file, or the directory of its files.
 std::string place_of(const Checkpoint& checkpoint);
 
 /// "model/model.safetensors: tensor lm_head.weight".

@@ -1,5 +1,4 @@
-// A stored tensor read piece by piece, in row-major order, in as little memory as its layout
-// allows.
+// Reads a stored tensor in parts, in row-major order, with as little memory as its layout allows.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +11,19 @@
 
 namespace regroup {
 
-/// Most elements that are in memory at a time: whole blocks of every dtype.
+/// The most elements held in memory at a time. A multiple of every dtype's block size.
 inline constexpr std::size_t kElementsAtATime = std::size_t{1} << 18;
 
 class TensorReader {
  public:
-  /// Keeps references to both. What has to be put in order first (strides, pieces side by side) is
-  /// read whole, now.
+  /// Keeps references to both. Tensors that must be reordered (strides, pieces joined along an
+  /// inner dimension) are read whole by the constructor.
   TensorReader(const Checkpoint& checkpoint, const TensorInfo& tensor);
 
   const TensorInfo& tensor() const { return tensor_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  /// Hints that all of it will be read soon.
+  /// Hints that the whole tensor will be read soon.
   void start() const;
 
   /// Fills `out` from byte `offset` of the row-major elements.
@@ -35,11 +34,11 @@ class TensorReader {
   const TensorInfo& tensor_;
   std::uint64_t bytes_;
   std::vector<ByteRange> ranges_;
-  std::vector<std::byte> whole_;  // where there are no ranges
+  std::vector<std::byte> whole_;  // used if there are no ranges
 };
 
-/// Calls `visit` with the first element's number and all elements, in order, at most
-/// kElementsAtATime of them at once.
+/// Calls `visit` with the index of the part's first element and the part's bytes, in order, at most
+/// kElementsAtATime elements per call.
 void for_each_part(
     const TensorReader& reader,
     const std::function<void(std::uint64_t first, std::span<const std::byte>)>& visit);

@@ -1,4 +1,4 @@
-// Which container a file is, told by its first bytes rather than by its name.
+// Detects a file's container format from its first bytes, not its name.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace regroup {
 
-/// Opens one weight file of any container known: safetensors, torch of both formats, GGUF, llama2.c
-/// (which has no magic number and is told by its size). Throws kBadInput for others and for files
-/// with any fault in their headers.
+/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF,
+/// llama2.c (which has no magic number and is recognised by its size). Throws kBadInput for other
+/// files and for any error in a header.
 Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensors = "consolidated.safetensors";
 constexpr std::string_view kEmbedding = "tok_embeddings.weight";
-constexpr std::string_view kFinalNorm = "norm.weight";  // what all norms end in, too
+constexpr std::string_view kFinalNorm = "norm.weight";  // also the suffix of all norms
 constexpr std::size_t kMaxRanks = 100;                  // two digits
 
 std::string rank_file(std::size_t rank) { return fmt::format("consolidated.{:02}.pth", rank); }
@@ -27,12 +27,12 @@ bool is_rank_file(const fs::path& path) {
   return name.starts_with("consolidated.") && name.ends_with(".pth");
 }
 
-// Recomputed by every reader, and in some releases not even the frequencies that are meant.
+// Every reader recomputes them, and in some releases the stored frequencies are wrong.
 bool is_buffer(std::string_view name) { return name == "rope.freqs"; }
 
 using RankTensors = std::unordered_map<std::string_view, const TensorInfo*>;
 
-// Along which dimension the ranks split a matrix; its first piece tells the embedding's.
+// The dimension along which ranks split a matrix. For the embedding it depends on the first piece.
 std::size_t joint_of(const TensorInfo& piece, std::int64_t width, const std::string& where) {
   constexpr std::array<std::string_view, 2> kByColumns{".wo.weight", ".w2.weight"};
   constexpr std::array<std::string_view, 5> kByRows{".wq.weight", ".wk.weight", ".wv.weight",
@@ -48,10 +48,10 @@ std::size_t joint_of(const TensorInfo& piece, std::int64_t width, const std::str
   if (name == "output.weight" || std::any_of(kByRows.begin(), kByRows.end(), ends)) {
     return 0;
   }
-  throw_bad_input("{}: tensor {}: how the files share it is not known", where, printable(name));
+  throw_bad_input("{}: tensor {}: it is unknown how the files split it", where, printable(name));
 }
 
-// The tensor whose pieces are `pieces`, one of each rank.
+// Joins `pieces`, one per rank, into a tensor.
 TensorInfo join(std::vector<TensorInfo> pieces, std::int64_t width, const std::string& where) {
   const TensorInfo first = pieces.front();
   const std::string name = printable(first.name);
@@ -81,7 +81,7 @@ TensorInfo join(std::vector<TensorInfo> pieces, std::int64_t width, const std::s
     return piece.shape == first.shape;
   });
   if (first.shape.size() != 1 || !same || !first.name.ends_with(kFinalNorm)) {
-    throw_bad_input("{}: tensor {}: how the files share it is not known", where, name);
+    throw_bad_input("{}: tensor {}: it is unknown how the files split it", where, name);
   }
   return first;
 }
@@ -112,7 +112,7 @@ std::vector<TensorInfo> pieces_of(const TensorInfo& tensor, const std::vector<Ra
   return pieces;
 }
 
-// The ranks 00, 01, ... without a gap.
+// The files of ranks 00, 01, … without gaps.
 std::vector<fs::path> rank_files_in(const fs::path& directory) {
   std::size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
@@ -152,7 +152,7 @@ Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::strin
   const std::vector<RankTensors> by_name = tensors_by_name(ranks);
   const auto norm = by_name.front().find(kFinalNorm);
   if (norm == by_name.front().end() || norm->second->shape.size() != 1) {
-    throw_bad_input("{}: {} is missing, or no list of numbers; not Meta's weights", where,
+    throw_bad_input("{}: {} is missing or not a list of numbers; not Meta's weights", where,
                     kFinalNorm);
   }
   const std::int64_t width = norm->second->shape.front();

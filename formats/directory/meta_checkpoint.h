@@ -1,5 +1,5 @@
-// Weights as Meta publishes them: params.json beside consolidated.NN.pth, one per tensor-parallel
-// rank, or one consolidated.safetensors.
+// Weights in Meta's layout: params.json with consolidated.NN.pth, one per tensor-parallel rank, or
+// with a single consolidated.safetensors.
 #pragma once
 
 #include <filesystem>
@@ -13,17 +13,17 @@ namespace regroup {
 
 inline constexpr std::string_view kMetaParamsFile = "params.json";
 
-/// Whether the directory holds params.json and weights of Meta's naming, and no config.json.
+/// Whether the directory has params.json and weights with Meta's file names, and no config.json.
 bool is_meta_directory(const std::filesystem::path& directory);
 
-/// Opens all weight files of such a directory as one checkpoint. Throws kBadInput when a rank is
-/// missing and for tensors that cannot be joined.
+/// Opens all weight files of such a directory as one checkpoint. Throws kBadInput if a rank is
+/// missing or tensors cannot be joined.
 Checkpoint open_meta_checkpoint(const std::filesystem::path& directory);
 
-/// Joins what the ranks hold, in their order: wo and w2 along their columns, norms and others of
-/// one dimension are every rank's, tok_embeddings along rows (Llama 3) or columns (before), as the
-/// norms' width tells; all else along rows. RoPE's frequencies ("rope.freqs") are left out. `where`
-/// (the directory) opens error messages.
+/// Joins the tensors of all ranks, in rank order: wo and w2 along columns; tok_embeddings along
+/// rows (Llama 3) or columns (earlier), decided by the norms' width; all others along rows.
+/// One-dimensional tensors such as norms are replicated and taken once. RoPE frequencies
+/// ("rope.freqs") are dropped. Error messages begin with `where` (the directory).
 Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::string& where);
 
 }  // namespace regroup

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kConfigFile = "config.json";
 
-// Weights and their indices in any format: a stale one beside the new weights does get loaded by
-// some runtimes, so none of them travels.
+// Weights and indices in any format are not copied: some runtimes would load a stale one instead of
+// the new weights.
 bool is_weight_file(const fs::path& file) {
   const std::string name = file.filename().string();
   constexpr std::array<std::string_view, 14> kSuffixes{
@@ -40,7 +40,7 @@ bool is_companion(const fs::directory_entry& entry) {
          !is_weight_file(entry.path());
 }
 
-// Names of those that lead out of the directory, or of those that do not.
+// Names of the files that are links to outside the directory, or of those that are not.
 std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
@@ -70,7 +70,7 @@ std::vector<Checkpoint::Part> open_single(const fs::path& file) {
 
 bool is_index(const fs::path& path) { return path.filename().string().ends_with(".index.json"); }
 
-// The file or index that loaders take, where several are there.
+// The file or index that loaders prefer if there are several.
 std::optional<fs::path> weights_in(const fs::path& directory) {
   for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
     if (path_exists(directory / name)) {
@@ -120,7 +120,7 @@ ModelDirectory open_model_directory(const fs::path& given) {
   const fs::path config_path = directory / kConfigFile;
   if (!path_exists(config_path)) {
     throw_bad_input("{}: {} {}; not a model directory", printable(path.string(), 0),
-                    path == directory ? "holds no" : "lies beside no", kConfigFile);
+                    path == directory ? "contains no" : "is in a directory without", kConfigFile);
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
   Json config = parse_json_object(text, printable(config_path.string(), 0));

@@ -1,5 +1,5 @@
-// A model as Hugging Face lays it out: config.json, weights in one file or in indexed shards, and
-// the tokenizer and other files that travel with it.
+// A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
+// companion files such as the tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace regroup {
 
-/// Longest config file that is read.
+/// The largest config file accepted, in bytes.
 inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
 
 struct ModelDirectory {
@@ -20,33 +20,33 @@ struct ModelDirectory {
   std::string config_text;     ///< config.json, byte for byte
   Json config;                 ///< the same, parsed
   Checkpoint checkpoint;
-  /// Files to carry along, relative to `path`; no links that lead out of it.
+  /// Other files to copy with the model, relative to `path`. Links that point outside are excluded.
   std::vector<std::filesystem::path> companions;
 };
 
-/// Opens a directory that holds config.json and weights (safetensors, else torch files), or one
-/// such weight file or index with config.json beside it: headers only. Throws kBadInput when there
-/// is no such model, a shard is missing, or index and shards disagree.
+/// Opens a directory with config.json and weights (safetensors, else torch files), or one weight
+/// file or index in such a directory. Reads headers only. Throws kBadInput if there is no such
+/// model, a shard is missing, or index and shards disagree.
 ModelDirectory open_model_directory(const std::filesystem::path& path);
 
-/// The same of a directory in Meta's convention, with params.json for its config.
+/// The same for a directory in Meta's convention, with params.json as the config.
 ModelDirectory open_meta_directory(const std::filesystem::path& path);
 
 /// Copies the companions into `destination`, an existing directory.
 void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination);
 
-/// A sentence for each file that would be carried along if it were not a link out of the directory:
-/// what such a link shows may be nobody's to publish.
+/// A sentence for each file that is not copied because it is a link to outside the directory. The
+/// target of such a link may not be meant for publication.
 std::vector<std::string> notes_on_companions(const ModelDirectory& source);
 
-/// Throws kUsage when `destination` is, or lies inside, the source's directory.
+/// Throws kUsage if `destination` is the source's directory or inside it.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
 
-/// Opens the weights of a directory (in Meta's convention, too), an index, or a single file; no
+/// Opens the weights of a directory (Meta's convention included), an index, or a single file. No
 /// config.json is needed. `path` may be a name in the local hub cache (formats/base/hub_cache.h).
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
-/// The index that open_checkpoint() goes by at `path`; nothing where there is none.
+/// The index that open_checkpoint() uses for `path`, if any.
 std::optional<std::filesystem::path> index_of_checkpoint(const std::filesystem::path& path);
 
 /// The directory's config.json; `path` may also name a weight file or index inside it.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = 64U << 20;
 
-// A shard is a plain file name: an index must not reach out of its directory.
+// A shard must be a plain file name, so that an index cannot refer to files outside its directory.
 void check_shard_name(const std::string& shard, const std::string& where) {
   const std::filesystem::path name(shard);
   if (shard.empty() || shard.find('\0') != std::string::npos || name.is_absolute() ||
@@ -32,28 +32,28 @@ void check_shard_name(const std::string& shard, const std::string& where) {
   }
 }
 
-// Throws naming a tensor that stands only in the index, or only in the shard.
+// Throws naming a tensor that is only in the index or only in the shard.
 void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard& shard,
                          const std::string& where) {
   const bool same_order = std::equal(
       part.tensors.begin(), part.tensors.end(), shard.tensors.begin(), shard.tensors.end(),
       [](const TensorInfo& tensor, std::string_view name) { return tensor.name == name; });
   if (same_order) {
-    return;  // as in most files: there is nothing to look up
+    return;  // the usual case
   }
   const std::string file = printable(part.file.path().filename().string());
   const std::set<std::string_view> indexed(shard.tensors.begin(), shard.tensors.end());
   std::set<std::string_view> stored;
   for (const TensorInfo& tensor : part.tensors) {
     if (!indexed.contains(tensor.name)) {
-      throw_bad_input("{}: tensor {} stands in {} but not under it in weight_map", where,
+      throw_bad_input("{}: tensor {} is in {}, but weight_map does not say so", where,
                       printable(tensor.name), file);
     }
     stored.insert(tensor.name);
   }
   for (const std::string_view name : shard.tensors) {
     if (!stored.contains(name)) {
-      throw_bad_input("{}: weight_map puts tensor {} in {}, which does not hold it", where,
+      throw_bad_input("{}: weight_map says that tensor {} is in {}, but it is not", where,
                       printable(name), file);
     }
   }
@@ -72,8 +72,8 @@ Checkpoint::Part open_shard(const std::filesystem::path& directory, const Weight
   return part;
 }
 
-// Parts 0 to count - 1, by several threads where there are many. Of several errors the first part's
-// is thrown, as if they had been opened one after the other.
+// Opens parts 0 to count - 1, in several threads if there are many. Throws the error of the first
+// failing part, as sequential opening would.
 std::vector<Checkpoint::Part> open_side_by_side(
     std::size_t count, const std::function<Checkpoint::Part(std::size_t)>& open) {
   constexpr std::size_t kWorthAThread = 8;  // headers
@@ -82,7 +82,7 @@ std::vector<Checkpoint::Part> open_side_by_side(
   std::vector<std::optional<Checkpoint::Part>> opened(count);
   std::vector<std::exception_ptr> faults(count);
   std::atomic<std::size_t> next = 0;
-  std::atomic<bool> failed = false;  // what was handed out before, in order, is still opened
+  std::atomic<bool> failed = false;  // parts already assigned are still opened
   const auto work = [&] {
     while (!failed) {
       const std::size_t i = next++;
@@ -104,7 +104,7 @@ std::vector<Checkpoint::Part> open_side_by_side(
         threads.emplace_back(work);
       }
     } catch (const std::system_error&) {
-      // Fewer threads do as well.
+      // Continue with fewer threads.
     }
     work();
   }
@@ -140,11 +140,11 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  constexpr std::uint64_t kUsualPlace = 4096;  // ahead of the weight_map
+  constexpr std::uint64_t kUsualPlace = 4096;  // before the weight_map
   const File file = File::open(index);
   std::string first(std::min(file.size(), kUsualPlace), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(first)));
-  first.erase(first.find_last_not_of("0123456789") + 1);  // no number that is cut in two
+  first.erase(first.find_last_not_of("0123456789") + 1);  // drop a number that may be cut off
   const auto found = parse_total_size(first);
   return found ? found : parse_total_size(read_text(index, kMaxIndexBytes));
 }

@@ -1,4 +1,4 @@
-// model.safetensors.index.json, pytorch_model.bin.index.json: which shard holds which tensor.
+// model.safetensors.index.json and pytorch_model.bin.index.json, which map tensors to shards.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,11 @@
 
 namespace regroup {
 
-/// Opens all shards an index names, whatever their container. Throws kBadInput when one is missing,
-/// lies outside the directory, or holds other tensors than the index says.
+/// Opens all shards that an index names, in any container. Throws kBadInput if a shard is missing,
+/// is outside the directory, or its tensors differ from the index.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
 
-/// The bytes of all tensors that an index records as metadata.total_size; nothing where it does
-/// not.
+/// The index's metadata.total_size, the bytes of all tensors; nothing if absent.
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index);
 
 }  // namespace regroup

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxTensors = 500'000;
 constexpr std::size_t kMaxShards = 10'000;
 
-// Knows where in the document an event stands; what comes of it is for others to say.
+// Tracks the position of events in the document; derived classes act on them.
 class IndexEvents : public JsonEvents {
  public:
   bool null() override { return take("null"); }
@@ -100,10 +100,10 @@ class WeightMapReader : public IndexEvents {
       throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
     }
     if (depth_ == 1 && member_ == "weight_map" && type != "object") {
-      throw_bad_input("{}: weight_map is no object, an object is needed", where_);
+      throw_bad_input("{}: weight_map is not an object", where_);
     }
     if (in_weight_map()) {
-      throw_bad_input("{}: weight_map entry {} is no string", where_, printable(inner_));
+      throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
     }
   }
 
@@ -131,7 +131,7 @@ class WeightMapReader : public IndexEvents {
     return true;
   }
 
-  // A name that lies in the text stays there.
+  // A name without escapes remains a view of the text.
   void take_tensor(std::string_view name) {
     if (count_++ == kMaxTensors) {
       throw_bad_input("{}: more than {} tensors", where_, kMaxTensors);

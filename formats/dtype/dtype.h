@@ -1,5 +1,5 @@
-// Element types, those of safetensors and ggml's quantised blocks, and exact conversion of the
-// floating ones.
+// Element types of safetensors and ggml's quantised block types, and exact conversion of the
+// floating-point ones.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ enum class DType : std::uint8_t {
   kF64,
   kI64,
   kU64,
-  // ggml's, which only GGUF files hold: a row is cut into blocks of elements that share scales.
+  // ggml's block types, only in GGUF files: each row is split into blocks that share scales.
   kQ4_0,
   kQ4_1,
   kQ5_0,
@@ -61,33 +61,33 @@ enum class DType : std::uint8_t {
   kQ2_0,
 };
 
-/// Whether elements are stored in blocks, of which each row must hold a whole number.
+/// Whether elements are stored in blocks. Each row must then be a whole number of blocks.
 bool is_block_type(DType dtype);
 
-/// The fewest elements that fill whole bytes, and those bytes: 1 and 2 for BF16, 32 and 34 for
-/// Q8_0.
+/// The smallest number of elements that fills whole bytes, and the size of those in bytes: 1 and 2
+/// for BF16, 32 and 34 for Q8_0.
 std::uint64_t block_elements(DType dtype);
 std::uint64_t block_bytes(DType dtype);
 
-/// Bits of one element (4, 6, 8, 16, 32 or 64). Throws kUsage for block types, whose elements have
-/// no whole number of them.
+/// Bits of one element (4, 6, 8, 16, 32 or 64). Throws kUsage for block types, which have no whole
+/// number of bits per element.
 std::uint64_t bits_of(DType dtype);
 
-/// The safetensors name, such as "BF16", or ggml's, such as "Q4_K".
+/// The name in safetensors, such as "BF16", or in ggml, such as "Q4_K".
 std::string_view name_of(DType dtype);
 
-/// The dtype of a safetensors name; none for an unknown one, as are those of block types.
+/// The dtype of a safetensors name; none for unknown names, which include those of block types.
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// True for the types whose elements this library can compute with: F16, BF16, F32, F64.
+/// Whether this library can compute with the type: F16, BF16, F32, F64.
 bool is_pooling_dtype(DType dtype);
 
 /// Reads `values.size()` elements of `dtype` (F16, BF16, F32, F64; little-endian) as doubles,
-/// exactly. Throws kUsage for another dtype or when `bytes` is not values.size() elements long.
+/// exactly. Throws kUsage for other dtypes or if `bytes` is not values.size() elements long.
 void decode_to_double(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
-/// Writes doubles as `dtype`, rounding ONCE to nearest, ties to even (never through an
-/// intermediate float: double rounding would be off by one unit in rare cases).
+/// Writes doubles as `dtype`, rounding once to nearest, ties to even. There is no intermediate
+/// float: double rounding would be off by one unit in rare cases.
 void encode_from_double(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
 
 }  // namespace regroup

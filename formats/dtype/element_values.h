@@ -1,5 +1,5 @@
-// Elements of any stored type as numbers, to be looked at: beside the types one computes with,
-// whole numbers and the small floats of quantised checkpoints.
+// Reads elements of almost any stored type as numbers, for inspection only. Covers integers and the
+// 8- and 4-bit floats of quantised checkpoints in addition to the types used in computation.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace regroup {
 
-/// All but F6, complex numbers and the block types without a reader
+/// True for every type except F6, complex numbers and block types that cannot be dequantised
 /// (formats/dtype/block_quantisation.h).
 bool can_read_values(DType dtype);
 
-/// Reads values.size() elements, exactly but for whole numbers beyond 2^53. Throws kUsage for a
-/// type that cannot be read, or a wrong length.
+/// Reads values.size() elements, exactly except for integers beyond 2^53. Throws kUsage for a type
+/// that cannot be read or a wrong length.
 void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
-// BERT and RoBERTa: encoders alone, normalised after each residual, with a head that predicts
-// masked tokens.
+// BERT and RoBERTa: encoder-only, normalised after each residual, with a head that predicts masked
+// tokens.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
@@ -67,7 +67,7 @@ void read_positions(ModelSpec& spec, const ConfigReader& config, const std::stri
   }
 }
 
-// Why the block is not the one known here; its attention is.
+// Why the block is not supported; its attention is.
 std::string unsupported_block(const ConfigReader& config) {
   const std::string kind = config.text_or({"feed_forward_type"}, "original");
   return kind == "original" ? "" : "feed_forward_type " + printable(kind);

@@ -1,4 +1,4 @@
-// Typed access to a config.json, with errors that name the key.
+// Typed access to a config.json. Errors name the key.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,33 @@
 namespace regroup {
 
 /// All getters throw kBadInput: "<file>: <key> is <found>, <allowed> is needed". A null counts as
-/// absent. Where several keys are given the first one present is taken (old and new spellings).
+/// absent. If several keys are given (old and new spellings), the first one present is used.
 class ConfigReader {
  public:
   ConfigReader(const Json& config, std::string_view where) : config_(config), where_(where) {}
 
   using Keys = std::initializer_list<std::string_view>;
 
-  /// A whole number from 1 to 2^31 - 1.
+  /// An integer from 1 to 2^31 - 1.
   std::int64_t count(Keys keys) const;
   std::optional<std::int64_t> optional_count(Keys keys) const;
-  /// A token's id: a whole number below `vocab_size`.
+  /// A token id: an integer below `vocab_size`.
   std::optional<std::int64_t> optional_token(std::string_view key, std::int64_t vocab_size) const;
   double number_or(Keys keys, double absent) const;
   bool flag_or(Keys keys, bool absent) const;
   std::string text_or(Keys keys, std::string absent) const;
 
-  /// kv heads per layer: a number, or a list with one per layer; `absent` if there is none.
+  /// Kv heads per layer, from a number or a list with one entry per layer. `absent` if the key is
+  /// absent.
   std::vector<std::int64_t> kv_heads(std::string_view key, std::int64_t layers,
                                      std::int64_t query_heads, std::int64_t absent) const;
 
-  /// The nested object at `key`, or an empty one.
+  /// The nested object at `key`, or an empty one if absent.
   ConfigReader object(std::string_view key) const;
-  /// The value at `key`, or null where it is absent or JSON's null.
+  /// The value at `key`, or nullptr if it is absent or a JSON null.
   const Json* find(std::string_view key) const;
   bool empty() const { return config_.empty(); }
-  /// Whether `key` is there at all, be its value null.
+  /// Whether `key` is present, even with a null value.
   bool mentions(std::string_view key) const { return config_.contains(key); }
   const std::string& where() const { return where_; }
 

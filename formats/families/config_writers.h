@@ -1,4 +1,4 @@
-// The inverse of describe_model(): a config.json for a model of a given architecture.
+// The inverse of describe_model(): writes a config.json for a given architecture.
 #pragma once
 
 #include <string_view>
@@ -9,12 +9,12 @@
 
 namespace regroup {
 
-/// Architectures that write_config() knows.
+/// Architectures that write_config() supports.
 std::vector<std::string_view> writable_architectures();
 
-/// A config of that architecture which says of `spec` what the architecture can say; whether that
-/// is all of it is for the caller to find out, by describing the config and comparing. Throws
-/// kUsage for an architecture it does not know.
+/// A config of that architecture with everything of `spec` that the architecture can express. The
+/// caller must check that nothing is lost, by describing the config and comparing. Throws kUsage
+/// for an unsupported architecture.
 Json write_config(std::string_view architecture, const ModelSpec& spec);
 
 }  // namespace regroup

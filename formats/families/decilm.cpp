@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kBlocks = "block_configs";
 
-// What stands in one of the two parts of a block.
+// The contents of one of the two parts of a block.
 enum class Part { kWhole, kNone, kLinear };
 
 Part part_of(const ConfigReader& part) {
@@ -86,7 +86,7 @@ void read_mlp(ModelSpec& spec, std::size_t layer, const ConfigReader& mlp) {
   }
 }
 
-// Takes away from the layers what their blocks do not have.
+// Removes from the layers what their blocks lack.
 void read_blocks(ModelSpec& spec, const ConfigReader& config) {
   const Json* blocks = config.find(kBlocks);
   if (blocks == nullptr || !blocks->is_array() || blocks->size() != spec.layers.size()) {
@@ -106,7 +106,7 @@ void read_blocks(ModelSpec& spec, const ConfigReader& config) {
   spec.heads_per_group_key = {"attention", "n_heads_in_group"};
 }
 
-// All but the sizes that differ between layers.
+// Everything except the sizes that differ between layers.
 ModelSpec describe_frame(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
   read_llama_frame(spec, config, checkpoint);

@@ -1,4 +1,4 @@
-// Which tensors a ModelSpec implies, with their shapes, and whether a checkpoint has them.
+// The tensors and shapes that a ModelSpec implies, and whether a checkpoint has them.
 #include <algorithm>
 
 #include <fmt/ranges.h>

@@ -16,17 +16,17 @@ ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// llama_relatives.cpp: the same attention tensors, LayerNorm and another block around them.
+// llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_starcoder2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// decilm.cpp: Llama's tensors, a config for each layer.
+// decilm.cpp: Llama's tensors with a config per layer.
 ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// A file each.
+// One file each.
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -36,12 +36,12 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// t5.cpp: an encoder and a decoder.
+// t5.cpp: encoder-decoder.
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// bert.cpp: an encoder alone.
+// bert.cpp: encoder-only.
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);
 

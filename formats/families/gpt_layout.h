@@ -1,4 +1,4 @@
-// What GPT-2, GPTBigCode and GPT-J have in common: config keys, and the names around their layers.
+// Shared by GPT-2, GPTBigCode and GPT-J: config keys, and the tensor names outside the layers.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace regroup {
 
 /// Reads n_embd, n_head, n_layer, n_inner, vocab_size, n_positions, layer_norm_epsilon and
-/// activation_function; makes the layers, still without names; names wte and ln_f. Returns the
-/// prefix of all names, "transformer." or nothing.
+/// activation_function; creates the layers without tensor names; names wte and ln_f. Returns the
+/// prefix of all tensor names, "transformer." or "".
 std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
                            const Checkpoint& checkpoint, const std::string& default_activation);
 
-/// Makes positions learned ones, wpe. Throws kBadInput when the config does not say how many.
+/// Sets learned positions (wpe). Throws kBadInput if the config lacks their number.
 void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix);
 
 }  // namespace regroup

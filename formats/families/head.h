@@ -1,4 +1,4 @@
-// The head of a model: what makes predictions of its last hidden states. Checkpoints of base models
+// The output head, which maps the last hidden states to predictions. Checkpoints of base models
 // lack it.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace regroup {
 
-/// `spec` without the tensors of its head.
+/// `spec` without its head's tensors.
 ModelSpec without_head(ModelSpec spec);
 
-/// The first tensor of the head that `spec` names where `checkpoint` has none of them. Empty where
-/// it has any, and where the head is the token embedding.
+/// The first head tensor that `spec` names, if `checkpoint` has none of them. Empty if it has any,
+/// or if the head is tied to the token embedding.
 std::string missing_head(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -62,8 +62,8 @@ void LayoutReader::read_sizes(ModelSpec& spec) {
   }
 }
 
-// What stands under the key that a conversion writes; before there is one, what the layout says;
-// else as many as query heads.
+// The value of the key that a conversion writes; if absent, the layout's value; else the number of
+// query heads.
 void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   const Json* said = values_.find("kv_heads");
   const bool said_by_key = said != nullptr && said->is_string();

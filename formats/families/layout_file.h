@@ -1,5 +1,5 @@
-// Models of architectures regroup does not know, described by a small JSON file of the user's:
-// where the sizes stand, and what the tensors of the attention are called. See docs/layout.md.
+// Models of unsupported architectures, described by a small JSON file from the user: which config
+// keys hold the sizes, and the names of the attention tensors. See docs/layout.md.
 #pragma once
 
 #include <filesystem>
@@ -11,15 +11,15 @@
 
 namespace regroup {
 
-/// What `layout` makes of the model: its attention and nothing else, so that it can be inspected
-/// and converted but not computed. `where` (the layout's file name) opens error messages. Throws
-/// kBadInput listing all faults of the layout together: keys that are missing, unknown or of the
-/// wrong kind, config keys that are not there, tensors the checkpoint does not have.
+/// The spec that `layout` describes. It has only the attention: the model can be inspected and
+/// converted but not computed. Error messages begin with `where` (the layout's file name). Throws
+/// kBadInput listing all errors of the layout: missing or unknown keys, values of the wrong type,
+/// absent config keys, tensors missing from the checkpoint.
 ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint, const Json& layout,
                                std::string_view where);
 
-/// describe_with_layout() with the file at `layout`, describe_model() where that path is empty.
-/// `where` is the config's file name.
+/// Calls describe_with_layout() with the file at `layout`, or describe_model() if that path is
+/// empty. `where` is the config's file name.
 ModelSpec describe_model_or_layout(const Json& config, const Checkpoint& checkpoint,
                                    std::string_view where, const std::filesystem::path& layout);
 

@@ -20,7 +20,7 @@ std::string_view common_module(std::string_view a, std::string_view b) {
   return dot == std::string_view::npos ? std::string_view() : a.substr(0, dot + 1);
 }
 
-// The module that holds the keys' tensor and another of the same attention.
+// The module that contains the key tensor and another tensor of the same attention.
 std::string_view module_of_keys(const AttentionLayout& attention) {
   const bool separate = attention.packing == Packing::kSeparate;
   return common_module(attention.k.weight, separate ? attention.v.weight : attention.o.weight);

@@ -1,4 +1,4 @@
-// The tensors that a description of attention names, by the role each has in it.
+// The tensors of an attention, by role.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@
 
 namespace regroup {
 
-/// As layout files call the roles: "q", "q_bias", "qkv", "k_norm". What is absent is left out.
+/// Roles are named as in layout files: "q", "q_bias", "qkv", "k_norm". Absent tensors are omitted.
 std::vector<std::pair<std::string_view, std::string>> tensors_by_role(
     const AttentionLayout& attention);
 
-/// A sentence about the first tensor that has two roles, or one role in two layers; empty where
+/// A sentence about the first tensor that has two roles, or the same role in two layers; empty if
 /// there is none.
 std::string tensor_named_twice(const ModelSpec& spec);
 
-/// A tensor of `checkpoint` that lies beside keys of which `target` has fewer heads than `source`,
-/// goes by their name and has one number for each of their features, such as the weights of a norm,
-/// but is in neither spec: it would no longer fit them. Null where there is none.
+/// Finds a tensor in `checkpoint` that would no longer fit after conversion: `target` has fewer kv
+/// heads than `source`, the tensor's name shows that it belongs to the keys, it has one number per
+/// key feature (such as norm weights), but neither spec names it. Null if there is none.
 const TensorInfo* forgotten_tensor_of_keys(const ModelSpec& source, const ModelSpec& target,
                                            const Checkpoint& checkpoint);
 

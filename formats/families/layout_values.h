@@ -1,5 +1,5 @@
-// The values of a layout file, each read as the kind it must be; faults are gathered, so that all
-// are told at once.
+// Typed access to the values of a layout file. Errors are collected, so that all are reported at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,36 @@
 
 namespace regroup {
 
-/// What stands for a layer's number in the name of a tensor.
+/// The placeholder for the layer number in tensor names.
 inline constexpr std::string_view kLayerPlaceholder = "{layer}";
 
-/// The value at `path` in nested objects; null where there is none, or a JSON null.
+/// The value at `path` in nested objects; nullptr if absent or a JSON null.
 const Json* find_path(const Json& config, const std::vector<std::string>& path);
 
 class LayoutValues {
  public:
-  /// Both must outlive this. A fault is recorded for each key of `layout` that layouts do not have.
+  /// Both must outlive this. Records an error for each unknown key in `layout`.
   LayoutValues(const Json& config, const Json& layout);
 
   const Json* find(std::string_view key) const { return find_path(layout_, {std::string(key)}); }
 
-  /// A number from 1 to `most`, or the one under the config key that a string names; 0 after a
-  /// fault.
+  /// A number from 1 to `most`. A string names the config key that holds it. 0 after an error.
   std::int64_t size(std::string_view key, std::int64_t most);
 
-  /// `value` as a number from 1 to `most`; nothing after a fault.
+  /// `value` as a number from 1 to `most`; nothing after an error.
   std::optional<std::int64_t> as_size(std::string_view key, const Json& value, std::int64_t most);
 
-  /// A string; `absent` where there is none, or after a fault.
+  /// A string; `absent` if there is none or after an error.
   std::string text(std::string_view key, const std::string& absent);
 
-  /// True or false; false where there is none, or after a fault.
+  /// A boolean; false if there is none or after an error.
   bool flag(std::string_view key);
 
-  /// The name of a tensor in every layer, with its placeholder; empty where there is none.
+  /// A tensor name with the layer placeholder; empty if there is none.
   std::string name_pattern(std::string_view key);
 
-  /// The path that the dotted config key `dotted`, a value of `key`, comes to; nothing after a
-  /// fault. Such a key may be written into the result's config, which must be readable again.
+  /// Splits the dotted config key `dotted`, a value of `key`, into a path; empty after an error.
+  /// The key may be written into the result's config, which must be readable again.
   std::vector<std::string> config_key(std::string_view key, std::string_view dotted);
 
   template <typename... Args>

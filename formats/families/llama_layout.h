@@ -1,4 +1,4 @@
-// What the many families have in common that keep Llama's config keys and tensor names.
+// Shared by the families that use Llama's config keys and tensor names.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace regroup {
 
-/// What a family's loader assumes where the config is silent.
+/// A family's defaults for absent config keys.
 struct LlamaDefaults {
-  std::int64_t kv_heads = 0;  ///< 0: as many as query heads
+  std::int64_t kv_heads = 0;  ///< 0: the number of query heads
   std::int64_t head_dim = 0;  ///< 0: hidden_size / query heads
 };
 
 /// Reads hidden_size, num_attention_heads, head_dim, num_hidden_layers, vocab_size and
-/// max_position_embeddings into `spec`; makes its layers, still without names.
+/// max_position_embeddings into `spec`; creates its layers without tensor names.
 void read_llama_frame(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       const LlamaDefaults& defaults = {});
 
-/// The same, and intermediate_size and num_key_value_heads.
+/// The same, plus intermediate_size and num_key_value_heads.
 void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       const LlamaDefaults& defaults = {});
 
@@ -33,11 +33,11 @@ struct LlamaBiases {
 
 /// Fills in Llama's names: model.layers.N.self_attn.{q,k,v,o}_proj, input_layernorm,
 /// post_attention_layernorm, mlp.{gate,up,down}_proj, model.embed_tokens, model.norm, and lm_head
-/// unless the embeddings are tied (`tied_by_default` where the config does not say).
+/// unless the embeddings are tied (`tied_by_default` if the config does not say).
 void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                         const LlamaBiases& biases, bool tied_by_default = false);
 
-/// "model.layers.3", in models saved without their head "layers.3".
+/// "model.layers.3", or "layers.3" in models saved without their head.
 std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer);
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
-// What stock loaders of a model compute otherwise than regroup, because they derive it from the
-// config and from a head's place, where regroup has it recorded.
+// Where stock loaders would compute something different from regroup, because they derive it from
+// the config and the head index while regroup uses recorded values.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace regroup {
 
-/// Sentences about what a stock loader would derive otherwise than `spec` has it: ALiBi's slopes,
-/// by the family's formula. Empty where it derives the same.
+/// Sentences about what a stock loader would derive differently from `spec`: ALiBi slopes, from the
+/// family's formula. Empty if there is no difference.
 std::vector<std::string> derived_otherwise(const ModelSpec& spec);
 
-/// The same, but empty where the names in `config` keep stock loaders from loading the model at
-/// all. Of a result that regroup writes it is empty: the gate is keep_from_stock_loaders().
+/// The same, but also empty if the names in `config` prevent stock loaders from loading the model.
+/// Always empty for results that regroup writes, because of keep_from_stock_loaders().
 std::vector<std::string> misread_by_loaders(const ModelSpec& spec, const Json& config);
 
 }  // namespace regroup

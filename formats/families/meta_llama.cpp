@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 17> kKnownKeys{
     "head_dim",   "hidden_dim",    "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
     "model_type", "sliding_window"};
 
-// A key that is not known may mean another model.
+// An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
     const bool known = std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end();
@@ -50,7 +50,7 @@ std::int64_t read_vocab_size(const ConfigReader& params, const Checkpoint& check
   return left_open ? rows_of(checkpoint, "tok_embeddings.weight") : params.count({"vocab_size"});
 }
 
-// The tensors tell; what the parameters come to must agree.
+// The tensors decide; the value computed from the parameters must agree.
 std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint& checkpoint,
                                     std::int64_t dim) {
   const std::int64_t stored = rows_of(checkpoint, "layers.0.feed_forward.w1.weight");

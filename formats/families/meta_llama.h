@@ -1,4 +1,4 @@
-// Llama in Meta's own convention, which has params.json for a config.
+// Llama in Meta's convention, with params.json as the config.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace regroup {
 
-/// The spec of the model that `params` (of params.json) describes; what it leaves open is read off
-/// the tensors' shapes. `where` (its file name) opens error messages. Throws kBadInput for values
-/// that are missing or impossible, and for quantised weights. A key that is not known, or a RoPE
-/// scaling whose factor is not, makes the model not computable.
+/// The spec of the model that `params` (the contents of params.json) describes. Sizes it lacks are
+/// derived from tensor shapes. Error messages begin with `where` (its file name). Throws kBadInput
+/// for missing or invalid values and for quantised weights. An unknown key, or a RoPE scaling with
+/// an unknown factor, makes the model not computable.
 ModelSpec describe_meta(const Json& params, const Checkpoint& checkpoint, std::string_view where);
 
 }  // namespace regroup

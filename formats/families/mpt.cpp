@@ -8,8 +8,8 @@
 namespace regroup {
 namespace {
 
-// Settings that MPT's own code knows and transformers' loader passes over: a model that uses them
-// is not the one that would be computed.
+// Settings that MPT's own code reads and transformers' loader ignores: a model that uses them would
+// be computed wrongly.
 std::string unsupported_setting(const ConfigReader& config, const ConfigReader& attention) {
   if (!attention.flag_or({"alibi"}, true)) {
     return "attn_config.alibi = false";

@@ -1,4 +1,4 @@
-// How long well-known models were pretrained, as their makers published it.
+// Published pretraining lengths of well-known models.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,12 @@ namespace regroup {
 struct PublishedPretraining {
   std::string_view model;  ///< "Llama 2 7B"
   std::int64_t tokens = 0;
-  std::string_view source;  ///< where that stands
+  std::string_view source;  ///< the publication
 };
 
-/// The pretraining of the model that has this shape, whatever its kv heads; none where no published
-/// one has it, or where models that were pretrained for other lengths share it: LLaMA 7B's shape is
-/// Amber's, T5's are those of T5-Efficient, and T5 1.1's those of Pile-T5. What was fine-tuned of a
-/// model counts as that model.
+/// The pretraining of the model with this shape, ignoring kv heads. None if no published model has
+/// it, or if models with different pretraining lengths share it: LLaMA 7B and Amber, T5 and
+/// T5-Efficient, T5 1.1 and Pile-T5. A fine-tuned model counts as its base model.
 std::optional<PublishedPretraining> published_pretraining(const ModelSpec& spec);
 
 }  // namespace regroup

@@ -48,12 +48,12 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};
 
-// Before the model_type and architecture of models that no stock loader would compute rightly:
-// their positions were changed to ALiBi, or heads have moved with their ALiBi slopes.
+// Prefixes of model_type and architecture for models that stock loaders would compute wrongly:
+// their positions were changed to ALiBi, or heads were reordered with their ALiBi slopes.
 constexpr std::string_view kAlibiModelType = "regroup_alibi_";
 constexpr std::string_view kAlibiArchitecture = "RegroupAlibi";
 
-// Cuts `prefix` off; returns whether it was there.
+// Removes `prefix`; returns whether it was present.
 bool cut_prefix(std::string& text, std::string_view prefix) {
   const bool there = text.starts_with(prefix);
   text.erase(0, there ? prefix.size() : 0);
@@ -116,7 +116,7 @@ std::string with_alibi_names(const std::string& config_text) {
     text = with_member(text, {"architectures"},
                        "[" + quoted(kAlibiArchitecture, names.architecture) + "]");
   }
-  // Code that comes with the model is found by this key, whatever the model is called.
+  // Loaders find a model's own code by this key, regardless of the model's name.
   return config.contains("auto_map") ? with_member(text, {"auto_map"}, "{}") : text;
 }
 
@@ -155,7 +155,7 @@ std::string_view family_of_architecture(std::string_view architecture) {
 
 namespace {
 
-// One row per layer, or one for all of them; none where there is no such key.
+// One row per layer, or one for all layers; none if the key is absent.
 std::vector<std::vector<double>> slopes_at(const ConfigReader& alibi, std::string_view key) {
   const Json* slopes = alibi.find(key);
   if (slopes == nullptr) {

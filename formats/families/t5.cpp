@@ -11,7 +11,7 @@ namespace regroup {
 namespace {
 
 // "relu", or "gated-gelu" with a gate; transformers saves what it made of that as keys of their
-// own, and they prevail. "gelu" stands for its tanh form there, and only there.
+// own, and they prevail. Only there, "gelu" means the tanh form.
 struct FeedForward {
   Activation activation = Activation::kRelu;
   bool gated = false;
@@ -154,8 +154,8 @@ double inverse_root(std::int64_t width) { return 1.0 / std::sqrt(static_cast<dou
 
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "relu");
-  // Not tied, and so not scaled, since v1.1. transformers 5 saves every model as tied, and beside
-  // that whether the original was.
+  // Untied since v1.1, and therefore not scaled. transformers 5 saves every model as tied, and
+  // separately whether the original was.
   const bool scaled =
       config.flag_or({"scale_decoder_outputs"}, config.flag_or({"tie_word_embeddings"}, true));
   const bool tied = scaled && config.flag_or({"tie_word_embeddings"}, true);

@@ -19,7 +19,7 @@ struct TypeRow {
   DType dtype;
 };
 
-// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and stand in no file.
+// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
 constexpr std::array<TypeRow, 33> kTypes{
     {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
      {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
@@ -31,11 +31,11 @@ constexpr std::array<TypeRow, 33> kTypes{
      {35, DType::kTq2_0},  {39, DType::kMxfp4}, {40, DType::kNvfp4},  {41, DType::kQ1_0},
      {42, DType::kQ2_0}}};
 
-// The fewest bytes that a key with its value, and a tensor's description, can have.
+// The smallest possible sizes in bytes of a key with its value and of a tensor description.
 constexpr std::uint64_t kSmallestEntry = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kSmallestTensor = 8 + 4 + 4 + 8;
 
-// Reads a file from front to back through a buffer, and refuses to read past its end.
+// Reads a file sequentially through a buffer. Reading past the end is an error.
 class Cursor {
  public:
   Cursor(const File& file, const std::string& where) : file_(file), where_(where) {}
@@ -97,7 +97,7 @@ class Cursor {
   std::uint64_t position_ = 0;
 };
 
-// One header under way: what is read, and where it says so.
+// Parses one header.
 class HeaderReader {
  public:
   HeaderReader(const File& file, std::string where)
@@ -116,7 +116,7 @@ class HeaderReader {
     }
   }
 
-  // Gives the tensors, whose offsets are relative to the data, their places in the file.
+  // Turns tensor offsets, which are relative to the data, into file offsets.
   void place_tensors(std::uint64_t file_bytes) {
     const std::uint64_t alignment = gguf_alignment(metadata_);
     const std::uint64_t data = padded_to(cursor_.position(), alignment).value();
@@ -159,7 +159,7 @@ class HeaderReader {
     }
   }
 
-  // A count of things that take up at least `smallest` bytes each in what follows.
+  // Reads a count of items of at least `smallest` bytes each.
   std::uint64_t read_number(std::string_view what, std::uint64_t smallest, std::uint64_t most) {
     const auto number = cursor_.read<std::uint64_t>(what);
     if (number > cursor_.remaining() / smallest) {
@@ -180,7 +180,7 @@ class HeaderReader {
       throw_bad_input("{}: key {} is empty", where_, number);
     }
     if (metadata_.contains(entry.key)) {
-      throw_bad_input("{}: {} stands there twice", where_, what);
+      throw_bad_input("{}: {} appears twice", where_, what);
     }
     entry.type = static_cast<GgufType>(cursor_.read<std::uint32_t>(what));
     if (entry.type == GgufType::kArray) {
@@ -199,7 +199,7 @@ class HeaderReader {
     std::memcpy(&type, out.data(), sizeof(type));
     std::memcpy(&size, out.data() + sizeof(type), sizeof(size));
     if (static_cast<GgufType>(type) == GgufType::kArray) {
-      throw_bad_input("{}: {} is an array of arrays, which no reader takes", where_, what);
+      throw_bad_input("{}: {} is an array of arrays, which is not supported", where_, what);
     }
     append_values(out, static_cast<GgufType>(type), size, what);
   }
@@ -256,7 +256,7 @@ class HeaderReader {
                       tensor.name.size(), kMaxGgufTensorName);
     }
     if (!names_.insert(tensor.name).second) {
-      throw_bad_input("{}: {} stands there twice", where_, what);
+      throw_bad_input("{}: {} appears twice", where_, what);
     }
     tensor.shape = read_shape(what);
     const auto type = cursor_.read<std::uint32_t>(what);

@@ -1,4 +1,4 @@
-// The GGUF container, versions 2 and 3: metadata, tensor descriptions, then the tensors' bytes.
+// The GGUF container, versions 2 and 3: metadata, tensor descriptions, tensor data.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
@@ -17,36 +17,37 @@ inline constexpr std::uint32_t kGgufVersion = 3;
 inline constexpr std::uint64_t kGgufDefaultAlignment = 32;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 
-/// Limits of ggml's reader, and the most bytes of header this one takes.
+/// Limits of ggml's reader, and the largest header accepted here, in bytes.
 inline constexpr std::size_t kMaxGgufTensorName = 63;
 inline constexpr std::uint32_t kMaxGgufDimensions = 4;
-inline constexpr std::uint64_t kMaxGgufHeader = 64U << 20;  // vocabularies: those known take 20
-/// As many as are read in a tenth of a second; published files have up to 3,000, and 100 keys.
+inline constexpr std::uint64_t kMaxGgufHeader = 64U << 20;  // known vocabularies take up to 20 MiB
+/// As many as can be read in a tenth of a second. Published files have up to 3,000 tensors and 100
+/// keys.
 inline constexpr std::uint64_t kMaxGgufTensors = 30'000;
 inline constexpr std::uint64_t kMaxGgufKeys = 10'000;
 
 struct GgufFile {
   GgufMetadata metadata;
-  /// Shapes are in torch's order, the reverse of the file's. Its metadata are the keys "regroup.*"
-  /// whose values are strings.
+  /// Shapes are in torch's order, the reverse of the file's. Metadata are the "regroup.*" keys with
+  /// string values.
   Checkpoint::Part part;
 };
 
-/// Opens one file and validates all that stands before the tensors' bytes; each tensor must begin
-/// where the padded sizes of those before it end, inside the file. Throws kBadInput.
+/// Opens one file and validates everything before the tensor data. Tensors must be contiguous, each
+/// padded to the alignment, and inside the file. Throws kBadInput.
 GgufFile open_gguf(const std::filesystem::path& path);
 
-/// Whether it is a regular file that begins with "GGUF".
+/// Whether `path` is a regular file that begins with "GGUF".
 bool is_gguf_file(const std::filesystem::path& path);
 
-/// The dtype of ggml's number for it, and the other way round; nothing where there is none.
+/// Converts between ggml's type numbers and dtypes; nothing for types without a counterpart.
 std::optional<DType> dtype_from_ggml(std::uint32_t type);
 std::optional<std::uint32_t> ggml_type_of(DType dtype);
 
-/// The alignment of the tensors in bytes. Throws kBadInput where it is no u32 power of two.
+/// The alignment of tensor data in bytes. Throws kBadInput unless it is a u32 power of two.
 std::uint64_t gguf_alignment(const GgufMetadata& metadata);
 
-/// `offset`, raised to a multiple of `alignment`; nothing when that overflows.
+/// `offset` rounded up to a multiple of `alignment`; nothing on overflow.
 std::optional<std::uint64_t> padded_to(std::uint64_t offset, std::uint64_t alignment);
 
 }  // namespace regroup

@@ -50,7 +50,7 @@ std::string encode_string(std::string_view text) {
   return encode<std::uint64_t>(text.size()).append(text);
 }
 
-// What stands before an array's elements: their type and number.
+// The bytes before an array's elements: their type and count.
 std::string encode_array_head(GgufType type, std::size_t size) {
   return encode(static_cast<std::uint32_t>(type)) + encode<std::uint64_t>(size);
 }

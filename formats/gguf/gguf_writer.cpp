@@ -96,8 +96,8 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
     place(tensors[i].name, {0, layout.header.size() + layout.offsets[i],
                             tensor_bytes(tensors[i].dtype, tensors[i].shape), false});
   }
-  // Padding between tensors is what is left unwritten; that of the last needs the file to reach
-  // over it.
+  // Padding between tensors is left unwritten. After the last tensor the file must be extended to
+  // include it.
   if (layout.data_bytes > 0) {
     const std::byte zero{0};
     file.write_at(layout.header.size() + layout.data_bytes - 1, std::span(&zero, 1));

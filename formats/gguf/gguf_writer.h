@@ -12,13 +12,15 @@ namespace regroup {
 
 class GgufWriter : public CheckpointWriter {
  public:
-  /// Lays the tensors out at `path`, in the order given and aligned as `metadata` says, creates the
-  /// file and writes all that stands before them. Throws kUsage for a tensor that the format cannot
-  /// hold (dtype, dimensions, length of its name), kEnvironment when the free space cannot suffice.
+  /// Creates the file at `path`, lays the tensors out in the given order with the alignment in
+  /// `metadata`, and writes everything before the tensor data. Throws kUsage for a tensor that the
+  /// format cannot hold (dtype, dimensions, name length), kEnvironment if there is not enough free
+  /// space.
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
              std::span<const OutputTensor> tensors);
 
-  /// Puts other metadata in place of that given first. Throws kUsage where it is not as long.
+  /// Overwrites the metadata given to the constructor. Throws kUsage unless both have the same
+  /// length.
   void replace_metadata(const GgufMetadata& metadata);
 
  private:

@@ -1,4 +1,4 @@
-// What two checkpoints have in common and what not: tensors by name, and what their configs say.
+// Compares two checkpoints: tensors by name, and configs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TensorDifference {
   std::string name;
   const TensorInfo* before = nullptr;  ///< null: added
   const TensorInfo* after = nullptr;   ///< null: removed
-  /// Where both have one shape.
+  /// Set if both have the same shape.
   std::optional<TensorComparison> values;
 
   bool changed_shape() const { return before && after && before->shape != after->shape; }
@@ -30,17 +30,17 @@ struct TensorDifference {
 /// Called after each part: bytes of `before` compared so far, and the tensor. May throw.
 using ComparisonProgress = std::function<void(std::uint64_t bytes, std::string_view tensor)>;
 
-/// Tensors that differ in any way, in the order of `before`, then those that are new. Those that
-/// `chosen` refuses are left out. Reads both, part by part.
+/// The tensors that differ in any way, in the order of `before`, then added ones. Tensors for which
+/// `chosen` is false are skipped. Reads both in parts.
 std::vector<TensorDifference> differences_between(
     const Checkpoint& before, const Checkpoint& after,
     const std::function<bool(const std::string&)>& chosen, const ComparisonProgress& progress);
 
-/// A GGUF file's keys and values.
+/// A GGUF file's metadata as JSON.
 Json json_of(const GgufMetadata& metadata);
 
-/// What stands beside the tensors at `path`: the config.json or params.json of a directory; of a
-/// GGUF file its keys and values. An empty object where there is none.
+/// The config that belongs to the weights at `path`: config.json or params.json of a directory, or
+/// the metadata of a GGUF file. An empty object if there is none.
 Json settings_of(const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// How many tokens at a time a model was made for.
+// The context length a model was trained for.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,15 @@
 
 namespace regroup {
 
-/// `wanted`, or fewer: the positions that the config declares, and the length of the sequences that
-/// the model was uptrained on, as its record has it.
+/// `wanted` tokens, limited by the positions in the config and by the sequence length of the
+/// model's recorded uptraining.
 std::int64_t usual_context(const Model& model, std::int64_t wanted);
 
-/// In one line that sequences of `length` tokens are longer than the positions that the config
-/// declares; empty where they are not. RoPE that scales itself to any length (dynamic) has no
-/// bound.
+/// A one-line warning if `length` tokens exceed the positions in the config, otherwise empty.
+/// Dynamic RoPE scaling has no limit.
 std::string warning_of_positions(const Model& model, std::int64_t length);
 
-/// The same, or that they are longer than the sequences of the model's uptraining.
+/// The same, and also warns if `length` exceeds the sequence length of the model's uptraining.
 std::string warning_of_context(const Model& model, std::int64_t length);
 
 }  // namespace regroup

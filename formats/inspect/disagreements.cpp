@@ -71,7 +71,7 @@ std::vector<std::string> disagreements_of_ties(const ModelSpec& spec,
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     const bool beside = !read.contains(tensor.name) && tensor.shape == embedding->shape;
     if (beside && !compare_tensors({checkpoint, tensor}, {checkpoint, *embedding}).same_values()) {
-      found.push_back(fmt::format("{} differs from {}, which is read in its place",
+      found.push_back(fmt::format("{} differs from {}, which is used instead",
                                   printable(tensor.name), printable(embedding->name)));
     }
   }

@@ -1,4 +1,4 @@
-// What of a model says one thing where something else says another: found in headers alone.
+// Contradictions within a model: between config, tensors, index and stock loaders.
 #pragma once
 
 #include <filesystem>
@@ -12,17 +12,19 @@
 
 namespace regroup {
 
-/// Sentences: the config's kv heads against the tensors' shapes, and what stock loaders that take
-/// the names in `config` would compute otherwise. `spec` is as the config has it.
+/// Sentences on where the config's kv heads disagree with tensor shapes, and on what stock loaders
+/// that accept the names in `config` would compute differently. `spec` must be as described by the
+/// config. Reads headers only.
 std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
                                           const Json& config);
 
-/// The index's total_size against the tensors there are; nothing where they agree, or without one.
+/// A sentence if the index's total_size disagrees with the tensors; nothing if they agree or there
+/// is no index.
 std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,
                                                  const Checkpoint& checkpoint);
 
-/// Tensors that stand beside the embedding in its shape, tied to it and so of no use, but hold
-/// other numbers. Reads them.
+/// Sentences on stored output tensors that are ignored because the config ties them to the
+/// embedding, but whose values differ from it. Reads those tensors.
 std::vector<std::string> disagreements_of_ties(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// What keys and values take in memory while a model generates.
+// The memory of a model's KV cache.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,32 @@
 
 namespace regroup {
 
-/// The type in which keys and values are kept where the weights that make them are of `weights`:
-/// the same where one computes in it, else F16.
+/// The dtype of the cache for k and v projections of dtype `weights`: the same if it can be used
+/// for computation, otherwise F16.
 DType cache_dtype_of(DType weights);
 
-/// That of the first keys there are; F16 where there are none.
+/// The same, for the first key projection of the model; F16 if there is none.
 DType cache_dtype_of(const ModelSpec& spec, const Checkpoint& checkpoint);
 
-/// Bytes that tokens leave in the cache, layer by layer.
+/// Bytes of KV cache per token, layer by layer.
 struct KvCacheCost {
-  std::vector<std::uint64_t> self;   ///< for each token of the (decoder's) text
-  std::vector<std::uint64_t> cross;  ///< for each token of an encoder's text; empty without one
-  /// The most tokens of its own text that a layer keeps: those a sliding window shows.
+  std::vector<std::uint64_t> self;   ///< per token of the (decoder's) sequence
+  std::vector<std::uint64_t> cross;  ///< per source token; empty without an encoder
+  /// The most tokens that a layer keeps: the size of the sliding window.
   std::optional<std::uint64_t> window;
 
-  /// Over all layers, of one token that no window has dropped.
+  /// Bytes of one token over all layers, inside the window.
   std::uint64_t per_token() const;
   std::uint64_t cross_per_token() const;
-  /// Of one sequence of `tokens`, and in encoder-decoders of a source of as many.
+  /// Bytes of one sequence of `tokens`; encoder-decoders add a source of the same length.
   std::uint64_t at(std::uint64_t tokens) const;
 };
 
-/// What a model with the kv heads of `spec` keeps, in elements of `dtype`; nothing for one that
-/// keeps nothing from token to token (encoders by themselves).
+/// The cache of a model with the kv heads of `spec` and elements of `dtype`; nothing for
+/// encoder-only models, which have no cache.
 std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec, DType dtype);
 
-/// The same with other kv heads per layer, of the only stack or decoder and of cross-attention.
+/// The same with other kv heads per layer for the decoder (or only stack) and cross-attention.
 std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec,
                                          const std::vector<std::int64_t>& self_heads,
                                          const std::vector<std::int64_t>& cross_heads, DType dtype);

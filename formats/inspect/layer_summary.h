@@ -1,4 +1,4 @@
-// What each layer of a model is: its heads, its window, its parameters, its share of the cache.
+// Summarises each layer: heads, window, parameters, KV cache.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace regroup {
 
-/// One attention of one layer, with the MLP and norms beside it; those of a decoder's layer stand
-/// with its self-attention, not with its cross-attention.
+/// One attention of one layer, with the layer's MLP and norms. In a decoder layer, MLP and norms
+/// are counted with self-attention, not with cross-attention.
 struct LayerSummary {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
@@ -21,11 +21,11 @@ struct LayerSummary {
   std::optional<std::int64_t> window = std::nullopt;  ///< tokens a query sees
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;
-  /// Of keys and values in the model's cache; none where nothing is kept.
+  /// Bytes of KV cache per token; none if there is no cache.
   std::optional<std::uint64_t> kv_bytes_per_token = std::nullopt;
 };
 
-/// All layers, role by role. Throws kBadInput where shapes allow no whole number of heads.
+/// All layers, role by role. Throws kBadInput if shapes do not give a whole number of heads.
 std::vector<LayerSummary> summarize_layers(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

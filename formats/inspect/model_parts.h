@@ -1,4 +1,4 @@
-// Which part of a model each of its tensors belongs to.
+// Assigns each tensor to a part of the model.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ enum class ModelPart {
 /// "cross-attention", "mlp", "norms" or "output".
 std::string_view name_of(ModelPart part);
 
-/// Tensors' names, each once, as they stand in a spec or layer, which has to outlive this.
+/// Tensor names, each once. They are views of the spec or layer, which must outlive this.
 using ModelParts = std::vector<std::pair<std::string_view, ModelPart>>;
 
-/// Every tensor the model computes with, and its part.
+/// Every tensor the model uses, and its part.
 ModelParts parts_of(const ModelSpec& spec);
 
-/// The same of one layer, whichever stack it stands in: kAttention, kCross, kMlp, kNorms, and
-/// kPositions for T5's relative biases.
+/// The same for one layer of any stack: kAttention, kCross, kMlp, kNorms, and kPositions for T5's
+/// relative biases.
 ModelParts parts_of_layer(const LayerTensors& layer);
 
-/// The tensors that generating one token reads: all but embeddings that are only looked up, and the
-/// encoder, which has run before.
+/// The tensors that generating one token reads: all except embeddings that are only looked up and
+/// the encoder, which runs once before.
 std::vector<std::string> names_read_per_step(const ModelSpec& spec);
 
 /// Their bytes.

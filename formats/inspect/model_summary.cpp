@@ -187,7 +187,7 @@ std::int64_t count_layers(const Checkpoint& checkpoint) {
 }
 
 // What regroup recorded under `key`, one value for all layers or a list with one per layer, as one
-// value per layer; nothing where that is not what stands there.
+// value per layer; nothing if it is neither.
 template <typename T, typename Accept>
 std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, const std::string& key,
                             std::int64_t layers, Accept accept) {

@@ -1,4 +1,4 @@
-// What headers and config alone say about a checkpoint: the facts behind `regroup inspect`.
+// Summarises a checkpoint from headers and config alone, for `regroup inspect`.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ struct AttentionSummary {
   std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
   std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
   std::string attention;                      ///< "mha", "gqa", "mqa" or "mixed"
-  /// Bytes of keys and values that generating keeps, in the type of cache_dtype_of(): of a decoder
-  /// for each token read or generated, of cross-attention for each token of the source. None where
-  /// every token sees those after it: nothing is kept there.
+  /// Bytes of KV cache per token (for cross-attention, per source token) in the dtype of
+  /// cache_dtype_of(). None for bidirectional attention, which has no cache.
   std::optional<std::uint64_t> kv_bytes_per_token;
 };
 
-/// Facts that cannot be told (a bare weight file has no config) are empty.
+/// Unknown facts are empty (a bare weight file has no config).
 struct ModelSummary {
   std::filesystem::path path;
-  std::optional<ModelSpec> spec;  ///< where there is a config.json, or no need of one
-  std::string family;             ///< "unknown" when nothing gives it away
+  std::optional<ModelSpec> spec;  ///< if there is a config.json or none is needed
+  std::string family;             ///< "unknown" if it cannot be determined
   std::string architecture;
   std::int64_t layers = 0;
   std::optional<std::int64_t> hidden_size, query_heads, head_dim, vocab_size;
@@ -40,26 +39,26 @@ struct ModelSummary {
   std::string positions;                          ///< "rope", "alibi", "learned", "none" or empty
   std::vector<std::vector<double>> alibi_slopes;  ///< per layer
 
-  std::string dtype;  ///< of most bytes
+  std::string dtype;  ///< the dtype of most bytes
   std::map<std::string, std::uint64_t> bytes_by_dtype;
   std::uint64_t tensors = 0;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
   std::optional<std::uint64_t> kv_bytes_per_token;
-  std::optional<KvCacheCost> kv_cache;  ///< none where nothing is kept, or heads are not known
+  std::optional<KvCacheCost> kv_cache;  ///< none without a cache or if heads are unknown
   DType cache_dtype = DType::kF16;
   std::map<std::string, std::uint64_t> parameters_by_part;  ///< by name_of(ModelPart)
-  /// Of an encoder-decoder: its encoder's, decoder's and cross-attention's. What stands above is
-  /// the decoder's. Empty elsewhere.
+  /// For encoder-decoders: encoder, decoder and cross-attention. The fields above are the
+  /// decoder's. Otherwise empty.
   std::vector<AttentionSummary> roles;
-  std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata, prefix cut off
+  std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata without the prefix
   std::vector<std::string> disagreements;         ///< see formats/inspect/disagreements.h
 };
 
 /// Reads headers and config only. `path` is a model directory, an index, or one weight file;
-/// `layout` a layout file for an architecture that no family describes. Throws
-/// kBadInput when there is nothing of that kind, or its config cannot be understood.
+/// `layout` is a layout file for an unsupported architecture. Throws kBadInput if `path` is none of
+/// these or its config is invalid.
 ModelSummary summarize_model(const std::filesystem::path& path, const Checkpoint& checkpoint,
                              const std::filesystem::path& layout = {});
 

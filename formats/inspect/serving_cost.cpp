@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-// Roles that are both asked for and there.
+// Roles that are both requested and present.
 std::vector<AttentionRole> roles_of(const ModelSpec& spec, const ServingQuestion& question) {
   std::vector<AttentionRole> roles = spec.roles();
   std::erase_if(roles, [&](AttentionRole role) {
@@ -28,7 +28,7 @@ bool divides_all(const ModelSpec& spec, const std::vector<AttentionRole>& roles,
   });
 }
 
-// What is pooled in a type that cannot be written is stored as Q8_0.
+// Pooled tensors of a type that cannot be written are stored as Q8_0.
 std::uint64_t bytes_when_written(DType dtype, const Shape& shape) {
   return tensor_bytes(can_encode(dtype) || !is_block_type(dtype) ? dtype : DType::kQ8_0, shape);
 }
@@ -51,7 +51,7 @@ std::int64_t bytes_saved(const Checkpoint& checkpoint, const ModelSpec& before,
   return saved;
 }
 
-// Every number of kv heads that fewer heads can have in all layers of those roles, most first.
+// Every possible smaller number of kv heads for all layers of those roles, in descending order.
 std::vector<std::int64_t> smaller_kv_heads(const ModelSpec& spec,
                                            const std::vector<AttentionRole>& roles) {
   std::int64_t most = 0;
@@ -77,7 +77,7 @@ ServingCost cost_as_it_is(const Model& model, const ModelSpec& spec, const KvCac
   return cost;
 }
 
-// Encoders run before the first step, so that what theirs lose is not saved in each.
+// Encoders run once before the first step, so their savings do not count per step.
 ServingCost cost_with(std::int64_t kv_heads, const std::vector<AttentionRole>& roles,
                       const ServingCost& now, DType dtype, const Checkpoint& checkpoint) {
   ServingCost cost = now;
@@ -132,8 +132,8 @@ std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion
   const DType dtype = question.cache_dtype.value_or(cache_dtype_of(spec, checkpoint));
   const auto now = kv_cache_cost(spec, dtype);
   if (!now) {
-    throw_usage("{}: {} keeps no keys and values from token to token: there is no cache to plan",
-                printable(model.path.string(), 0), printable(spec.architecture));
+    throw_usage("{}: {} has no KV cache to plan", printable(model.path.string(), 0),
+                printable(spec.architecture));
   }
   const std::vector<AttentionRole> roles = roles_of(spec, question);
   std::vector<ServingCost> costs{cost_as_it_is(model, spec, *now)};

@@ -89,7 +89,7 @@ Part parts_of(DType dtype, std::span<const std::byte> bytes) {
   };
 }
 
-// Parts that are the same are decoded only where others are not.
+// Identical parts are decoded only if other parts differ.
 TensorComparison compare(DType a_dtype, const Part& a, DType b_dtype, const Part& b,
                          std::uint64_t elements,
                          const std::function<void(std::uint64_t)>& progress) {

@@ -1,4 +1,4 @@
-// What the numbers of a tensor are like, read part by part.
+// Statistics of a tensor's values, read in parts.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-/// Of finite elements, unless it says otherwise. All zero where a type cannot be read.
+/// Over finite elements unless stated otherwise. All zero if the dtype cannot be read.
 struct TensorStatistics {
   bool readable = true;
   std::uint64_t elements = 0;  ///< all of them
@@ -22,8 +22,8 @@ struct TensorStatistics {
   bool finite() const { return nan == 0 && infinite == 0; }
 };
 
-/// Reads the whole tensor; `progress` is told the bytes of each part and may throw. Throws
-/// kBadInput where the file has become shorter.
+/// Reads the whole tensor. `progress` receives the bytes of each part and may throw. Throws
+/// kBadInput if the file has become shorter.
 TensorStatistics statistics_of(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                const std::function<void(std::uint64_t bytes)>& progress = {});
 

@@ -97,7 +97,7 @@ std::string append_member(std::string_view object, const std::vector<Member>& me
     return std::string(object.substr(0, inside)) + added +
            std::string(object.substr(object.rfind('}')));
   }
-  // What stands before the last key (a newline and its indentation, or a space) serves again.
+  // Reuse the white space before the last key (a newline and indentation, or a space).
   const std::size_t last = members.back().key_begin;
   const std::size_t gap = object.find_last_not_of(" \t\r\n", last - 1) + 1;
   const std::size_t end = members.back().value_end;
@@ -123,9 +123,8 @@ std::string changed_elements(
   return changed + std::string(list.substr(copied));
 }
 
-// Looks at a whole text before anything is made of it: duplicate keys, depth, and how many members
-// objects have. The library's own way to look in between, a callback, takes time that grows with
-// the square of the objects in a list.
+// Checks a whole text before it is parsed: duplicate keys, depth, and the number of members per
+// object. The library's own parser callback takes time quadratic in the objects of a list.
 template <typename AnyJson>
 class JsonCheck : public nlohmann::json_sax<AnyJson> {
  public:
@@ -152,7 +151,7 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
   bool end_array() override { return leave(); }
 
   bool key(std::string& name) override {
-    // What the library compares a key of an ordered object with, over all objects.
+    // Key comparisons that the library makes in ordered objects, summed over all objects.
     comparisons_ += keys_.back().size();
     if (!keys_.back().insert(name).second) {
       throw_bad_input("{}: duplicate key \"{}\"", where_, printable(name));
@@ -185,16 +184,16 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
 
   std::string_view where_;
   std::size_t max_members_;
-  std::vector<std::set<std::string>> keys_;  // of the objects around
+  std::vector<std::set<std::string>> keys_;  // of the enclosing objects
   std::size_t comparisons_ = 0;
   int depth_ = 0;
 };
 
 template <typename AnyJson>
 AnyJson parse_object(std::string_view text, std::string_view where, std::size_t max_members) {
-  // The parser would skip the one and take the other for the end of the text.
+  // The parser would skip the former and treat the latter as the end of the text.
   if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
-    throw_bad_input("{}: not valid JSON: it holds a byte order mark or a NUL byte", where);
+    throw_bad_input("{}: not valid JSON: it contains a byte order mark or a NUL byte", where);
   }
   AnyJson parsed;
   try {
@@ -238,7 +237,7 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
   }
   const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
   if (!child.starts_with('{')) {
-    throw_bad_input("JSON member {} is no object, so {} cannot be set in it", printable(key),
+    throw_bad_input("JSON member {} is not an object, so {} cannot be set in it", printable(key),
                     printable(rest.front()));
   }
   return with_member(object, {key}, with_member(child, rest, value));
@@ -249,8 +248,8 @@ std::string with_each_element(
     const std::function<std::string(std::size_t, std::string_view)>& change) {
   const auto member = find_member(Scanner(object).members(), path.front());
   if (!member || object[member->value_begin] != (path.size() == 1 ? '[' : '{')) {
-    throw_bad_input("JSON member {} is no {}", printable(path.front()),
-                    path.size() == 1 ? "list" : "object");
+    throw_bad_input("JSON member {} is not {}", printable(path.front()),
+                    path.size() == 1 ? "a list" : "an object");
   }
   const auto value = object.substr(member->value_begin, member->value_end - member->value_begin);
   const std::string changed =

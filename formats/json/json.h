@@ -1,4 +1,4 @@
-// Reading JSON from strangers, and changing it without disturbing a byte that need not change.
+// Parses untrusted JSON, and edits JSON text while keeping every other byte.
 #pragma once
 
 #include <functional>
@@ -12,24 +12,24 @@ namespace regroup {
 
 using Json = nlohmann::ordered_json;
 
-/// Parses a whole document. `where` (a file name) opens every error message. Throws kBadInput for
-/// anything but one JSON object, for duplicate keys, for nesting deeper than 64 and for objects of
-/// more than 10,000 members.
+/// Parses a whole document. Error messages begin with `where` (a file name). Throws kBadInput
+/// unless the text is one JSON object, and for duplicate keys, nesting deeper than 64 and objects
+/// with more than 10,000 members.
 Json parse_json_object(std::string_view text, std::string_view where);
 
-/// The same for files with objects of very many members (a tokenizer's vocabulary), where Json,
-/// whose objects keep their members in file order, would take time quadratic in their number.
+/// The same for objects with very many members, such as a tokenizer's vocabulary. Json keeps
+/// members in file order, which takes quadratic time there.
 nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where);
 
-/// `object` (the text of one JSON object that parse_json_object accepts) with the member at `path`
-/// set to `value` (JSON text). Every other byte stays: key order, number spelling, white space. A
-/// new member goes to the end, indented as its neighbours; missing parents are created. Throws
-/// kBadInput where a parent is no object.
+/// Returns `object` (text that parse_json_object() accepts) with the member at `path` set to
+/// `value` (JSON text). Every other byte stays: key order, number spelling, white space. A new
+/// member goes to the end, indented like its neighbours; missing parents are created. Throws
+/// kBadInput if a parent is not an object.
 std::string with_member(std::string_view object, const std::vector<std::string>& path,
                         std::string_view value);
 
-/// `object` with each element of the list at `path` replaced by what `change` makes of its number
-/// and its text. Every other byte stays. Throws kBadInput where there is no such list.
+/// Returns `object` with each element of the list at `path` replaced by `change`(index, element
+/// text). Every other byte stays. Throws kBadInput if there is no list at `path`.
 std::string with_each_element(
     std::string_view object, const std::vector<std::string>& path,
     const std::function<std::string(std::size_t, std::string_view)>& change);

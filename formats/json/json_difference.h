@@ -9,16 +9,16 @@
 
 namespace regroup {
 
-/// One place: "rope_scaling.factor", "regroup.alibi.slopes[3]".
+/// One difference. Paths look like "rope_scaling.factor" or "regroup.alibi.slopes[3]".
 struct JsonDifference {
   std::string path;
-  std::optional<Json> before;  ///< none: there is nothing under that path
+  std::optional<Json> before;  ///< none: the path does not exist
   std::optional<Json> after;
 };
 
-/// Every place where `after` is not `before`, in the order of `before`, then what is new. Objects
-/// are compared member by member, whatever their order; lists of one length element by element;
-/// numbers by value. `path` stands before all paths.
+/// All differences in the order of `before`, then the additions. Objects are compared member by
+/// member in any order, lists of equal length element by element, numbers by value. `path` is
+/// prepended to every path.
 std::vector<JsonDifference> differences_between(const Json& before, const Json& after,
                                                 const std::string& path = "");
 

@@ -12,8 +12,7 @@
 namespace regroup {
 namespace {
 
-// Bytes of a string that stand for themselves, one by one: not the end, no escape, no control
-// character, ASCII.
+// Plain bytes of a string: ASCII, except the quote, the backslash and control characters.
 constexpr std::array<bool, 256> kPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t byte = 0x20; byte < 0x80; ++byte) {
@@ -22,9 +21,9 @@ constexpr std::array<bool, 256> kPlain = [] {
   return plain;
 }();
 
-// How many of eight bytes are plain before one that is not, without looking at them one by one: the
-// high bit of b - 0x20 is set where b < 0x20, that of (b ^ c) - 1 where b == c. Bytes after the
-// first that is not plain may be told wrong, as it borrows from them.
+// The number of plain bytes before the first other one among eight, computed in parallel: the high
+// bit of b - 0x20 is set if b < 0x20, that of (b ^ c) - 1 if b == c. Results after the first byte
+// that is not plain may be wrong, because of borrows.
 std::size_t plain_of_eight(const char* bytes) {
   static_assert(std::endian::native == std::endian::little);
   constexpr std::uint64_t kEach = 0x0101010101010101;
@@ -86,7 +85,7 @@ class Reader {
   }
 
  private:
-  // The byte that comes next; 0, which no JSON holds, at the end.
+  // The next byte; 0 at the end, which is not valid in JSON.
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   void skip_space() {
@@ -186,7 +185,7 @@ class Reader {
     return true;
   }
 
-  // Their value is that of the number modulo 2^64.
+  // Their value modulo 2^64.
   bool digits(std::uint64_t& value) {
     std::size_t at = at_;
     for (; at < text_.size() && is_digit(text_[at]); ++at) {
@@ -232,7 +231,7 @@ class Reader {
     return whole && fits(spelling) ? events_.whole_number(value) : events_.other_number(spelling);
   }
 
-  // Whether digits are a number below 2^64.
+  // Whether the digits are a number below 2^64.
   static bool fits(std::string_view digits) {
     constexpr std::size_t kCertain = 19;
     std::uint64_t value = 0;
@@ -254,11 +253,11 @@ class Reader {
     }
   }
 
-  // From the quote on. What needs no unescaping is handed out where it lies.
+  // Starts at the quote. Strings without escapes are passed as views of the text.
   bool string(std::string_view& value) {
     const std::size_t begin = ++at_;
     unescaped_.clear();
-    std::size_t copied = begin;  // what stands before is in unescaped_
+    std::size_t copied = begin;  // everything before is in unescaped_
     for (skip_plain(); peek() != '"'; skip_plain()) {
       if (peek() != '\\') {
         if (!sequence()) {
@@ -281,10 +280,10 @@ class Reader {
     return true;
   }
 
-  // A character of several bytes.
+  // A multi-byte character.
   bool sequence() {
     if (static_cast<unsigned char>(peek()) < 0x20) {  // also where the text ends
-      return broken("a string holds a control character");
+      return broken("a string contains a control character");
     }
     const std::size_t length = utf8_sequence(text_, at_);
     if (length == 0) {
@@ -294,7 +293,7 @@ class Reader {
     return true;
   }
 
-  // One backslash and what it stands for.
+  // One escape.
   bool escape() {
     constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     ++at_;
@@ -304,7 +303,7 @@ class Reader {
     }
     const std::size_t which = kNames.find(name);
     if (name == '\0' || which == std::string_view::npos) {
-      return broken("a string holds an escape that JSON does not have");
+      return broken("a string contains an escape that JSON does not have");
     }
     unescaped_.push_back(kMeanings[which]);
     ++at_;
@@ -329,7 +328,7 @@ class Reader {
       }
     }
     if (code >= 0xd800 && code < 0xe000) {
-      return broken("half a surrogate pair stands for no character");
+      return broken("an escape is half of a surrogate pair");
     }
     append_utf8(unescaped_, code);
     return true;
@@ -353,7 +352,7 @@ class Reader {
   JsonEvents& events_;
   std::size_t at_ = 0;
   std::string open_;       // brackets and braces around what comes next
-  bool first_ = false;     // nothing stands yet in the innermost of them
+  bool first_ = false;     // the innermost of them is still empty
   std::string unescaped_;  // the last string that had escapes
 };
 

@@ -1,4 +1,4 @@
-// JSON from strangers as a series of events, in one pass over its bytes and without a document.
+// A SAX-style parser for untrusted JSON: one pass over the bytes, no document in memory.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace regroup {
 
-/// Who is told what stands in a document. Texts hold until the next event. An event that returns
-/// false ends the reading.
+/// Receives the events of a document. String arguments are valid until the next event. Returning
+/// false stops parsing.
 class JsonEvents {
  public:
   virtual ~JsonEvents() = default;
 
   virtual bool null() = 0;
   virtual bool boolean(bool value) = 0;
-  /// A whole number from 0 to 2^64-1, written as one.
+  /// An integer literal from 0 to 2^64-1.
   virtual bool whole_number(std::uint64_t value) = 0;
-  /// Any other number, as it is written.
+  /// Any other number, as spelled in the text.
   virtual bool other_number(std::string_view spelling) = 0;
   virtual bool string(std::string_view value) = 0;
   virtual bool key(std::string_view name) = 0;
@@ -27,14 +27,14 @@ class JsonEvents {
   virtual bool end_object() = 0;
   virtual bool start_array() = 0;
   virtual bool end_array() = 0;
-  /// The text is no JSON (RFC 8259): what is wrong with the byte at `position`, counted from 0. The
-  /// last event.
+  /// The text is not valid JSON (RFC 8259): `why` describes the error at byte `position`, counted
+  /// from 0. This is the last event.
   virtual bool broken(std::size_t position, std::string_view why) = 0;
 };
 
-/// Reads one document. Strict: UTF-8 must be valid, no byte order mark, nothing but white space
-/// around the value. Nesting costs one byte a level, and no stack; limits are for the events to
-/// keep. Returns false where an event did.
+/// Parses one document strictly: valid UTF-8, no byte order mark, only white space around the
+/// value. Nesting takes one byte per level and no stack; event handlers must enforce depth limits.
+/// Returns false if an event did.
 bool read_json_events(std::string_view text, JsonEvents& events);
 
 }  // namespace regroup

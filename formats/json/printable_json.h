@@ -1,4 +1,4 @@
-// JSON values from strangers inside messages.
+// Formats untrusted JSON values for messages.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace regroup {
 
-/// `value` on one line of printable ASCII, at most `limit` characters (0: all of them). Strings
-/// that are not UTF-8, which metadata outside of JSON can hold, have replacement characters in
-/// place of what is not. Never throws for what a value holds.
+/// `value` on one line of printable ASCII, at most `limit` characters (0: no limit). Invalid UTF-8,
+/// which non-JSON metadata can contain, becomes replacement characters. Never throws because of the
+/// value's contents.
 std::string printable_json(const Json& value, std::size_t limit = 100);
 
 }  // namespace regroup

@@ -24,7 +24,7 @@ constexpr std::string_view kEmbedding = "token_embedding";
 constexpr std::string_view kFinalNorm = "rms_final";
 constexpr std::string_view kClassifier = "wcls";
 
-// One kind of tensor; the file has those of all layers in a row. Tables have no name.
+// One kind of tensor; the file stores it for all layers consecutively. Tables have no name.
 struct Kind {
   std::string name;
   Shape shape;
@@ -177,7 +177,7 @@ Checkpoint::Part open_llama2c(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const auto header = find_llama2c_header(part.file);
   if (!header) {
-    throw_bad_input("{}: not of llama2.c's format: header and file size disagree",
+    throw_bad_input("{}: not in llama2.c's format: header and file size disagree",
                     printable(path.string(), 0));
   }
   part.tensors = lay_out(*header).tensors;

@@ -1,5 +1,5 @@
-// The one-file format of llama2.c that its run.c reads ("version 0"): seven numbers, then float32
-// tensors grouped by kind. https://github.com/karpathy/llama2.c
+// The llama2.c file format that run.c reads ("version 0"): seven integers, then float32 tensors
+// grouped by kind. https://github.com/karpathy/llama2.c
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace regroup {
 
-/// What the file begins with, as seven little-endian i32.
+/// The file header: seven little-endian i32.
 struct Llama2cHeader {
   std::int32_t dim = 0;
   std::int32_t hidden_dim = 0;
@@ -26,34 +26,34 @@ struct Llama2cHeader {
   bool own_classifier = false;  ///< stored as a negative vocab_size
 };
 
-/// The header of a file of that format, told by its size, which must be exactly what the header
-/// implies: there is no magic number. Nothing for other files. Throws kBadInput for the later
-/// versions of the format, which have one.
+/// Reads the header. The format has no magic number, so a file is recognised by having exactly the
+/// size its header implies. Returns nothing for other files. Throws kBadInput for later versions of
+/// the format, which have a magic number.
 std::optional<Llama2cHeader> find_llama2c_header(const File& file);
 
-/// Opens one file; each layer's slice of a kind is a tensor of its own, such as "layers.3.wq".
-/// Throws kBadInput when it is none.
+/// Opens one file. Each layer's slice is a separate tensor, such as "layers.3.wq". Throws kBadInput
+/// if the file has another format.
 Checkpoint::Part open_llama2c(const std::filesystem::path& path);
 
-/// The spec of a file with that header. run.c fixes the rest: RoPE on neighbouring pairs with theta
-/// 10000, RMSNorm with 1e-5, SwiGLU.
+/// The spec of a file with that header. run.c fixes the rest: RoPE on adjacent pairs with theta
+/// 10000, RMSNorm with epsilon 1e-5, SwiGLU.
 ModelSpec describe_llama2c(const Llama2cHeader& header);
 
-/// Why a model cannot be written in this format, a reason each; none when it can. Which pairs RoPE
-/// rotates is no obstacle: reordering the rows of q and k changes it.
+/// The reasons why a model cannot be written in this format; empty if it can. The pairs that RoPE
+/// rotates are no obstacle: reordering the rows of q and k changes them.
 std::vector<std::string> llama2c_obstacles(const ModelSpec& spec);
 
 /// The header of a file for `spec` with `seq_len` positions. Throws kUsage listing what
-/// llama2c_obstacles() finds, and for a length that is no positive i32.
+/// llama2c_obstacles() returns, and for a length that is not a positive i32.
 Llama2cHeader llama2c_header_for(const ModelSpec& spec, std::int64_t seq_len);
 
-/// Writes one such file. The tensors, float32, have the names of describe_llama2c(), and q and k
-/// their rows in pairs.
+/// Writes one such file. Tensors are float32 with the names in describe_llama2c(); rows of q and k
+/// are in adjacent-pair order.
 class Llama2cWriter : public CheckpointWriter {
  public:
-  /// Lays the file out for the sizes of `spec` and `seq_len` positions; writes the header and the
-  /// tables of RoPE's cosines and sines, which the exporter writes and run.c steps over. Throws
-  /// kUsage naming the first obstacle, kEnvironment when the free space cannot suffice.
+  /// Lays the file out for the sizes of `spec` and `seq_len` positions. Writes the header and the
+  /// tables of RoPE cosines and sines, which the original exporter writes and run.c skips. Throws
+  /// kUsage naming the first obstacle, kEnvironment if there is not enough free space.
   Llama2cWriter(const std::filesystem::path& file, const ModelSpec& spec, std::int64_t seq_len);
 
  private:

@@ -1,4 +1,4 @@
-// What llama2.c's run.c has no field for and computes in one way only.
+// The settings that run.c of llama2.c fixes, because the format has no field for them.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@
 namespace regroup {
 namespace {
 
-// A list of reasons that grows by those that hold.
+// Collects the reasons that apply.
 class Reasons {
  public:
   void add_if(bool holds, std::string reason) {
@@ -51,7 +51,7 @@ void check_sizes(Reasons& reasons, const ModelSpec& spec) {
   reasons.add_if(
       std::any_of(heads.begin(), heads.end(),
                   [&](std::int64_t count) { return count < 1 || spec.query_heads % count != 0; }),
-      "its query heads are no multiple of its kv heads");
+      "its query heads are not a multiple of its kv heads");
   reasons.add_if(std::max({spec.hidden_size, spec.intermediate_size, spec.vocab_size}) > kMost,
                  "a size is over 2^31 - 1");
   reasons.add_if(spec.embedding_width() != spec.hidden_size || spec.project_in.present() ||
@@ -61,11 +61,11 @@ void check_sizes(Reasons& reasons, const ModelSpec& spec) {
 
 void check_norms(Reasons& reasons, const ModelSpec& spec) {
   reasons.add_if(spec.norm != NormKind::kRmsNorm || spec.norm_without_parameters,
-                 "its norms are no RMSNorm with weights");
+                 "its norms are not RMSNorm with weights");
   reasons.add_if(spec.norm_epsilon != 1e-5,
                  fmt::format("its norms' epsilon is {}, not 1e-05", spec.norm_epsilon));
   reasons.add_if(spec.norm_placement != NormPlacement::kBefore || spec.residual_after_norm,
-                 "its norms do not stand ahead of attention and MLP");
+                 "its norms are not before attention and MLP");
   reasons.add_if(spec.norm_weight_offset != 0.0, "its norms' weights have an offset");
   reasons.add_if(spec.qk_norm != QkNorm::kNone, "queries and keys are normed");
   reasons.add_if(spec.embedding_norm.present(), "its embeddings are normed");
@@ -103,22 +103,22 @@ void check_layers(Reasons& reasons, const ModelSpec& spec) {
 std::vector<std::string> llama2c_obstacles(const ModelSpec& spec) {
   Reasons reasons;
   reasons.add_if(!spec.not_computable.empty(), spec.not_computable);
-  reasons.add_if(spec.has_encoder() || !spec.causal, "it is no decoder alone");
+  reasons.add_if(spec.has_encoder() || !spec.causal, "it is not decoder-only");
   check_positions(reasons, spec);
   check_sizes(reasons, spec);
   check_norms(reasons, spec);
   check_layers(reasons, spec);
   reasons.add_if(spec.activation != Activation::kSilu, "its activation is not SiLU");
-  reasons.add_if(spec.parallel_residual, "attention and MLP stand side by side");
+  reasons.add_if(spec.parallel_residual, "attention and MLP are parallel");
   reasons.add_if(spec.sliding_window.has_value(), "its attention has a window");
   reasons.add_if(spec.clip_qkv.has_value(), "queries, keys and values are clamped");
-  reasons.add_if(spec.attention_scale.has_value(), "its attention has a scale of its own");
+  reasons.add_if(spec.attention_scale.has_value(), "its attention has a custom scale");
   reasons.add_if(spec.embedding_scale != 1.0 || spec.output_scale != 1.0,
                  "its embeddings or outputs are scaled");
   reasons.add_if(spec.token_types != 0 || !spec.position_embedding.empty(),
                  "it adds to its token embeddings");
   reasons.add_if(spec.head_transform.present() || spec.head_norm.present(),
-                 "it has layers ahead of its output embedding");
+                 "it has layers before its output embedding");
   return reasons.take();
 }
 

@@ -1,4 +1,4 @@
-// A few digits that tell the contents of one checkpoint from those of another.
+// A short checksum that distinguishes checkpoints by their contents.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace regroup {
 
-/// A checksum of all tensors' names, dtypes and shapes, of samples of their contents, and of
-/// `text`, which stands beside them. Reads some kilobytes of each.
+/// A checksum of all tensors' names, dtypes and shapes, samples of their contents, and `text` (such
+/// as the config). Reads a few kilobytes of each tensor.
 std::string fingerprint_of(const Checkpoint& checkpoint, const std::string& text);
 
 }  // namespace regroup

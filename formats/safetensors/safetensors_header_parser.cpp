@@ -24,7 +24,7 @@ void SafetensorsHeaderParser::parse(std::string_view header) {
   check_names();
 }
 
-// `found` stands where the current state allows something else.
+// `found` is not allowed in the current state.
 void SafetensorsHeaderParser::reject(std::string_view found) const {
   switch (state_) {
     case State::kStart:

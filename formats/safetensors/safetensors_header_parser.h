@@ -1,4 +1,4 @@
-// Reads a safetensors header in one pass, entry by entry, without building a document.
+// Parses a safetensors header in one pass, without building a document.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace regroup {
 
-/// Receives the header's JSON events and fills in tensors; anything that is not exactly
-/// {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}} throws kBadInput.
+/// Receives the header's JSON events and fills in tensors. Throws kBadInput for anything other than
+/// {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}.
 class SafetensorsHeaderParser : private JsonEvents {
  public:
   SafetensorsHeaderParser(std::string_view where, std::vector<TensorInfo>& tensors,
@@ -36,7 +36,7 @@ class SafetensorsHeaderParser : private JsonEvents {
   bool end_array() override;
   bool broken(std::size_t position, std::string_view why) override;
 
-  // Where in the header the next event stands.
+  // The position of the next event in the header.
   enum class State { kStart, kTop, kEntry, kMetadata, kShape, kOffsets, kDone };
   enum class Field { kNone, kDType, kShape, kOffsets };
 

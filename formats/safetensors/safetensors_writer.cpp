@@ -79,7 +79,7 @@ std::optional<std::uint64_t> best_begin(Run tensors, std::span<const TensorInfo>
   return best;
 }
 
-// What a tensor at that place takes: blocks that are shared nothing, but for those at its ends.
+// The space of a tensor at that place: shared blocks take none, except for those at its ends.
 std::uint64_t room_of(const OutputTensor& tensor, const TensorInfo& placed,
                       std::optional<std::uint64_t> data_in_block) {
   const bool shared = tensor.shareable && data_in_block &&

@@ -1,4 +1,4 @@
-// Writes safetensors files, one or numbered shards with an index, as Hugging Face loaders expect.
+// Writes a safetensors file, or numbered shards with an index, as Hugging Face loaders expect.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace regroup {
 
 class SafetensorsWriter : public CheckpointWriter {
  public:
-  /// Lays the tensors out, in the order given, as `directory`/model.safetensors or, where they
-  /// exceed `max_shard_bytes`, as numbered shards with an index; creates the files and writes their
-  /// headers. Shards also end where copies go on in another file, and where copies are large the
-  /// header is padded so that filesystems can share their blocks. Throws kEnvironment when the free
-  /// space cannot suffice. `metadata` goes into every file, beside "format": "pt".
+  /// Lays the tensors out in the given order, as `directory`/model.safetensors or, if they exceed
+  /// `max_shard_bytes`, as numbered shards with an index. Creates the files and writes their
+  /// headers. A shard also ends where copies continue from another source file. Before large copies
+  /// the header is padded so that filesystems can share their blocks. `metadata` is added to every
+  /// file, together with "format": "pt". Throws kEnvironment if there is not enough free space.
   SafetensorsWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
                     std::map<std::string, std::string> metadata,
                     std::uint64_t max_shard_bytes = kDefaultShardBytes);

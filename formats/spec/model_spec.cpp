@@ -146,7 +146,7 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
     const std::int64_t heads = kv_features / per_head;
     if (kv_features % per_head != 0 || heads <= 0 || spec.query_heads % heads != 0) {
       throw_bad_input(
-          "{}: {} output features leave no whole number of kv heads for {} query heads of "
+          "{}: {} output features do not give a whole number of kv heads for {} query heads of "
           "dimension {}",
           place_of(tensors, tensors.at(attention.k.weight)), features, spec.query_heads,
           spec.head_dim);

@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// Radians per position of the R/2 pairs: theta^(-2i/R), scaled as the spec says. `length`: of the
-/// sequence, which matters to RopeScaling::Kind::kDynamic alone.
+/// Radians per position for each of the R/2 pairs: theta^(-2i/R), scaled as the spec says. `length`
+/// is the sequence length; only RopeScaling::Kind::kDynamic uses it.
 std::vector<double> rope_frequencies(const RopeSpec& spec, std::int64_t length = 0);
 
 }  // namespace regroup

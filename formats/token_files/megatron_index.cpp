@@ -16,7 +16,7 @@ constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
 
 std::string shown(const File& file) { return printable(file.path().string(), 0); }
 
-// A column of numbers, of which one piece at a time is in memory.
+// A column of numbers. One piece at a time is in memory.
 template <typename T>
 class Column {
  public:
@@ -40,19 +40,19 @@ class Column {
   std::vector<T> piece_;
 };
 
-// Never a reason to read the tokens without it: they would be taken for something else.
+// A bad index is an error: without it the tokens would be read in another format.
 void check_magic(const File& file) {
   std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(start)));
   if (start != kMegatronMagic) {
     throw_bad_input(
-        "{}: {}, a Megatron index begins with MMIDIDX: make it again, or move it away from the "
-        ".bin beside it if that needs none",
-        shown(file), start.empty() ? "empty" : "no Megatron index");
+        "{}: {}, a Megatron index begins with MMIDIDX: recreate it, or move it away from its "
+        ".bin if that file has no index",
+        shown(file), start.empty() ? "empty" : "not a Megatron index");
   }
 }
 
-// Whether there is anything under that name, be it a link that leads nowhere.
+// Whether the name exists, even as a dangling link.
 bool is_named(const std::filesystem::path& path) {
   std::error_code fault;
   return std::filesystem::symlink_status(path, fault).type() !=
@@ -97,10 +97,10 @@ void MegatronIndex::read_header() {
     throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(file_),
                     sequences_, documents_, file_.size());
   }
-  // Megatron's multimodal sets have the mode of each sequence, a byte, at the end.
+  // Megatron's multimodal sets end with one byte per sequence, its mode.
   const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
   if (left != 0 && left != sequences_) {
-    throw_bad_input("{}: {} bytes behind {} sequences and {} documents, allowed are 0 or {}",
+    throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",
                     shown(file_), left, sequences_, documents_, sequences_);
   }
 }
@@ -122,8 +122,10 @@ std::int64_t MegatronIndex::count_tokens() const {
   std::int64_t tokens = 0;
   for (std::uint64_t i = 0; i < sequences_; ++i) {
     if (lengths[i] < 0 || pointers[i] != tokens * bytes) {
-      throw_bad_input("{}: sequence {} has {} tokens at byte {}, allowed is byte {}: all in a row",
-                      shown(file_), i, lengths[i], pointers[i], tokens * bytes);
+      throw_bad_input(
+          "{}: sequence {} has {} tokens at byte {}, byte {} is needed: sequences must be "
+          "contiguous",
+          shown(file_), i, lengths[i], pointers[i], tokens * bytes);
     }
     tokens += lengths[i];
   }

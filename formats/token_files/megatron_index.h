@@ -1,10 +1,9 @@
-// Megatron's index beside a file of tokens: which runs of them are sequences, and which sequences
-// make a document.
+// Megatron's index (X.idx) of a token file (X.bin): the sequences, and the documents they form.
 // https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py
 //
-// Little-endian: "MMIDIDX\0\0", u64 version, u8 type of a token, u64 S sequences, u64 D; then i32
-// [S] tokens of each sequence, i64 [S] the byte of X.bin where it begins, i64 [D] the sequence that
-// each document begins with, and at last S.
+// Little-endian: "MMIDIDX\0\0", u64 version, u8 token type, u64 S (sequences), u64 D; then i32 [S]
+// tokens per sequence, i64 [S] byte offset of each sequence in X.bin, i64 [D] first sequence of
+// each document, ending with S.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +20,30 @@ namespace regroup {
 inline constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 inline constexpr std::uint64_t kMegatronVersion = 1;
 
-/// Numbers of the types that tokens are stored as, of those there are.
+/// The codes of the token types supported here.
 enum class MegatronType : std::uint8_t { kU8 = 1, kI32 = 4, kU16 = 8 };
 
-/// Called with the first token of a document and the one past its last.
+/// Called with the index of a document's first token and the index past its last.
 using DocumentVisitor = std::function<void(std::int64_t begin, std::int64_t end)>;
 
 class MegatronIndex {
  public:
-  /// The index of X.bin, or that X.idx itself; none where there is no X.idx. Throws kBadInput for
-  /// one that cannot be what it says, or is something else: without it nobody knows what X.bin
-  /// holds.
+  /// Opens the index for `path`, which is X.bin or X.idx. Returns none if there is no X.idx. Throws
+  /// kBadInput if the file is inconsistent or is not an index, because the format of X.bin is
+  /// unknown without it.
   static std::optional<MegatronIndex> beside(const std::filesystem::path& path);
 
   /// Bytes of one stored id: 1, 2 or 4.
   std::int64_t token_bytes() const;
 
-  /// "Megatron u16" and the like.
+  /// For example "Megatron u16".
   std::string_view format() const;
 
-  /// Tokens of all sequences. Throws kBadInput unless they lie in a row from the first byte on.
-  /// Reads the whole index.
+  /// The number of tokens in all sequences. Reads the whole index. Throws kBadInput unless the
+  /// sequences are contiguous from the first byte.
   std::int64_t count_tokens() const;
 
-  /// All documents that hold tokens, in order. Throws kBadInput where their numbers cannot be.
+  /// Visits all non-empty documents in order. Throws kBadInput if the index is inconsistent.
   void for_each_document(const DocumentVisitor& visit) const;
 
  private:

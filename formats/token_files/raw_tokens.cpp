@@ -16,8 +16,8 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kSample = 64U << 10;
-// Of fewer bytes or ids too little can be said: a byte of an id is printable once in two or three
-// times, so that four ids look like text once in a thousand files, and 64 KiB of them never.
+// Fewer bytes or ids are not enough to decide. A byte of an id is printable once in two or three
+// times, so four ids look like text in one of a thousand files, and 64 KiB of ids never do.
 constexpr std::size_t kFewestTextBytes = 8, kFewestBytes = 256, kFewestIds = 32;
 
 struct Magic {
@@ -44,7 +44,7 @@ bool is_printable(char byte) {
   return (value >= 0x20 && value < 0x7f) || (value >= 0x08 && value <= 0x0d) || value == 0x1b;
 }
 
-// Bytes that stand in no text of any encoding that ASCII is a part of.
+// Bytes that do not occur in text of any encoding that extends ASCII.
 bool is_control(char byte) { return number_of(byte) < 0x80 && !is_printable(byte); }
 
 // The bytes of a readable character that begins at `at`, or 0.
@@ -53,8 +53,8 @@ std::size_t readable_at(std::string_view text, std::size_t at) {
   return length == 1 && !is_printable(text[at]) ? 0 : length;
 }
 
-// ASCII and UTF-8 for the most part; or, of any other encoding, without control bytes, of which ids
-// of 16 bits have many: the upper byte of each id below 2048, for one.
+// Mostly ASCII and UTF-8, or another encoding without control bytes. 16-bit ids have many control
+// bytes: for example the upper byte of every id below 2048.
 bool is_text(std::string_view sample) {
   std::size_t readable = 0;
   for (std::size_t i = 0; i < sample.size();) {
@@ -77,7 +77,7 @@ struct Range {
   }
 };
 
-// The lower and upper halves of what ids of 32 bits would be.
+// The lower and upper halves of possible 32-bit ids.
 struct Halves {
   Range lower, upper;
   unsigned lower_bytes = 0;  // of all 16-bit numbers, one over the other
@@ -124,8 +124,9 @@ void check_raw_tokens(const File& file) {
     return sample.starts_with(each.bytes);
   });
   if (magic != kMagics.end() || is_safetensors(sample, file.size())) {
-    throw_bad_input("{}: is {}, no token file: allowed are raw u16, .npy, llm.c's and Megatron's",
-                    where, magic != kMagics.end() ? magic->name : "a safetensors file");
+    throw_bad_input(
+        "{}: is {}, not a token file: allowed are raw u16, .npy, llm.c's and Megatron's", where,
+        magic != kMagics.end() ? magic->name : "a safetensors file");
   }
   if (sample.size() >= kFewestTextBytes && is_text(sample)) {
     throw_bad_input(
@@ -145,8 +146,8 @@ void check_raw_tokens(const File& file) {
   }
   if (file.size() % 4 == 0 && has_32_bits(halves)) {
     throw_bad_input(
-        "{}: every second 16-bit id is almost 0: ids of 32 bits, which need the .idx of Megatron "
-        "beside them, or an .npy of u32",
+        "{}: every second 16-bit id is almost 0: 32-bit ids, which need Megatron's .idx "
+        "or an .npy of u32",
         where);
   }
 }

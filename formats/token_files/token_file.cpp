@@ -76,15 +76,15 @@ void TokenFile::check_megatron_index() {
   const std::int64_t tokens = index_->count_tokens();
   set_data(0, index_->token_bytes(), index_->format());
   if (tokens != size_) {
-    throw_bad_input("{}: {} tokens, the index beside it says {}", shown(file_), size_, tokens);
+    throw_bad_input("{}: {} tokens, its index says {}", shown(file_), size_, tokens);
   }
 }
 
 void TokenFile::set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format) {
   const std::uint64_t bytes = file_.size() - offset;
   if (bytes % token_bytes != 0) {
-    throw_bad_input("{}: {} bytes of token ids, which is no multiple of {} ({})", shown(file_),
-                    bytes, token_bytes, format);
+    throw_bad_input("{}: {} bytes of token ids, not a multiple of {} ({})", shown(file_), bytes,
+                    token_bytes, format);
   }
   offset_ = offset;
   token_bytes_ = token_bytes;
@@ -170,7 +170,7 @@ void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
   }
   if (!mark) {
     throw_usage(
-        "{}: its documents are not known: it has no Megatron index, and no token is named "
+        "{}: its documents are unknown: it has no Megatron index, and no token was given "
         "that ends or begins them",
         shown(file_));
   }

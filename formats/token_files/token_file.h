@@ -1,4 +1,4 @@
-// Token data on disk: ids of one long text, in the formats of nanoGPT, llm.c, numpy and Megatron.
+// Token files: one long sequence of ids, in the formats of nanoGPT, llm.c, numpy and Megatron.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,23 @@
 
 namespace regroup {
 
-/// A token by which the documents of a file without an index are told apart.
+/// A token that separates documents in a file without an index.
 struct DocumentMark {
   std::int64_t token = 0;
-  bool ends = true;  ///< it is the last token of its document; else the first
+  bool ends = true;  ///< true: the last token of a document; false: the first
 };
 
-/// A file of token ids, read with pread. Recognised by its first bytes, or those of the .idx beside
-/// it:
-///   Megatron     X.bin with X.idx (either may be named): u8, u16 or i32, its sequences in a row
+/// A file of token ids, read with pread. The format is detected from its first bytes, or from an
+/// .idx file with the same stem:
+///   Megatron     X.bin with X.idx (either path works): u8, u16 or i32, contiguous sequences
 ///   numpy .npy   one dimension of little-endian u16 or u32
-///   llm.c        256 i32 of header: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
-///   raw          what else looks like it: little-endian u16 from the first byte on
+///   llm.c        header of 256 i32: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
+///   raw          otherwise, if plausible: little-endian u16 from the first byte
 class TokenFile {
  public:
-  /// Reads the header, or where there is none the first 64 KiB. Throws kBadInput for an empty file,
-  /// half a token at the end, headers or an index that do not fit the file, an .idx beside a .bin
-  /// that is no index, and what says nothing of itself and does not look like u16 ids (text, for
-  /// one).
+  /// Reads the header, or the first 64 KiB if there is none. Throws kBadInput for an empty file, a
+  /// partial token at the end, a header or index that does not match the file, an X.idx that is not
+  /// an index, and a file without a header that does not look like u16 ids (for example text).
   static TokenFile open(const std::filesystem::path& path);
 
   /// Tokens in the file.
@@ -44,16 +43,16 @@ class TokenFile {
   /// "raw u16", "llm.c u32", "Megatron i32", ….
   std::string_view format() const { return format_; }
 
-  /// Fills `ids` with the tokens from `begin` on. Throws kBadInput if the file ends before.
+  /// Fills `ids` with the tokens from `begin` on. Throws kBadInput if the file is too short.
   void read(std::int64_t begin, std::span<std::int64_t> ids) const;
 
-  /// Throws kBadInput naming the first id that is not below `vocab_size`. Reads the whole file,
-  /// unless its ids are too narrow to exceed it.
+  /// Throws kBadInput naming the first id that is not below `vocab_size`. Reads the whole file
+  /// unless the id type cannot hold such an id.
   void check_vocabulary(std::int64_t vocab_size) const;
 
-  /// Calls `visit` with each document, in order: a Megatron index knows them; in other files they
-  /// are what lies between `mark`s, which belong to them. Reads the whole index or file. Throws
-  /// kUsage where there is neither, kBadInput for an index whose documents cannot be.
+  /// Calls `visit` for each document in order. Documents come from the Megatron index; in other
+  /// files `mark` delimits them and belongs to them. Reads the whole index or file. Throws kUsage
+  /// if there is neither index nor mark, kBadInput for an inconsistent index.
   void for_each_document(const std::optional<DocumentMark>& mark,
                          const DocumentVisitor& visit) const;
 

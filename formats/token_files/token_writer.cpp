@@ -35,20 +35,20 @@ std::int64_t checked_vocabulary(std::int64_t vocabulary, TokenLayout layout) {
   }
   if (layout == TokenLayout::kRaw && vocabulary > kNarrowVocabulary) {
     throw_usage(
-        "raw files have 16 bits for an id, a vocabulary of {} tokens needs more: write "
+        "raw files have 16-bit ids, a vocabulary of {} tokens needs more: write "
         "megatron or npy",
         vocabulary);
   }
   return vocabulary;
 }
 
-// Where the index goes; empty where there is none. Nothing may stand there.
+// The path of the index, which must not exist; empty if the layout has none.
 fs::path index_of(const fs::path& destination, TokenLayout layout) {
   if (layout != TokenLayout::kMegatron) {
     return {};
   }
   if (destination.extension() != ".bin") {
-    throw_usage("{}: Megatron's token files are named .bin, with an .idx beside them",
+    throw_usage("{}: Megatron's token files are named .bin, and get an .idx of the same name",
                 printable(destination.string(), 0));
   }
   fs::path index = destination;
@@ -57,8 +57,8 @@ fs::path index_of(const fs::path& destination, TokenLayout layout) {
   return index;
 }
 
-// Version 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, as long as
-// numpy itself makes it.
+// Version 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, with the
+// length that numpy writes.
 std::string numpy_header(std::int64_t tokens, std::int64_t token_bytes) {
   std::string header("\x93NUMPY\x01\x00\x76\x00", 10);
   header += fmt::format("{{'descr': '<u{}', 'fortran_order': False, 'shape': ({},), }}",
@@ -111,7 +111,7 @@ void TokenWriter::write(std::span<const std::uint32_t> ids) {
   const auto wrong =
       std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= vocabulary_; });
   if (wrong != ids.end()) {
-    throw_usage("token {} does not belong to a vocabulary of {}", *wrong, vocabulary_);
+    throw_usage("token {} is outside a vocabulary of {}", *wrong, vocabulary_);
   }
   while (!ids.empty()) {
     const auto room = static_cast<std::size_t>(kLongestSequence - sequence_tokens_);
@@ -147,7 +147,7 @@ void TokenWriter::end_document() {
   document_goes_on_ = false;
 }
 
-// The three columns follow one another, so the lengths are gone through once for each.
+// The three columns are consecutive, so the lengths are read once for each.
 void TokenWriter::write_index() {
   AppendedFile index(staged_.path() / kIndex);
   const auto type = token_bytes_ == 2 ? MegatronType::kU16 : MegatronType::kI32;

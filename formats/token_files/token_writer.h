@@ -1,4 +1,4 @@
-// Writes token files document by document, in memory that does not grow with them.
+// Writes token files document by document, in constant memory.
 #pragma once
 
 #include <cstdint>
@@ -13,40 +13,40 @@
 namespace regroup {
 
 enum class TokenLayout {
-  kMegatron,  ///< X.bin, ids of 16 or 32 bits, and X.idx, which knows the documents
+  kMegatron,  ///< X.bin with 16- or 32-bit ids, and X.idx with the documents
   kNumpy,     ///< X.npy, one dimension of u16 or u32
-  kRaw,       ///< ids of 16 bits and nothing else
+  kRaw,       ///< 16-bit ids without a header
 };
 
 /// "megatron", "npy" or "raw".
 std::string_view name_of(TokenLayout layout);
 
-/// Reads such a name; throws kUsage for anything else.
+/// Parses such a name; throws kUsage for anything else.
 TokenLayout parse_token_layout(std::string_view text);
 
-/// A token file in the making. Ids have 16 bits where the vocabulary has no more than 65,536
-/// tokens, else 32. What is written appears under its name when publish() is called, or never.
+/// A token file being written. Ids have 16 bits if the vocabulary has at most 65,536 tokens,
+/// otherwise 32. The file gets its name in publish(); without it, nothing is left.
 class TokenWriter {
  public:
-  /// Throws kUsage where a file of that name exists, or the layout cannot hold the vocabulary.
+  /// Throws kUsage if `destination` exists or the layout cannot hold the vocabulary.
   TokenWriter(const std::filesystem::path& destination, TokenLayout layout,
               std::int64_t vocabulary);
 
-  /// Appends tokens to the document in progress; they must be below the vocabulary's size.
+  /// Appends tokens to the current document. Ids must be below the vocabulary's size.
   void write(std::span<const std::uint32_t> ids);
 
-  /// What follows belongs to another document. One without tokens leaves no trace.
+  /// Ends the current document. Empty documents are not recorded.
   void end_document();
 
-  /// Tokens so far.
+  /// Tokens written so far.
   std::int64_t tokens() const { return tokens_; }
-  /// Documents that have ended so far.
+  /// Documents ended so far.
   std::int64_t documents() const { return documents_; }
   /// Bytes of one stored id, 2 or 4.
   std::int64_t token_bytes() const { return token_bytes_; }
 
-  /// Ends the last document, flushes everything to the device and gives it its name. Throws
-  /// kEnvironment where the name was taken in the meantime.
+  /// Ends the last document, flushes everything to the device and renames the file to its
+  /// destination. Throws kEnvironment if the destination exists by now.
   void publish();
 
  private:
@@ -56,7 +56,7 @@ class TokenWriter {
   TokenLayout layout_;
   std::int64_t vocabulary_;
   std::int64_t token_bytes_;
-  std::filesystem::path index_path_;  // where there is to be one
+  std::filesystem::path index_path_;  // empty if the layout has none
   StagedDirectory staged_;
   AppendedFile data_;
   std::optional<AppendedFile> lengths_;  // i32 of each sequence; negative where it goes on with the

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = Unpickler::Kind;
 
-// Of all pickles together; the numbers begin after them.
+// For all pickles together; the data begins after them.
 constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
 
@@ -33,7 +33,7 @@ class PickleSequence {
   PickleSequence(std::string_view bytes, std::string where, std::size_t at)
       : bytes_(bytes), where_(std::move(where)), at_(at) {}
 
-  /// Loads the next one; `use` is given the machine and the value it made.
+  /// Loads the next one; `use` receives the unpickler and the resulting value.
   template <typename Use>
   auto next(Use use) {
     Unpickler unpickler(bytes_, where_, at_);
@@ -68,7 +68,7 @@ void check_system(PickleSequence& pickles, const std::string& where) {
   });
 }
 
-// What the pickle says of one storage; every mention of it must say the same.
+// What the pickle says about one storage. All mentions must agree.
 struct ClaimedStorage {
   std::string type;
   std::uint64_t elements = 0;
@@ -101,7 +101,7 @@ std::vector<std::string> storage_keys(PickleSequence& pickles, const std::string
     };
     for (const Unpickler::Ref item : list.items) {
       if (list.kind != Kind::kSequence || !is_new_key(unpickler.value(item))) {
-        throw_bad_input("{}: the list of storages is no list of different keys", where);
+        throw_bad_input("{}: the list of storages is not a list of distinct keys", where);
       }
       keys.emplace_back(unpickler.value(item).text);
     }
@@ -111,7 +111,7 @@ std::vector<std::string> storage_keys(PickleSequence& pickles, const std::string
 
 using StorageMap = std::unordered_map<std::string, StorageBytes>;
 
-// The storages lie one after the other, each behind its number of elements, up to the file's end.
+// The storages are consecutive up to the end of the file. Each follows its element count.
 StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector<std::string>& keys,
                            const ClaimedStorages& claimed, const std::string& where) {
   constexpr std::uint64_t kCountBytes = 8;
@@ -120,7 +120,7 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
     const auto found = claimed.find(key);
     const std::uint64_t size = found == claimed.end() ? 0 : torch_element_bytes(found->second.type);
     if (size == 0) {
-      throw_bad_input("{}: storage {} is of {}, whose size is not known", where, printable(key),
+      throw_bad_input("{}: storage {} is of {}, whose size is unknown", where, printable(key),
                       found == claimed.end() ? "no type" : printable(found->second.type));
     }
     if (file.size() - at < kCountBytes) {
@@ -136,7 +136,7 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
                       count, found->second.elements);
     }
     if (count > (file.size() - at) / size) {
-      throw_bad_input("{}: storage {} of {} elements leaves the file (truncated?)", where,
+      throw_bad_input("{}: storage {} of {} elements exceeds the file (truncated?)", where,
                       printable(key), count);
     }
     storages.emplace(key, StorageBytes{at, count * size});

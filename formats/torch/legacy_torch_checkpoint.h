@@ -1,4 +1,4 @@
-// torch.save's files before 1.6: a few pickles in a row, then the numbers of each storage.
+// The torch.save format before 1.6: several pickles, then the data of each storage.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,13 @@
 
 namespace regroup {
 
-/// What such a file begins with: a pickle of protocol 2 that holds a magic number.
+/// The first bytes of such a file: a protocol 2 pickle of a magic number.
 inline constexpr std::string_view kLegacyTorchMagic(
     "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
 
-/// Opens one file; reads its pickles and the lengths of its storages, executes nothing. Throws
-/// kBadInput as open_torch_checkpoint() does, and when storages and file do not end together.
+/// Opens one file. Reads its pickles and the lengths of its storages; executes nothing. Throws
+/// kBadInput like open_torch_checkpoint(), and if the last storage does not end at the end of the
+/// file.
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path);
 
 }  // namespace regroup

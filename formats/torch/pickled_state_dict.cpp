@@ -36,7 +36,7 @@ NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Valu
     const Unpickler::Value& item = unpickler.value(dict->items[i + 1]);
     if (key.kind == Unpickler::Kind::kText && item.kind == Unpickler::Kind::kTensor) {
       if (!names.insert(key.text).second) {
-        throw_bad_input("{}: pickle: tensor {} stands in it twice", where, printable(key.text));
+        throw_bad_input("{}: pickle: tensor {} appears twice", where, printable(key.text));
       }
       if (tensors.size() == kMaxTensors) {
         throw_bad_input("{}: pickle: more than {} tensors", where, kMaxTensors);

@@ -1,4 +1,4 @@
-// The tensors of a pickled state dict, by name.
+// Reads the named tensors of a pickled state dict.
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,14 @@ namespace regroup {
 
 using NamedPickledTensors = std::vector<std::pair<std::string_view, PickledTensor>>;
 
-/// The tensors of a pickled state dict, in its order and under views of the pickle; what else
-/// stands in it is passed over. Where the dict has an entry "state_dict" or "model" that is a dict
-/// itself, that one is read. `where` (a file name) opens error messages. Throws kBadInput for an
-/// opcode or global off the allowlist, for a pickle that is cut off or makes no sense, for a name
-/// that stands twice, and for a pickle without tensors.
+/// Returns the tensors of a pickled state dict in order; names are views of `pickle`. Other entries
+/// are ignored. If the dict has an entry "state_dict" or "model" that is a dict, that one is read
+/// instead. Error messages begin with `where` (a file name). Throws kBadInput for an opcode or
+/// global that is not on the allowlist, a truncated or malformed pickle, a duplicate name, and a
+/// pickle without tensors.
 NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where);
 
-/// read_state_dict() of a pickle that was loaded, out of the value `root` that it made.
+/// The same for a pickle that is already loaded; `root` is the value it produced.
 NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Value& root,
                                std::string_view where);
 

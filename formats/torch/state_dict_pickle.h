@@ -1,5 +1,4 @@
-// The pickle inside the torch files we write: an OrderedDict of tensors, each with a storage of its
-// own.
+// Encodes the pickle in torch files: an OrderedDict of tensors, each with its own storage.
 #pragma once
 
 #include <span>
@@ -9,8 +8,8 @@
 
 namespace regroup {
 
-/// A pickle of protocol 2 in which tensor i lies in storage "i", row-major. Throws kUsage naming a
-/// tensor whose dtype torch does not have.
+/// A protocol 2 pickle in which tensor i is row-major in storage "i". Throws kUsage naming a tensor
+/// whose dtype torch does not support.
 std::string pickle_state_dict(std::span<const OutputTensor> tensors);
 
 }  // namespace regroup

@@ -63,7 +63,7 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 void check_byte_order(const File& file, const Archive& archive, const std::string& where) {
   const ZipEntry* entry = archive.find("byteorder");
   if (entry != nullptr && read_zip_entry(file, *entry, 64) != "little") {
-    throw_bad_input("{}: its numbers are not little-endian", where);
+    throw_bad_input("{}: its data is not little-endian", where);
   }
 }
 

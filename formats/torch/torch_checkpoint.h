@@ -1,4 +1,4 @@
-// torch.save's files (.bin, .pt, .pth): a ZIP archive of one pickle and the tensors' numbers.
+// The torch.save format (.bin, .pt, .pth): a ZIP archive of one pickle and the tensor data.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace regroup {
 
-/// Opens one file; reads its directory and its pickle, executes nothing. Tensors may share storage
-/// and have strides. Throws kBadInput naming file and tensor for anything a state dict is not, and
-/// for views that leave their storage.
+/// Opens one file. Reads its directory and its pickle; executes nothing. Tensors may share storage
+/// and have strides. Throws kBadInput naming file and tensor for anything that is not a state dict
+/// and for views that exceed their storage.
 Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path);
 
 }  // namespace regroup

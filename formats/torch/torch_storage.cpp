@@ -41,7 +41,7 @@ DType dtype_of(const PickledTensor& pickled, const std::string& where) {
                                  : numbers.names.dtype == pickled.dtype;
   });
   if (row == kNumbers.end()) {
-    throw_bad_input("{}: numbers of type {} are not known", where,
+    throw_bad_input("{}: element type {} is unknown", where,
                     printable(pickled.dtype.empty() ? pickled.storage_type : pickled.dtype));
   }
   return row->dtype;
@@ -57,7 +57,7 @@ std::uint64_t count_elements(const PickledTensor& tensor, const std::string& whe
   return count;
 }
 
-// Elements that a view reaches over, from its first to its last; 0 for an empty one.
+// The number of elements from a view's first to its last; 0 for an empty view.
 std::uint64_t reach_of(const PickledTensor& tensor, const std::string& where) {
   constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();  // one more would wrap to none
   std::uint64_t last = 0;

@@ -1,4 +1,4 @@
-// What torch's two file formats have in common: storages, and the tensors that are views of them.
+// Common to both torch file formats: storages, and tensors as views of them.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace regroup {
 
-/// How torch names the numbers of a dtype: by a storage class ("HalfStorage"), or where there is
-/// none by a torch.dtype ("float8_e4m3fn") on an UntypedStorage. Exactly one is not empty.
+/// How torch names a dtype: by a storage class ("HalfStorage"), or if there is none by a
+/// torch.dtype ("float8_e4m3fn") on an UntypedStorage. Exactly one is set.
 struct TorchNumbers {
   std::string_view storage_class;
   std::string_view dtype;
 };
 
-/// Both empty where torch has no such numbers.
+/// Both empty if torch does not support the dtype.
 TorchNumbers torch_numbers_of(DType dtype);
 
 /// Bytes of one element of a storage class, 1 for UntypedStorage; 0 for an unknown one.
@@ -29,9 +29,9 @@ struct StorageBytes {
   std::uint64_t size = 0;
 };
 
-/// A pickled tensor as one of a checkpoint. Throws kBadInput, each message opened by `where` (file
-/// and tensor): for unknown numbers, a storage shorter than the pickle says, a view that leaves its
-/// storage, and strides that repeat elements.
+/// Converts a pickled tensor to a TensorInfo. Error messages begin with `where` (file and tensor).
+/// Throws kBadInput for an unknown element type, a storage shorter than the pickle says, a view
+/// that exceeds its storage, and strides that repeat elements.
 TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pickled,
                               const StorageBytes& storage, const std::string& where);
 

@@ -1,4 +1,4 @@
-// Writes torch files (.bin), one or numbered shards with an index, as torch.save lays them out.
+// Writes a torch file (.bin), or numbered shards with an index, in torch.save's layout.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace regroup {
 
-/// Every byte passes through memory, a chunk at a time: a ZIP archive holds its CRC.
+/// All data passes through memory in chunks, because a ZIP archive stores its CRC.
 class TorchWriter : public CheckpointWriter {
  public:
-  /// Lays the tensors out, in the order given, as `directory`/pytorch_model.bin or, where they
-  /// exceed `max_shard_bytes`, as numbered shards with an index; creates the files and writes all
-  /// but the tensors. Throws kUsage for a dtype that torch does not have, kEnvironment when the
-  /// free space cannot suffice.
+  /// Lays the tensors out in the given order, as `directory`/pytorch_model.bin or, if they exceed
+  /// `max_shard_bytes`, as numbered shards with an index. Creates the files and writes everything
+  /// except the tensors. Throws kUsage for a dtype that torch does not support, kEnvironment if
+  /// there is not enough free space.
   TorchWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
               std::uint64_t max_shard_bytes = kDefaultShardBytes);
 

@@ -1,4 +1,4 @@
-// What a pickle may name and make: the globals of a state dict, done here and now.
+// The globals that a pickle may name: those of a state dict, implemented here.
 #include <algorithm>
 #include <array>
 
@@ -13,14 +13,14 @@ constexpr std::size_t kMaxDimensions = 64;  // torch's own limit
 constexpr std::size_t kMaxStorageKey = 255;
 constexpr std::string_view kUntyped = "UntypedStorage";
 
-// Names of torch.dtype objects, which stand beside numbers whose storage has no class of its own.
+// Names of torch.dtype objects, used for element types without a storage class.
 bool is_dtype_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
   return std::any_of(kPrefixes.begin(), kPrefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Everything that a state dict needs, and nothing that does anything.
+// Everything that a state dict needs; nothing with side effects.
 bool is_allowed(std::string_view module, std::string_view name) {
   if (module == "collections") {
     return name == "OrderedDict";
@@ -45,12 +45,12 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   push({Kind::kGlobal, 0, module, name, {}});
 }
 
-// A call of one of the allowed globals, which is done here and now.
+// Calls one of the allowed globals.
 void Unpickler::reduce() {
   const Ref arguments = pop();
   const Ref callable = pop();
   if (values_[callable].kind != Kind::kGlobal || values_[arguments].kind != Kind::kSequence) {
-    reject("a call of something that is no function");
+    reject("a call of something that is not a function");
   }
   const std::string_view name = values_[callable].name;
   const std::vector<Ref>& given = values_[arguments].items;
@@ -64,19 +64,19 @@ void Unpickler::reduce() {
              values_[given.front()].kind == Kind::kTensor) {
     push_again(given.front());
   } else {
-    reject(fmt::format("{} is called with arguments it does not take", printable(name, 80)));
+    reject(fmt::format("{} is called with invalid arguments", printable(name, 80)));
   }
 }
 
-// A persistent id: ("storage", class, key, device, elements), in old files with a sixth item, which
-// made the storage a part of another one and has been None for as long as there are weights.
+// A persistent id: ("storage", class, key, device, elements), in old files with a sixth item for
+// storages that are part of another one, which is None in all known weight files.
 void Unpickler::make_storage() {
   const Value& sequence = values_[pop()];
   const std::vector<Ref>& id = sequence.items;
   if (sequence.kind != Kind::kSequence || id.size() < 5 || values_[id[0]].kind != Kind::kText ||
       values_[id[0]].text != "storage" || values_[id[1]].kind != Kind::kGlobal ||
       values_[id[2]].kind != Kind::kText || values_[id[2]].text.size() > kMaxStorageKey) {
-    reject("a persistent id that names no storage");
+    reject("a persistent id that does not name a storage");
   }
   if (id.size() > 5 && values_[id[5]].kind != Kind::kNone) {
     reject("a storage that is part of another one");
@@ -114,7 +114,7 @@ void Unpickler::make_tensor(const std::vector<Ref>& arguments, bool names_dtype)
 
 std::int64_t Unpickler::integer(Ref ref, std::string_view what) const {
   if (values_[ref].kind != Kind::kInteger || values_[ref].number < 0) {
-    reject(fmt::format("{} that is no whole number", what));
+    reject(fmt::format("{} that is not an integer", what));
   }
   return values_[ref].number;
 }
@@ -122,7 +122,7 @@ std::int64_t Unpickler::integer(Ref ref, std::string_view what) const {
 std::vector<std::int64_t> Unpickler::integers(Ref ref, std::string_view what) {
   const Value& sequence = values_[ref];
   if (sequence.kind != Kind::kSequence || sequence.items.size() > kMaxDimensions) {
-    reject(fmt::format("{} that is no list of at most {} numbers", what, kMaxDimensions));
+    reject(fmt::format("{} that is not a list of at most {} numbers", what, kMaxDimensions));
   }
   spend(sequence.items.size());
   std::vector<std::int64_t> numbers;

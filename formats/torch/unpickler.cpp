@@ -126,7 +126,7 @@ void Unpickler::extend(Kind kind, const std::vector<Ref>& items) {
   const Ref container = pop();
   stack_.push_back(container);
   if (values_[container].kind != kind || (kind == Kind::kDict && items.size() % 2 != 0)) {
-    reject("items for something that holds none of that kind");
+    reject("items added to something that is not such a container");
   }
   std::vector<Ref>& held = values_[container].items;
   held.insert(held.end(), items.begin(), items.end());
@@ -213,7 +213,7 @@ bool Unpickler::run_object(std::uint8_t opcode) {
   switch (opcode) {
     case 0x80:  // PROTO
       if (byte() > kHighestProtocol) {
-        reject("a protocol that is not known");
+        reject("an unknown protocol");
       }
       return true;
     case 0x95: text(8); return true;  // FRAME
@@ -226,7 +226,7 @@ bool Unpickler::run_object(std::uint8_t opcode) {
       const Ref name = pop();
       const Ref module = pop();
       if (values_[module].kind != Kind::kText || values_[name].kind != Kind::kText) {
-        reject("a global whose name is no text");
+        reject("a global whose name is not a string");
       }
       push_global(values_[module].text, values_[name].text);
       return true;

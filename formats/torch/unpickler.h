@@ -1,5 +1,5 @@
-// Reads the pickles inside torch files as data: an allowlist of opcodes and globals; nothing is
-// ever imported or called. https://docs.python.org/3/library/pickletools.html
+// Reads the pickles in torch files as data, with an allowlist of opcodes and globals. Nothing is
+// imported or called. https://docs.python.org/3/library/pickletools.html
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace regroup {
 
-/// A view of numbers in another entry of the file; offset and strides in elements. Its texts are
-/// views of the pickle.
+/// A tensor: a view of a storage in another entry of the file. Offset and strides are in elements.
+/// Strings are views of the pickle.
 struct PickledTensor {
-  std::string_view storage_type;  ///< such as "BFloat16Storage"
-  std::string_view dtype;         ///< such as "float8_e4m3fn" on an UntypedStorage; else empty
-  std::string_view storage_key;   ///< names the entry
+  std::string_view storage_type;  ///< for example "BFloat16Storage"
+  std::string_view dtype;         ///< "float8_e4m3fn" or similar on an UntypedStorage; else empty
+  std::string_view storage_key;   ///< the entry's name
   std::int64_t storage_elements = 0;
   std::int64_t offset = 0;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
 };
 
-/// The machine that a pickle is a program for. Values live in one arena and refer to each other by
-/// number; texts are views of the pickle. Work and memory are linear in the pickle's length and
-/// bounded: whatever takes memory is paid for out of one purse of steps.
+/// The pickle virtual machine. Values are stored in one arena and refer to each other by index;
+/// strings are views of the pickle. Time and memory are linear in the pickle's length and bounded:
+/// one budget of steps limits all allocations.
 class Unpickler {
  public:
   using Ref = std::uint32_t;
@@ -51,21 +51,21 @@ class Unpickler {
     std::vector<Ref> items;   // kSequence; keys and values in turn of a kDict
   };
 
-  /// A machine for the pickle that begins at byte `at` of `bytes`.
+  /// Prepares to run the pickle that begins at byte `at` of `bytes`.
   Unpickler(std::string_view bytes, std::string_view where, std::size_t at = 0)
       : bytes_(bytes), where_(where), at_(at) {}
 
-  /// Runs one pickle to its end and returns what it made.
+  /// Runs one pickle to its end and returns its result.
   Ref load();
 
-  /// The byte of `bytes` after those that were read.
+  /// The offset in `bytes` after the last byte read.
   std::size_t position() const { return at_; }
 
   const Value& value(Ref ref) const { return values_[ref]; }
   const PickledTensor& tensor(const Value& value) const {
     return tensors_[static_cast<std::size_t>(value.number)];
   }
-  /// Every storage that was named and every tensor that was made, used or not.
+  /// All storages referenced and all tensors created, used or not.
   const std::deque<PickledTensor>& tensors() const { return tensors_; }
 
  private:

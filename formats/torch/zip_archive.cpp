@@ -29,7 +29,7 @@ constexpr std::uint64_t kMaxComment = 0xffff;
 constexpr std::uint64_t kMaxEntries = 100'000;
 constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
 constexpr std::uint16_t kZip64Extra = 0x0001;
-constexpr std::uint32_t kInZip64 = 0xffffffff;  // the real value stands in the ZIP64 extra field
+constexpr std::uint32_t kInZip64 = 0xffffffff;  // the value is in the ZIP64 extra field
 
 std::string shown(const File& file) { return printable(file.path().string(), 0); }
 
@@ -40,7 +40,7 @@ T number_at(std::string_view bytes, std::uint64_t at) {
   return value;
 }
 
-// Bytes [begin, begin + size) of the file, or an error that says what was looked for.
+// Bytes [begin, begin + size) of the file, or an error naming `what`.
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
                        std::string_view what) {
   if (begin > file.size() || size > file.size() - begin) {
@@ -94,7 +94,7 @@ Directory find_directory(const File& file) {
   throw_bad_input("{}: no ZIP end record (truncated?)", shown(file));
 }
 
-// The 64-bit values that stand in for 32-bit ones, in the order in which the record lacks them.
+// The 64-bit values that replace 32-bit ones, in the order in which the record marks them.
 class Zip64Values {
  public:
   explicit Zip64Values(std::string_view extra) {
@@ -127,7 +127,7 @@ class Zip64Values {
   std::string_view values_;
 };
 
-// One record of the central directory; `offset` is where its local header lies.
+// One record of the central directory; `offset` is that of its local header.
 struct CentralRecord {
   ZipEntry entry;
   std::uint16_t flags = 0;
@@ -165,8 +165,8 @@ CentralRecord parse_central_record(const File& file, std::string_view directory,
   }
   constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
   if (record.method != 0 || *unpacked != *packed) {
-    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries as they are", shown(file),
-                    name);
+    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
+                    shown(file), name);
   }
   if ((record.flags & kEncrypted) != 0) {
     throw_bad_input("{}: ZIP entry {} is encrypted", shown(file), name);
@@ -185,7 +185,7 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
-  // With flag 3 sizes and CRC follow the data; the directory's are the ones to trust then.
+  // With flag 3, sizes and CRC follow the data; the directory's are then used.
   constexpr std::uint16_t kSizesFollow = 0x0008;
   const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
@@ -199,18 +199,19 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   Zip64Values wide(std::string_view(rest).substr(name_size));
   if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
                       wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
-    throw_bad_input("{}: ZIP entry {}: its local header has another size than the directory",
+    throw_bad_input("{}: ZIP entry {}: its local header and the directory disagree on its size",
                     shown(file), name);
   }
   return record.offset + kLocalBytes + name_size + extra_size;
 }
 
-// No name twice, and no entry inside another's local header or data. Sorts the records by place.
+// Checks for duplicate names and for overlap with another entry's local header or data. Sorts the
+// records by offset.
 void check_records(const File& file, std::vector<CentralRecord>& records) {
   std::unordered_set<std::string_view> names;
   for (const CentralRecord& record : records) {
     if (!names.insert(record.entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are called {}", shown(file),
+      throw_bad_input("{}: two ZIP entries are named {}", shown(file),
                       printable(record.entry.name));
     }
   }

@@ -1,5 +1,5 @@
-// The ZIP archives that torch.save writes: stored entries only, each a byte range of the file.
-// APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
+// Reads the ZIP archives that torch.save writes: uncompressed entries, each a byte range of the
+// file. APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace regroup {
 
 struct ZipEntry {
   std::string name;
-  std::uint64_t begin = 0;  ///< first byte of its data in the file
+  std::uint64_t begin = 0;  ///< offset of its data in the file
   std::uint64_t size = 0;   ///< bytes
   std::uint32_t crc32 = 0;
 };
 
 /// Lists the entries of an archive. Throws kBadInput for anything torch does not write: compressed
-/// or encrypted entries, data that overlaps or leaves the file, a local header that disagrees with
-/// the directory, two entries of one name, more than 100,000 entries or 8 MiB of directory.
+/// or encrypted entries, data that overlaps or exceeds the file, a local header that disagrees with
+/// the directory, duplicate names, more than 100,000 entries or a directory over 8 MiB.
 std::vector<ZipEntry> read_zip_directory(const File& file);
 
-/// An entry's bytes, checked against its CRC. Throws kBadInput when it is larger than `max_bytes`.
+/// Reads an entry and checks its CRC. Throws kBadInput if it is larger than `max_bytes`.
 std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_t max_bytes);
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
-// Where everything lies in an archive that is still to be written, as torch.save lays it out.
-// APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
+// The layout of a ZIP archive to be written, the same as torch.save's. APPNOTE.TXT 6.3.10, sections
+// 4.3 and 4.5
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace regroup {
 
-/// Stored entries, their data aligned by a padding field in the header before it. Sizes and CRC
-/// stand behind the data, so that headers can be written before the data is known. torch may work
-/// out where an entry lies rather than look (get_record_offset_no_read): nothing here is free.
+/// Entries are uncompressed; a padding field in each header aligns the data. Sizes and CRC follow
+/// the data, so that headers can be written first. torch may compute offsets instead of reading
+/// them (get_record_offset_no_read), so this layout must match torch's exactly.
 class ZipLayout {
  public:
-  /// Of every entry's data.
+  /// Alignment of every entry's data, in bytes.
   static constexpr std::uint64_t kAlignment = 64;
 
   struct Entry {
@@ -21,10 +21,10 @@ class ZipLayout {
     std::uint64_t header_at = 0;
     std::uint64_t data_at = 0;
     std::uint64_t size = 0;
-    std::uint32_t crc32 = 0;  ///< to be set before trailer() and directory() are asked for
+    std::uint32_t crc32 = 0;  ///< set it before calling trailer() and directory()
   };
 
-  /// Adds an entry behind those added before; returns its number.
+  /// Appends an entry; returns its number.
   std::size_t add(std::string name, std::uint64_t size);
 
   std::size_t entry_count() const { return entries_.size(); }
@@ -33,9 +33,9 @@ class ZipLayout {
 
   /// The bytes before the data, from header_at to data_at.
   std::string header(std::size_t number) const;
-  /// The bytes behind the data; none where there is no data.
+  /// The bytes after the data; empty for an entry without data.
   std::string trailer(std::size_t number) const;
-  /// The bytes behind the last entry, from directory_at() on.
+  /// The bytes after the last entry, from directory_at() on.
   std::string directory() const;
   std::uint64_t directory_at() const { return end_; }
 

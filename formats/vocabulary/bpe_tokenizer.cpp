@@ -1,4 +1,4 @@
-// BPE tokenizers: tokenizer.json, byte-level or in SentencePiece's manner, and GPT-2's own files.
+// BPE tokenizers: tokenizer.json, byte-level or SentencePiece style, and GPT-2's files.
 #include <algorithm>
 
 #include "formats/base/error.h"
@@ -14,8 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxMergesBytes = 256U << 20;
 
-// Inside a token of a merge a space would be taken for the one between its two; byte-level BPE has
-// a sign of its own for it.
+// A space inside a token of a merge would be ambiguous; byte-level BPE spells it differently.
 std::string with_encoded_spaces(const std::string& part) {
   std::string encoded;
   for (const char byte : part) {
@@ -33,7 +32,7 @@ std::string merge_text(const SortedJson& merge, const std::string& where) {
   const std::string text = merge.is_string() ? merge.get<std::string>() : "";
   const std::size_t space = text.find(' ');
   if (space == std::string::npos || space == 0 || space + 1 == text.size()) {
-    throw_bad_input("{}: the merge {} is no pair of tokens", where, printable_json(merge));
+    throw_bad_input("{}: the merge {} is not a pair of tokens", where, printable_json(merge));
   }
   return text;
 }
@@ -41,7 +40,7 @@ std::string merge_text(const SortedJson& merge, const std::string& where) {
 std::vector<std::string> merges_of(const SortedJson& model, const std::string& where) {
   const SortedJson& listed = member_of(model, "merges");
   if (!listed.is_array()) {
-    throw_bad_input("{}: model.merges is no list", where);
+    throw_bad_input("{}: model.merges is not a list", where);
   }
   std::vector<std::string> merges;
   for (const SortedJson& merge : listed) {
@@ -67,8 +66,8 @@ bool is_byte_token(std::string_view text) {
   return text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
 }
 
-// A SentencePiece model that was turned into a BPE of tokenizer.json has lost its scores: what
-// merges first scores highest, which orders tokens as the scores did.
+// A SentencePiece model converted to BPE in tokenizer.json has lost its scores. Earlier merges get
+// higher scores, which restores the order.
 void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>& merges) {
   const auto worst = -static_cast<float>(merges.size());
   const auto tokens = static_cast<std::uint32_t>(builder.vocabulary().tokens.size());
@@ -77,7 +76,7 @@ void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>&
       builder.set_score(id, worst);
     }
   }
-  for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best last, so that it stays
+  for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best last, so that it wins
     const std::size_t space = merges[rank].find(' ');
     std::string whole = merges[rank];
     const auto id = builder.find(whole.erase(space, 1));
@@ -127,8 +126,8 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
   if (vocabulary.pre.empty()) {
     vocabulary.pre = "default";
     vocabulary.notes.emplace_back(
-        "how this tokenizer splits text is not known here by llama.cpp's name (the key "
-        "tokenizer.ggml.pre); \"default\" may split otherwise");
+        "llama.cpp's name for how this tokenizer splits text is unknown (the key "
+        "tokenizer.ggml.pre); \"default\" may split differently");
   }
   return builder;
 }
@@ -153,7 +152,7 @@ VocabularyBuilder read_vocab_and_merges(const fs::path& directory, std::int64_t 
     const std::size_t space = line.find(' ');
     if (space == std::string::npos || space == 0 ||
         line.find(' ', space + 1) != std::string::npos) {
-      throw_bad_input("{}: the line {} is no pair of tokens", merges_name, printable(line, 60));
+      throw_bad_input("{}: the line {} is not a pair of tokens", merges_name, printable(line, 60));
     }
     vocabulary.merges.push_back(std::move(line));
   }

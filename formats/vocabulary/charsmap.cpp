@@ -13,12 +13,13 @@ namespace {
 constexpr std::size_t kUnitBytes = 4;
 constexpr std::size_t kBlock = 256;          // units that one byte of text chooses from
 constexpr std::size_t kMaxBytes = 4U << 20;  // the library's own maps have 300 KB
-// The library keeps the rules that begin a text in an array of 32, and reads as many as it found.
+// The library stores the rules that match at a position in an array of 32, and reads as many as it
+// found.
 constexpr int kMaxNested = 31;
 constexpr std::size_t kMaxReplacement = 255;  // Unicode's longest has 33 bytes
 
-// One entry of the double array. A node is known by its base: the entry of its child for byte c
-// stands at base ^ c and bears the label c; that of its value stands at the base itself.
+// One entry of the double array. A node is identified by its base: the entry of its child for byte
+// c is at base ^ c and has the label c; the entry of its value is at the base itself.
 struct Unit {
   std::uint32_t bits = 0;
 
@@ -33,7 +34,7 @@ class Trie {
  public:
   Trie(std::string_view units, std::string_view replacements, std::string_view where);
 
-  // Walks through all that can be reached, each node once.
+  // Visits every reachable node once.
   void check();
 
  private:
@@ -96,12 +97,12 @@ void Trie::group_by_parent() {
 }
 
 void Trie::enter(std::uint32_t base) {
-  // Any byte may be looked up here, whether there is a child for it or not.
+  // The library may look up any byte here, whether there is a child for it or not.
   if ((base | (kBlock - 1)) >= units_.size()) {
-    refuse("its trie leads out of its array");
+    refuse("its trie points outside its array");
   }
   if (visits_[base] == kOpen) {
-    refuse("its trie leads in a circle");
+    refuse("its trie has a cycle");
   }
   if (visits_[base] == kUnseen) {
     visits_[base] = kOpen;
@@ -109,7 +110,7 @@ void Trie::enter(std::uint32_t base) {
   }
 }
 
-// All children are done: takes the most rules on a way through one of them.
+// All children are done: take the maximum of their nested rules.
 void Trie::leave(std::uint32_t base) {
   int most = 0;
   for (std::uint32_t i = first_child_[base]; i < first_child_[base + 1]; ++i) {
@@ -118,7 +119,7 @@ void Trie::leave(std::uint32_t base) {
     most = std::max(most, nested_[place ^ child.offset()] + (child.ends_rule() ? 1 : 0));
   }
   if (most > kMaxNested) {
-    refuse(fmt::format("more than {} of its rules begin alike", kMaxNested));
+    refuse(fmt::format("more than {} of its rules share a prefix", kMaxNested));
   }
   nested_[base] = static_cast<std::uint8_t>(most);
   visits_[base] = kDone;
@@ -127,7 +128,7 @@ void Trie::leave(std::uint32_t base) {
 void Trie::check_replacement(std::uint32_t base) const {
   const std::size_t begin = units_[base].value();
   if (begin >= replacements_.size()) {
-    refuse("a rule's replacement lies outside of the text of replacements");
+    refuse("a rule's replacement is outside the replacement text");
   }
   const std::size_t room = std::min(replacements_.size() - begin, kMaxReplacement + 1);
   if (std::memchr(replacements_.data() + begin, '\0', room) == nullptr) {

@@ -1,4 +1,4 @@
-// A vocabulary as the metadata of a GGUF file.
+// A vocabulary as GGUF metadata.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace regroup {
 
-/// Sets the keys "tokenizer.*" of what `vocabulary` holds. llama.cpp's reader wants as many tokens
-/// as the token embedding has rows.
+/// Sets the "tokenizer.*" keys from `vocabulary`. llama.cpp requires as many tokens as the token
+/// embedding has rows.
 void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary);
 
-/// Whether the file holds the vocabulary of a tokenizer.
+/// Whether the file contains a tokenizer's vocabulary.
 bool has_tokenizer(const GgufMetadata& metadata);
 
-/// The ids of the tokens that have a role, by that: "bos", "eos", "unk", "sep", "pad", "mask".
-/// Throws kBadInput for what is no whole number.
+/// Special token ids by role: "bos", "eos", "unk", "sep", "pad", "mask". Throws kBadInput for ids
+/// that are not integers.
 std::map<std::string, std::int64_t> special_ids_in(const GgufMetadata& metadata);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// How text is split before BPE sees it: what tokenizer.json says, and llama.cpp's name for it.
+// How text is split before BPE: from tokenizer.json to llama.cpp's name.
 #include <array>
 #include <vector>
 
@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// The steps of a pre-tokenizer, sequences resolved one level deep: no tokenizer nests them.
+// The steps of a pre-tokenizer. Sequences are flattened one level deep; no tokenizer nests them.
 std::vector<const SortedJson*> steps_of(const SortedJson& pre_tokenizer) {
   if (token_text(pre_tokenizer, "type") != "Sequence") {
     return {&pre_tokenizer};
@@ -25,13 +25,13 @@ std::string pattern_of(const SortedJson& step) {
   return token_text(step, "type") == "Split" ? token_text(member_of(step, "pattern"), "Regex") : "";
 }
 
-// Llama 3 and Qwen 2 split alike, but for how many digits stay together.
+// Llama 3 and Qwen 2 split the same way, except for how many digits stay together.
 std::string words_and_digits(std::string_view digits) {
   return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + std::string(digits) +
          R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 }
 
-// BLOOM's class of punctuation, in either of the spellings that are about.
+// BLOOM's punctuation class, in either of the spellings in use.
 bool is_bloom_pattern(std::string_view pattern) {
   return pattern.starts_with(R"( ?[^(\s|[.,!?)") || pattern.starts_with(R"( ?[^(\s|.,!?)");
 }

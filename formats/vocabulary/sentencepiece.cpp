@@ -26,14 +26,14 @@ constexpr int kLengthDelimited = 2;
 constexpr int kFourBytes = 5;
 constexpr std::uint64_t kMaxTag = 0xffff'ffff;
 
-// What the library can take; beyond it there are no errors but crashes.
+// Limits of the library, which crashes beyond them.
 constexpr std::size_t kMaxPieces = 1U << 21;  // its memory; published models have up to a million
 constexpr std::size_t kMaxPieceBytes = 4096;  // it recurses once for each
 constexpr std::size_t kMaxNested = 64;        // results of a search for user-defined pieces
 constexpr int kUserDefined = 4;
 
-// The fields of one message, one after the other. Messages inside it are bytes to be walked by a
-// walker of their own, so that nothing recurses.
+// Iterates over the fields of one message. Nested messages are byte ranges for another walker, so
+// that nothing recurses.
 class FieldWalker {
  public:
   FieldWalker(std::string_view message, std::string_view where) : rest_(message), where_(where) {}
@@ -44,7 +44,7 @@ class FieldWalker {
     }
     const std::uint64_t tag = varint();
     if (tag > kMaxTag) {
-      refuse();  // protobuf would cut it to 32 bits, and take it for another field
+      refuse();  // protobuf would truncate it to 32 bits and read another field
     }
     field = {tag >> 3, static_cast<int>(tag & 7), 0, {}};
     switch (field.wire_type) {
@@ -126,14 +126,14 @@ void check_piece(const SentencePiece& piece, std::string_view where) {
                     kMaxPieceBytes);
   }
   if (piece.text.find('\0') != std::string::npos) {
-    throw_bad_input("{}: piece \"{}\" holds a NUL byte", where, printable(piece.text));
+    throw_bad_input("{}: piece \"{}\" contains a NUL byte", where, printable(piece.text));
   }
   if (std::isnan(piece.score)) {
-    throw_bad_input("{}: the score of piece \"{}\" is no number", where, printable(piece.text));
+    throw_bad_input("{}: the score of piece \"{}\" is not a number", where, printable(piece.text));
   }
 }
 
-// Of user-defined pieces, how many can begin at the same place in a text.
+// The number of user-defined pieces that can match at the same position of a text.
 void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view where) {
   std::vector<std::string_view> texts;
   for (const SentencePiece& piece : pieces) {
@@ -149,13 +149,14 @@ void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view wh
     }
     prefixes.push_back(text);
     if (prefixes.size() > kMaxNested) {
-      throw_bad_input("{}: more than {} user-defined pieces begin with one another, up to \"{}\"",
-                      where, kMaxNested, printable(text, 40));
+      throw_bad_input(
+          "{}: more than {} user-defined pieces are prefixes of one another, up to \"{}\"", where,
+          kMaxNested, printable(text, 40));
     }
   }
 }
 
-// Every precompiled_charsmap in a normaliser's settings: of several, the library takes the last.
+// Every precompiled_charsmap in a normaliser's settings; the library uses the last one.
 void check_normalizer(std::string_view message, std::string_view where) {
   constexpr std::uint64_t kCharsmap = 2;
   FieldWalker walker(message, where);
@@ -166,7 +167,7 @@ void check_normalizer(std::string_view message, std::string_view where) {
   }
 }
 
-// The number in one field of a message, `absent` where it is not there.
+// The number in one field of a message, or `absent`.
 std::uint64_t number_in(std::string_view message, std::uint64_t number, std::uint64_t absent,
                         std::string_view where) {
   std::uint64_t value = absent;
@@ -182,7 +183,7 @@ std::uint64_t number_in(std::string_view message, std::uint64_t number, std::uin
 }  // namespace
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view where) {
-  // Numbers of the fields in ModelProto, and in the messages inside it.
+  // Field numbers in ModelProto and in its nested messages.
   constexpr std::uint64_t kPieces = 1;
   constexpr std::uint64_t kTrainerSpec = 2;
   constexpr std::uint64_t kNormalizerSpec = 3;
@@ -215,7 +216,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
     }
   }
   if (model.pieces.empty()) {
-    throw_bad_input("{}: not a SentencePiece model: it holds no pieces", where);
+    throw_bad_input("{}: not a SentencePiece model: it has no pieces", where);
   }
   check_nesting(model.pieces, where);
   return model;

@@ -1,5 +1,5 @@
-// SentencePiece's model file: a protobuf message, of which only the pieces and two settings are
-// read. https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+// SentencePiece's model file: a protobuf message. Only the pieces and a few settings are read.
+// https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ struct SentencePiece {
 };
 
 struct SentencePieceModel {
-  std::vector<SentencePiece> pieces;  ///< token ids are their places
-  bool unigram = true;                ///< else BPE; the format's default
-  bool adds_space_prefix = true;      ///< before the text ("dummy prefix"); the format's default
-  bool removes_extra_spaces = true;   ///< at the ends of the text, and of several all but one
+  std::vector<SentencePiece> pieces;  ///< the index is the token id
+  bool unigram = true;                ///< false: BPE; true is the format's default
+  bool adds_space_prefix = true;      ///< "dummy prefix"; true is the format's default
+  bool removes_extra_spaces = true;   ///< trims the text and collapses runs of spaces
 };
 
-/// Reads a whole file's bytes. `where` (the file's name) opens error messages. Throws kBadInput for
-/// what is no such message, holds no pieces, or what Google's library would crash of: pieces too
-/// many, too long or nested too deep, and a normaliser's map that leads out of itself.
+/// Parses the contents of a model file. Error messages begin with `where` (the file name). Throws
+/// kBadInput if `bytes` is not such a message, has no pieces, or would crash Google's library: too
+/// many, too long or too deeply nested pieces, or a normaliser map with offsets outside itself.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view where);
 
 }  // namespace regroup

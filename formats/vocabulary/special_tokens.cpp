@@ -1,4 +1,4 @@
-// Tokens with a role, and tokens added to a tokenizer's own: several files may speak of them.
+// Special tokens and added tokens, which several files may define.
 #include <array>
 
 #include "formats/base/error.h"
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
 constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
 
-// Added tokens by content and id; what is no such list is refused.
+// Added tokens by content and id; anything else is an error.
 std::int64_t id_of(const SortedJson& id, const std::string& where) {
   if (!id.is_number_integer()) {
     throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
@@ -38,7 +38,7 @@ std::int64_t id_of(const std::string& digits, const std::string& where) {
 void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
   for (const SortedJson& token : list) {
     if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens holds what is no token", where);
+      throw_bad_input("{}: added_tokens contains an entry that is not a token", where);
     }
     const SortedJson& special = member_of(token, "special");
     builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
@@ -49,7 +49,7 @@ void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::s
 void put_decoder(VocabularyBuilder& builder, const SortedJson& decoder, const std::string& where) {
   for (const auto& [id, token] : decoder.items()) {
     if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens_decoder holds what is no token", where);
+      throw_bad_input("{}: added_tokens_decoder contains an entry that is not a token", where);
     }
     const SortedJson& special = member_of(token, "special");
     builder.put_added(id_of(id, where), token_text(token, "content"),
@@ -57,7 +57,7 @@ void put_decoder(VocabularyBuilder& builder, const SortedJson& decoder, const st
   }
 }
 
-// The id that a config says; of several ("eos_token_id": [2, 7]) the first.
+// The id in a config; the first if there are several ("eos_token_id": [2, 7]).
 std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& key,
                                    std::size_t tokens) {
   const SortedJson& member = member_of(config, key);
@@ -72,7 +72,8 @@ void set_flag(std::optional<bool>& flag, const SortedJson& value) {
   }
 }
 
-// What a post-processor puts around a text, which outweighs tokenizer_config.json's flags.
+// The tokens that a post-processor adds around a text. Overrides the flags in
+// tokenizer_config.json.
 void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builder,
                          const SortedJson& processor) {
   const std::string type = token_text(processor, "type");
@@ -115,7 +116,7 @@ void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
   } else if (path_exists(directory / "chat_template.jinja") &&
              leads_out(directory / "chat_template.jinja")) {
     vocabulary.notes.push_back(
-        "chat_template.jinja is left out: it is a link out of the model's directory");
+        "chat_template.jinja is left out: it is a link to outside the model's directory");
   } else if (path_exists(directory / "chat_template.jinja")) {
     vocabulary.chat_template = read_text(directory / "chat_template.jinja", kMaxTemplateBytes);
   } else {
@@ -159,7 +160,7 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
     for (const SortedJson* file : {&tokenizer_config, &special_tokens}) {
       const std::string text = token_text(*file, role + "_token");
       id = id || text.empty() ? id : builder.find(text);
-      // A token with a role is no part of a text, whether or not it was marked as special.
+      // A token with a role is never part of text, even if it is not marked as special.
       if (id && builder.type(*id) == TokenType::kNormal) {
         builder.set_type(*id, TokenType::kControl);
       }

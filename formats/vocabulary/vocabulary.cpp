@@ -53,7 +53,7 @@ VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   if (model.unigram) {
     vocabulary.notes.emplace_back(
         "tokenizer.model is a unigram model; loaders of \"llama\" vocabularies merge pieces by "
-        "score and may split words otherwise");
+        "score and may split words differently");
   }
   return builder;
 }
@@ -70,7 +70,7 @@ Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
   auto builder = read_own_tokens(directory, tokenizer, rows);
   if (!builder) {
     return absent(fmt::format(
-        "tokenizer.json is of type {}, only BPE can be told: the result has no vocabulary",
+        "tokenizer.json has type {}, only BPE is supported: the result has no vocabulary",
         printable(token_text(member_of(tokenizer, "model"), "type"), 60)));
   }
   put_added_tokens(*builder, directory, tokenizer);

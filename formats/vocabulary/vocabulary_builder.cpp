@@ -12,13 +12,13 @@
 namespace regroup {
 namespace {
 
-// Those of tokens that are there in name only, and of tokens added to a SentencePiece model.
+// The scores of placeholder tokens, and of tokens added to a SentencePiece model.
 constexpr float kPlaceholderScore = -10000.0F;
 constexpr float kAddedScore = -1000.0F;
 
 constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 
-// Some models do not mark as special what is meant so: "<|im_end|>", "<pad>", "<unused7>".
+// Some models do not mark these as special although they are: "<|im_end|>", "<pad>", "<unused7>".
 bool looks_special(std::string_view text) {
   return (text.starts_with("<|") && text.ends_with("|>")) ||
          (text.starts_with("<\uff5c") && text.ends_with("\uff5c>")) ||

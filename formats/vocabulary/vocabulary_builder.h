@@ -1,4 +1,4 @@
-// What the readers of tokenizer files share: tokens put in their places, and small JSON files.
+// Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,36 @@
 
 namespace regroup {
 
-/// A tokenizer's files as JSON; sorted by key, because nlohmann's ordered objects take quadratic
-/// time for a vocabulary's worth of members.
+/// JSON of tokenizer files, sorted by key: nlohmann's ordered objects take quadratic time for an
+/// object as large as a vocabulary.
 using SortedJson = nlohmann::json;
 
-/// The object in `directory`/`name`, or null where there is no such file. Throws kBadInput.
+/// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput.
 SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name);
 
 /// The member of an object, or null.
 const SortedJson& member_of(const SortedJson& object, const std::string& key);
 
-/// The member as text: itself, or its "content" (the form of added tokens); empty for none.
+/// The member as text: the string itself, or its "content" (the form of added tokens). Empty if
+/// absent.
 std::string token_text(const SortedJson& object, const std::string& key);
 
-/// Tokens of a vocabulary with a fixed number of places.
+/// Builds a vocabulary with a fixed number of ids.
 class VocabularyBuilder {
  public:
-  /// All places hold placeholders. `scored`: whether tokens have scores.
+  /// Every id starts as a placeholder. `scored`: whether tokens have scores.
   VocabularyBuilder(std::int64_t rows, bool scored);
 
-  /// Puts a token in its place; one beyond the rows is counted and left out. Throws kBadInput
-  /// naming `where` for an id that is taken already.
+  /// Sets the token with that id. Ids beyond the rows are counted and dropped. Throws kBadInput
+  /// naming `where` for a duplicate id.
   void put(std::int64_t id, std::string text, TokenType type, float score, std::string_view where);
 
-  /// A token that stands beside the tokenizer's own: special ones are controls, others
-  /// user-defined, their spaces spelled as spaces. It replaces what stands in its place, unless
-  /// that is the same text as something special already.
+  /// Adds one of the added tokens. Special ones become control tokens, others user-defined with
+  /// literal spaces. Replaces the token with that id, unless it has the same text and is special
+  /// already.
   void put_added(std::int64_t id, std::string text, bool special, std::string_view where);
 
-  /// The place of a token of that text.
+  /// The id of the token with that text.
   std::optional<std::uint32_t> find(const std::string& text) const;
 
   TokenType type(std::uint32_t id) const { return static_cast<TokenType>(vocabulary_.types[id]); }
@@ -52,7 +53,7 @@ class VocabularyBuilder {
   void set_score(std::uint32_t id, float score) { vocabulary_.scores[id] = score; }
 
   Vocabulary& vocabulary() { return vocabulary_; }
-  /// The finished vocabulary, with a note on what was left out.
+  /// The finished vocabulary, with a note on dropped tokens.
   Vocabulary finish();
 
  private:
@@ -60,7 +61,7 @@ class VocabularyBuilder {
 
   Vocabulary vocabulary_;
   std::unordered_map<std::string, std::uint32_t> places_;
-  std::vector<bool> taken_;  // whether a place holds more than a placeholder
+  std::vector<bool> taken_;  // whether an id is more than a placeholder
   std::int64_t rows_;
   std::set<std::int64_t> left_out_;  // ids beyond the rows
 };
@@ -76,14 +77,14 @@ void put_added_tokens(VocabularyBuilder& builder, const std::filesystem::path& d
 void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path& directory,
                          const SortedJson& tokenizer);
 
-/// The readers of vocabulary.cpp: a SentencePiece file, tokenizer.json (nothing where it is of
-/// another kind than BPE), vocab.json with merges.txt.
+/// The readers used by vocabulary.cpp: a SentencePiece file, tokenizer.json (nothing unless it is
+/// BPE), vocab.json with merges.txt.
 VocabularyBuilder read_sentencepiece(const std::filesystem::path& file, std::int64_t rows);
 std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
                                                      const std::string& where, std::int64_t rows);
 VocabularyBuilder read_vocab_and_merges(const std::filesystem::path& directory, std::int64_t rows);
 
-/// llama.cpp's name for how tokenizer.json splits text ahead of BPE; empty for one not known here.
+/// llama.cpp's name for how tokenizer.json splits text before BPE; empty if unknown.
 std::string pre_tokenizer_name(const SortedJson& pre_tokenizer);
 
 }  // namespace regroup

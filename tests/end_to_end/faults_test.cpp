@@ -74,7 +74,7 @@ class Scene {
     fs::create_directory(path("out"));
   }
 
-  // Complete or not there; and if not, there after another run, beside which nothing stays.
+  // Complete or absent. If absent, another run creates it and leaves nothing else.
   void check_survived() const {
     if (has_result()) {
       CHECK(is_complete());

@@ -215,7 +215,7 @@ TEST_CASE("a page takes the place of a page, and of nothing else", "[end_to_end]
   const fs::path page = directory / "p.html";
   page_of({"inspect", model}, page);
   page_of({"inspect", model}, page);
-  CHECK(tree_of(directory.path()).size() == 1);  // nothing half done beside it
+  CHECK(tree_of(directory.path()).size() == 1);  // no partial files next to it
   put_file(directory / "weights.safetensors", "precious");
   for (const fs::path& wrong : {directory / "weights.safetensors", directory.path()}) {
     const ProgramResult result = run_program({"inspect", model, "--html", wrong.string()});

@@ -84,7 +84,7 @@ TEST_CASE("a disk without room for the weights is refused, one that fills up lea
   CHECK(small.err.find("bytes free") != std::string::npos);
   CHECK(small.out.empty());
 
-  // The weights are foreseen, what lies beside them is not.
+  // The check ahead covers the weights, not the other files.
   put_file(source / "tokenizer.json", std::string(4U << 20, 'x'));
   const ProgramResult filled = run_on_disk(command, disk, "4m");
   CAPTURE(filled.err);

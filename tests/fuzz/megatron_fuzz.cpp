@@ -1,4 +1,4 @@
-// The index beside Megatron's token files.
+// The index of Megatron's token files.
 #include "formats/token_files/megatron_index.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/temporary_directory.h"

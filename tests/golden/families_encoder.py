@@ -14,7 +14,7 @@ IDLE = ("key.bias",)
 
 
 def as_first_seen(config):
-    """As google's own files: what the activation is stands in feed_forward_proj alone, and v1.1 is not tied."""
+    """Like Google's files: only feed_forward_proj names the activation, and v1.1 is not tied."""
     made = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs", "num_decoder_layers")
     scaled = config.get("scale_decoder_outputs", True)
     return without(*made)(config) | {"tie_word_embeddings": scaled, "decoder_start_token_id": 0}

@@ -24,7 +24,7 @@ def heads(query, key_value):
 
 
 def as_on_hub(config):
-    """Gemma's own files: "gelu" stands for its tanh form, as transformers knows."""
+    """Like Gemma's files: "gelu" means the tanh form, as in transformers."""
     return as_transformers_4(config) | {"hidden_act": "gelu"}
 
 

@@ -55,7 +55,7 @@ def make_blocks(random):
 
 
 class Model:
-    """One GGUF file under way; what it means goes into a safetensors file beside it."""
+    """One GGUF file being built; its values go into a safetensors file next to it."""
 
     def __init__(self, architecture, random):
         self.writer = gguf.GGUFWriter(HERE / f"{architecture}.gguf", architecture)

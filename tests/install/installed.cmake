@@ -8,7 +8,7 @@ execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work
 file(RENAME "${work}/first" "${work}/moved")
 check_programs("${work}/moved")
 
-# What a header includes is there, too, and none wants LibTorch's.
+# All included headers are installed, and none needs LibTorch's.
 file(GLOB_RECURSE headers "${work}/moved/include/regroup/*.h")
 foreach(header IN LISTS headers)
   file(STRINGS "${header}" includes REGEX "^#include")
@@ -30,7 +30,7 @@ execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/example" OUTPUT_QUIE
 check_output("the example" "k_proj.weight becomes .*KV cache per token: 512 -> 128 bytes"
   "${work}/example/cache_of_model" "${SOURCE}/tests/golden/llama" 1)
 
-# Without LibTorch there are the formats, and what is missing is said.
+# Without LibTorch only the formats are available, and the error names what is missing.
 file(WRITE "${work}/formats/CMakeLists.txt" [[
 cmake_minimum_required(VERSION 3.25)
 project(formats_alone LANGUAGES CXX)

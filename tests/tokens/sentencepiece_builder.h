@@ -6,7 +6,7 @@
 
 namespace regroup {
 
-/// A piece as it stands in the file; types are those of formats/vocabulary/sentencepiece.h.
+/// A piece as in the file; types are those of formats/vocabulary/sentencepiece.h.
 struct BuiltPiece {
   std::string text;
   float score = 0.0F;

@@ -1,6 +1,7 @@
-// Read off llama.cpp's src/models/*.cpp; beside each row the Hugging Face models whose computation
-// it is. "gelu" is erf's in Hugging Face's GPT-NeoX, MPT and Falcon and tanh's in every graph;
-// llama.cpp has always run them so, and the difference is below 5e-4 per activation.
+// Taken from llama.cpp's src/models/*.cpp. The comment of each row names the Hugging Face models
+// that it computes. "gelu" is the erf form in Hugging Face's GPT-NeoX, MPT and Falcon and the tanh
+// form in every graph; llama.cpp has always run them so, and the difference is below 5e-4 per
+// activation.
 #include "formats/families/gguf/gguf_graphs.h"
 
 #include <algorithm>
@@ -114,8 +115,7 @@ constexpr GgufGraph kOlmo2{.architecture = "olmo2",
                            .mlp_bias = kNever,
                            .head = kAlways};
 
-// StableLM. Its norms of heads lie in one tensor [H, d], which regroup's vocabulary has no name
-// for.
+// StableLM. Its per-head norms are one tensor [H, d], which a ModelSpec cannot express.
 constexpr GgufGraph kStablelm{.architecture = "stablelm",
                               .family = "stablelm",
                               .activation = Activation::kSilu,
@@ -130,7 +130,7 @@ constexpr GgufGraph kStablelm{.architecture = "stablelm",
                               .mlp_norm = kOptional,
                               .head = kAlways};
 
-// Nemotron: norm weights hold the 1 that Hugging Face adds. GPT-NeoX is not among them: another
+// Nemotron: norm weights hold the 1 that Hugging Face adds. Not GPT-NeoX, which has another
 // activation.
 constexpr GgufGraph kNemotron{.architecture = "nemotron",
                               .family = "nemotron",
@@ -158,7 +158,7 @@ constexpr GgufGraph kStarcoder2{.architecture = "starcoder2",
                                 .fused_qkv = kOptional,
                                 .qkv_bias = kOptional};
 
-// GPT-NeoX, side by side or one after the other; but for the kind of GELU.
+// GPT-NeoX, parallel or sequential, except for the form of GELU.
 constexpr GgufGraph kGptNeoX{
     .architecture = "gptneox", .family = "gpt_neox", .residual = Residual::kByKey, .head = kAlways};
 
@@ -176,7 +176,7 @@ constexpr GgufGraph kBloom{.architecture = "bloom",
                            .positions = PositionKind::kAlibi,
                            .embedding_norm = true};
 
-// MPT, but for the kind of GELU; with max_alibi_bias 0, learned positions or none.
+// MPT, except for the form of GELU; with max_alibi_bias 0, learned positions or none.
 constexpr GgufGraph kMpt{.architecture = "mpt",
                          .family = "mpt",
                          .positions = PositionKind::kAlibi,
@@ -189,8 +189,8 @@ constexpr GgufGraph kMpt{.architecture = "mpt",
                          .o_bias = kOptional,
                          .mlp_bias = kOptional};
 
-// Falcon with RoPE (7B, 40B, 180B, 11B), but for the kind of GELU. Not Falcon-RW: it has biases,
-// ALiBi, and attention and MLP one after the other.
+// Falcon with RoPE (7B, 40B, 180B, 11B), except for the form of GELU. Not Falcon-RW, which has
+// biases, ALiBi, and sequential attention and MLP.
 constexpr GgufGraph kFalcon{.architecture = "falcon",
                             .family = "falcon",
                             .residual = Residual::kParallel,
@@ -201,7 +201,7 @@ constexpr GgufGraph kFalcon{.architecture = "falcon",
                             .mlp_bias = kNever,
                             .mlp_norm = kOptional};
 
-// Where several graphs compute the same, the first of them is written.
+// If several graphs compute the same, the first one is written.
 constexpr std::array<GgufGraph, 17> kGraphs{
     kLlama, kDeci,       kQwen2,   kQwen3, kGemma,     kOlmo,  kOlmo2, kStablelm, kNemotron,
     kPhi2,  kStarcoder2, kGptNeoX, kGpt2,  kStarcoder, kBloom, kMpt,   kFalcon};

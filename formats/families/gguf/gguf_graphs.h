@@ -1,4 +1,4 @@
-// The graphs of llama.cpp, one row each: what they compute, and which tensors they look for.
+// llama.cpp's graphs, one row each: what they compute and which tensors they load.
 #pragma once
 
 #include <span>
@@ -9,27 +9,27 @@
 
 namespace regroup {
 
-/// Whether a graph looks for a tensor, and whether it does without.
+/// Whether a graph loads a tensor, and whether it is required.
 enum class Presence { kNever, kOptional, kAlways };
 
-/// Whether it is part of a model, `found` telling of a tensor that may be missing.
+/// Whether the model has the tensor. `found` decides for optional ones.
 constexpr bool there(Presence presence, bool found) {
   return presence == Presence::kAlways || (presence == Presence::kOptional && found);
 }
 
-/// How a block adds up.
+/// The residual structure of a block.
 enum class Residual {
   kSequential,
   kParallel,
-  kByKey,      ///< parallel where use_parallel_residual says so
-  kByMlpNorm,  ///< parallel where the MLP has no norm of its own
+  kByKey,      ///< parallel if use_parallel_residual is true
+  kByMlpNorm,  ///< parallel if the MLP has no norm of its own
 };
 
 /// One value of general.architecture.
 struct GgufGraph {
   std::string_view architecture;
-  std::string_view family;  ///< regroup's name for it
-  /// The architecture of a config.json that this graph is preferred for, where several would do.
+  std::string_view family;  ///< regroup's family name
+  /// The config.json architecture for which this graph is preferred when several fit.
   std::string_view made_for = {};
   PositionKind positions = PositionKind::kRope;
   NormKind norm = NormKind::kLayerNorm;
@@ -38,19 +38,19 @@ struct GgufGraph {
   NormPlacement norm_placement = NormPlacement::kBefore;
 
   bool gated = false;
-  bool interleaved = false;         ///< RoPE turns the pairs (2i, 2i+1)
+  bool interleaved = false;         ///< RoPE rotates the pairs (2i, 2i+1)
   bool whole_head_rotates = false;  ///< rope.dimension_count must be the head dimension
-  bool free_head_dim = false;       ///< H·d need not be D
+  bool free_head_dim = false;       ///< H·d may differ from D
   bool per_layer = false;           ///< heads and MLP widths may differ between layers
   bool clips = false;               ///< reads attention.clamp_kqv
   bool max_alibi_bias = false;      ///< reads attention.max_alibi_bias; else 8
   bool embedding_norm = false;
   bool scaled_embedding = false;  ///< by √D
   bool rope_factors = false;      ///< reads rope_freqs.weight
-  bool second_norm = false;       ///< attn_norm_2, ahead of attention; attn_norm is the MLP's then
+  bool second_norm = false;  ///< attn_norm_2, before attention; attn_norm then belongs to the MLP
   bool norm_without_parameters = false;
 
-  QkNorm qk_norm = QkNorm::kNone;  ///< where there is one
+  QkNorm qk_norm = QkNorm::kNone;  ///< if there is one
   Presence qk_norm_tensors = Presence::kNever;
   Presence fused_qkv = Presence::kAlways;  ///< attn_qkv; else attn_q, attn_k, attn_v
   Presence norm_bias = Presence::kAlways;

@@ -1,4 +1,4 @@
-// The hyper-parameters of a GGUF file's model: metadata under its architecture's name.
+// A GGUF model's hyper-parameters: the metadata keys under its architecture's name.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace regroup {
 
-/// Layers that llama.cpp allows a model.
+/// llama.cpp's limit on the number of layers.
 inline constexpr std::int64_t kMaxGgufLayers = 512;
-/// The largest size of anything that is read.
+/// The largest value accepted for any size.
 inline constexpr std::int64_t kMaxGgufSize = std::int64_t{1} << 31;
 
 /// Reads <architecture>.<name>. Throws kBadInput naming the key for a value of another type or
 /// outside the range given.
 class GgufHyperparameters {
  public:
-  /// `metadata` must outlive it.
+  /// `metadata` must outlive this.
   GgufHyperparameters(const GgufMetadata& metadata, std::string_view architecture)
       : metadata_(metadata), prefix_(std::string(architecture) + ".") {}
 
@@ -31,15 +31,15 @@ class GgufHyperparameters {
   /// From 1 to kMaxGgufSize.
   std::optional<std::int64_t> optional_count(std::string_view name) const;
 
-  /// The same; throws kBadInput where there is none.
+  /// The same; throws kBadInput if absent.
   std::int64_t count(std::string_view name) const;
 
   double number_or(std::string_view name, double absent) const {
     return metadata_.number(key(name)).value_or(absent);
   }
 
-  /// One value for each of `layers`, also where the file has one for all; 0 where there is nothing
-  /// in a layer.
+  /// One value for each of `layers`, expanded if the file has a single value. 0 means that the
+  /// layer has none.
   std::optional<std::vector<std::int64_t>> per_layer(std::string_view name,
                                                      std::int64_t layers) const;
 

@@ -162,7 +162,7 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   if (!graph.per_layer && (!same_heads || of_their_own)) {
     return "layers that differ in kv heads or widths";
   }
-  // llama.cpp goes on to the next layer as soon as it finds no MLP, the attention before it unused.
+  // llama.cpp skips the rest of a layer without an MLP, so its attention would be unused.
   if (any_layer(spec, [](const LayerTensors& layer) {
         return layer.attention.present() && !layer.up.present();
       })) {
@@ -194,7 +194,8 @@ std::string obstacle_at_the_ends(const ModelSpec& spec, const GgufGraph& graph) 
   return spec.final_norm.present() || graph.norm_without_parameters ? "" : "no final norm";
 }
 
-// Biases that a graph has and the model has not are zeros; the other way round there is no help.
+// Biases that only the graph has are written as zeros; biases that only the model has are an
+// obstacle.
 std::string obstacle_in_biases(const GgufGraph& graph, const GgufParts& parts) {
   const auto unknown = [](bool has, Presence presence) {
     return has && presence == Presence::kNever;

@@ -1,4 +1,4 @@
-// What keeps a graph of llama.cpp from computing a model.
+// Why a llama.cpp graph cannot compute a model.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace regroup {
 
-/// The parts that `spec` itself has, whatever the graph: all but fused_qkv and second_norm.
+/// The parts of `spec` that do not depend on the graph: all except fused_qkv and second_norm.
 GgufParts gguf_parts_of(const ModelSpec& spec);
 
-/// Why `graph` cannot compute `spec`: the first thing that is in the way, such as "positions alibi,
-/// rope needed"; empty where nothing is.
+/// The first reason why `graph` cannot compute `spec`, such as "positions alibi, rope needed";
+/// empty if it can.
 std::string gguf_obstacle(const ModelSpec& spec, const GgufGraph& graph);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// The tensors that graphs of llama.cpp may do without, and the names of all of them.
+// The optional tensors of llama.cpp's graphs, and the names of all tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace regroup {
 
-/// Which of the tensors that graphs of llama.cpp may do without are there.
+/// Which optional tensors of llama.cpp's graphs are present.
 struct GgufParts {
-  bool fused_qkv = false;  ///< attn_qkv, in place of attn_q, attn_k, attn_v
+  bool fused_qkv = false;  ///< attn_qkv instead of attn_q, attn_k, attn_v
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
@@ -26,11 +26,11 @@ struct GgufParts {
   bool rope_factors = false;  ///< rope_freqs.weight
 };
 
-/// What is there in a file.
+/// The parts present in a file.
 GgufParts gguf_parts_in(const Checkpoint& checkpoint);
 
-/// Names every tensor of `spec`, whose heads are known, as `graph` does. `mlp_widths` has one value
-/// per layer, 0 where it has no MLP.
+/// Sets the names of all tensors of `spec` as in `graph`. The heads of `spec` must be set.
+/// `mlp_widths` has one value per layer, 0 for layers without an MLP.
 void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
                        std::span<const std::int64_t> mlp_widths);
 

@@ -1,4 +1,4 @@
-// RoPE, ALiBi or learned positions, as the hyper-parameters of a GGUF file give them.
+// RoPE, ALiBi or learned positions from the hyper-parameters of a GGUF file.
 #pragma once
 
 #include "formats/families/gguf/gguf_graphs.h"
@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// Sets the positions of `spec`, whose heads and max_positions are known; not_computable where they
-/// are of a kind that has no place in a ModelSpec. Throws kBadInput for impossible values.
+/// Sets the positions of `spec`, whose heads and max_positions must be set. Sets not_computable if
+/// a ModelSpec cannot express them. Throws kBadInput for invalid values.
 void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
                          const GgufGraph& graph, const GgufParts& parts);
 

@@ -39,8 +39,8 @@ const GgufGraph& graph_for(const ModelSpec& spec) {
                              gguf_obstacle(spec, *graph));
     }
   }
-  throw_usage("no graph of llama.cpp computes this {} model (what stands in the way of {})",
-              spec.family, reasons);
+  throw_usage("no graph of llama.cpp computes this {} model (obstacles in {})", spec.family,
+              reasons);
 }
 
 std::int64_t context_of(const ModelSpec& spec) {

@@ -109,7 +109,7 @@ TEST_CASE("a window that fits holds for any context", "[converter]") {
 
 TEST_CASE("a model without a cache has nothing to plan", "[converter]") {
   CHECK_THAT(refusal_of([] { serving_costs(open_model(golden("bert")), {}); }),
-             is_wrong_usage("keeps no keys and values"));
+             is_wrong_usage("has no KV cache"));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ BuiltTensor f32(std::string name, Shape shape, const Values& values) {
   return tensor_of(std::move(name), DType::kF32, std::move(shape), values);
 }
 
-// Rows of 2 features, of which rank 0 holds the first; `more` stands in both.
+// Rows of 2 features. Rank 0 has the first feature; `more` is in both.
 void put_two_ranks(const fs::path& directory, const BuiltTensor& first, const BuiltTensor& second) {
   const BuiltTensor norm = f32("norm.weight", {2}, {8, 9});
   put_rank(directory, "00", {first, norm});
@@ -151,12 +151,12 @@ TEST_CASE("ranks that do not fit together are refused, with the tensor's name", 
   CHECK_THAT(refused(f32("rope.freqs", {1}, {0}), f32(name, {1, 1}, {0})),
              is_bad_input(name, "missing in consolidated.00.pth"));
   CHECK_THAT(refused(f32("experts.w", {1, 1}, {0}), f32("experts.w", {1, 1}, {0})),
-             is_bad_input("experts.w", "not known"));
+             is_bad_input("experts.w", "unknown"));
   // A list of numbers that is no norm may be cut, too.
   CHECK_THAT(refused(f32("wq.bias", {1}, {0}), f32("wq.bias", {1}, {0})),
-             is_bad_input("wq.bias", "not known"));
+             is_bad_input("wq.bias", "unknown"));
   CHECK_THAT(refused(f32("a_norm.weight", {1}, {0}), f32("a_norm.weight", {2}, {0, 1})),
-             is_bad_input("a_norm.weight", "not known"));
+             is_bad_input("a_norm.weight", "unknown"));
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   CHECK_THAT(refused(f32(name, {kMost, 0}, {}), f32(name, {1, 0}, {})),
              is_bad_input(name, "[9223372036854775807, 0] and [1, 0] cannot be joined"));
@@ -167,7 +167,7 @@ TEST_CASE("weights whose final norm is no list of numbers are refused", "[format
   put_rank(directory.path(), "00", {f32("norm.weight", {1, 2}, {8, 9})});
   put_file(directory / "params.json", "{}");
   CHECK_THAT(refusal_of([&] { open_checkpoint(directory.path()); }),
-             is_bad_input("norm.weight", "no list of numbers"));
+             is_bad_input("norm.weight", "not a list of numbers"));
 }
 
 TEST_CASE("only ranks make Meta's directory, not what else is called consolidated", "[formats]") {

@@ -206,8 +206,9 @@ TEST_CASE("of many tensors the one that its shard lacks is named", "[formats]") 
     put_checkpoint(shards.path(file), tensors);
   }
   CHECK(Checkpoint(shards.open_map(map)).tensors().size() == 42);
-  CHECK_THAT(shards.refusal_of_map(R"("c":"three.safetensors",)" + map),
-             is_bad_input("weight_map puts tensor c in three.safetensors", "does not hold it"));
+  CHECK_THAT(
+      shards.refusal_of_map(R"("c":"three.safetensors",)" + map),
+      is_bad_input("weight_map says that tensor c is in three.safetensors", "but it is not"));
 }
 
 TEST_CASE("a tensor may stand in one shard only", "[formats]") {

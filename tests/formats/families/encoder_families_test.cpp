@@ -81,7 +81,7 @@ TEST_CASE("copies of T5's embedding are no parameters of their own", "[formats]"
 }
 
 TEST_CASE("T5 v1.1 is gated, with an output of its own that is not scaled", "[formats]") {
-  // As first seen, and as transformers 5 saves it: tied by its config, but for what it was.
+  // As published, and as transformers 5 saves it: tied in the config, with a note that it was not.
   for (const char* name : {"t5_v1_1", "t5_v1_1_saved_again"}) {
     CAPTURE(name);
     const ModelSpec spec = golden_spec(name);

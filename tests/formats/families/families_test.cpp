@@ -21,7 +21,7 @@ ModelSpec golden_spec(std::string_view name) {
   const ModelDirectory model = open_model_directory(golden(name));
   ModelSpec spec = spec_of(model);
   check_all_shapes(spec, model.checkpoint);
-  // Every tensor is one the family knows, but for GPT-2's masks.
+  // The family knows every tensor except GPT-2's masks.
   CHECK(expected_tensors(spec).size() + (name == "gpt2_base" ? 2 : 0) ==
         model.checkpoint.tensors().size());
   return spec;

@@ -55,7 +55,7 @@ TEST_CASE("the layers of an encoder-decoder stand role by role", "[formats]") {
   for (const LayerSummary& layer : layers) {
     parameters += layer.parameters;
   }
-  // All but the embedding and the two final norms stands in a layer.
+  // All tensors except the embedding and the two final norms are in a layer.
   const auto width = static_cast<std::uint64_t>(model.spec.hidden_size);
   CHECK(parameters + 2 * width + width * static_cast<std::uint64_t>(model.spec.vocab_size) ==
         summary_of(golden("t5")).parameters);

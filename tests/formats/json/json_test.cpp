@@ -210,10 +210,10 @@ TEST_CASE("elements of a list are replaced one by one, every other byte stays", 
   for (const char* object : {"{}", R"({"a": {}})", R"({"b": []})", R"({"a": "[]"})"}) {
     CAPTURE(object);
     CHECK_THAT(refusal_of([&] { with_each_element(object, {"a"}, counted); }),
-               is_bad_input("a is no list"));
+               is_bad_input("a is not a list"));
   }
   CHECK_THAT(refusal_of([&] { with_each_element(R"({"a": [1]})", {"a", "b"}, counted); }),
-             is_bad_input("a is no object"));
+             is_bad_input("a is not an object"));
 }
 
 }  // namespace

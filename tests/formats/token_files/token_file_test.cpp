@@ -168,12 +168,12 @@ TEST_CASE("an .idx that is no index of Megatron's is refused, not passed over", 
     put_file(directory / "text.idx", "");
     CHECK_THAT(refusal(name), is_bad_input("text.idx", "empty", "MMIDIDX"));
     put_file(directory / "text.idx", "no index");
-    CHECK_THAT(refusal(name), is_bad_input("text.idx", "no Megatron index", "move it away"));
+    CHECK_THAT(refusal(name), is_bad_input("text.idx", "not a Megatron index", "move it away"));
   }
   std::string damaged = BuiltIndex{.type = 4, .token_bytes = 4}.bytes();
   damaged[3] = static_cast<char>(damaged[3] ^ 1);
   put_file(directory / "text.idx", damaged);
-  CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx", "no Megatron index"));
+  CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx", "not a Megatron index"));
   std::filesystem::remove(directory / "text.idx");
   std::filesystem::create_symlink(directory / "gone.idx", directory / "text.idx");
   CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx"));
@@ -202,7 +202,7 @@ TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]
   CHECK_THAT(refusal(BuiltIndex{.lengths = {1, 2}}.bytes()),
              is_bad_input("text.bin", "4 tokens", "says 3"));
   CHECK_THAT(refusal(BuiltIndex{}.bytes() + "xyz"),
-             is_bad_input("text.idx", "3 bytes behind 2 sequences", "0 or 2"));
+             is_bad_input("text.idx", "3 bytes after 2 sequences", "0 or 2"));
   put_file(directory / "text.idx", BuiltIndex{}.bytes() + "xy");  // a mode for each sequence
   CHECK(TokenFile::open(directory / "text.bin").size() == 4);
 }
@@ -256,8 +256,8 @@ TEST_CASE("what says nothing of itself is refused unless it looks like token ids
     small.push_back(i % 50);
     large.push_back(i * 1297);
   }
-  CHECK_THAT(refusal(bytes_of_numbers(small)), is_bad_input("tokens", "32 bits", ".npy"));
-  CHECK_THAT(refusal(bytes_of_numbers(large)), is_bad_input("tokens", "32 bits", ".npy"));
+  CHECK_THAT(refusal(bytes_of_numbers(small)), is_bad_input("tokens", "32-bit ids", ".npy"));
+  CHECK_THAT(refusal(bytes_of_numbers(large)), is_bad_input("tokens", "32-bit ids", ".npy"));
   CHECK_THAT(refusal("GGUF" + std::string(100, '\3')), is_bad_input("tokens", "GGUF"));
   CHECK_THAT(refusal("\x1f\x8b\x08" + std::string(99, '\3')), is_bad_input("gzip"));
   CHECK_THAT(refusal(std::string("\x02\0\0\0\0\0\0\0{}", 10) + std::string(100, '\1')),

@@ -124,7 +124,7 @@ TEST_CASE("an unpublished token file leaves nothing, and none is ever replaced",
              is_wrong_usage("text.idx", "exists already"));
   CHECK_THAT(refusal("text.idx", TokenLayout::kRaw, 300), is_wrong_usage("exists already"));
   CHECK_THAT(refusal("text", TokenLayout::kMegatron, 300), is_wrong_usage("text", ".bin"));
-  CHECK_THAT(refusal("text", TokenLayout::kRaw, 65537), is_wrong_usage("65537", "16 bits"));
+  CHECK_THAT(refusal("text", TokenLayout::kRaw, 65537), is_wrong_usage("65537", "16-bit ids"));
   CHECK_THAT(refusal("text", TokenLayout::kRaw, 0), is_wrong_usage("0 tokens"));
   CHECK(tree_of(directory.path()) == std::map<std::string, std::string>{{"text.idx", "mine"}});
 }
@@ -153,7 +153,7 @@ TEST_CASE("documents of a flat file are told apart by a token", "[formats]") {
   CHECK(documents_in(path, DocumentMark{.token = 9, .ends = false}) ==
         Documents{{0, 2}, {2, 3}, {3, 6}, {6, 8}});
   CHECK(documents_in(path, DocumentMark{.token = 4, .ends = true}) == Documents{{0, 8}});
-  CHECK_THAT(refusal_of([&] { documents_in(path); }), is_wrong_usage("text", "not known"));
+  CHECK_THAT(refusal_of([&] { documents_in(path); }), is_wrong_usage("text", "unknown"));
 }
 
 TEST_CASE("a Megatron index with documents that cannot be is refused", "[formats]") {

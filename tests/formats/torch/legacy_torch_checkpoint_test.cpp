@@ -100,7 +100,7 @@ TEST_CASE("an old torch file that would run a program is refused, wherever it st
                  pickle::tuple({pickle::text("module"), pickle::global("torch", "FloatStorage"),
                                 pickle::text("model.py"), pickle::text("import os")}) +
                  "Q")),
-             is_bad_input(kFile, "names no storage"));
+             is_bad_input(kFile, "does not name a storage"));
 }
 
 TEST_CASE("an old torch file cut off anywhere, or with bytes behind it, is refused", "[formats]") {
@@ -149,20 +149,20 @@ TEST_CASE("storages that disagree with the pickle are refused", "[formats]") {
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 900", "5 elements", "says 6"));
   file = two_storages();
   file.storages[1].key = "901";
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 901", "not known"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 901", "unknown"));
   file = two_storages();
   file.storages.pop_back();
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "tensor w", "storage 900", "not in"));
   file = two_storages();
   file.storages.push_back(file.storages.front());
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "different keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "distinct keys"));
   file = two_storages();
   file.keys = pickle::program(
       "](K\x01"
       "e");
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "different keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "distinct keys"));
   file.keys = pickle::program(pickle::dict({pickle::text("70"), pickle::text("900")}));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "no list of different keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "not a list of distinct keys"));
   file.storages.clear();
   file.keys = pickle::program("N");
   CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "not in the file"));
@@ -179,7 +179,7 @@ TEST_CASE("storages whose sizes would overflow are refused", "[formats]") {
   const LegacyTorchFile file{
       pickle::program(pickle::dict({pickle::text("w"), tensor(huge, kMost, {1}, {1})})),
       {{"0", static_cast<std::uint64_t>(kMost), "12345678"}}};
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 0", "leaves the file"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 0", "exceeds the file"));
 }
 
 TEST_CASE("views of an old torch file stay in their storage", "[formats]") {

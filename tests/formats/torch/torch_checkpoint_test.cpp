@@ -87,7 +87,7 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
   CHECK_THAT(
       refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
       is_bad_input(kFile, "tensor w", "ComplexDoubleStorage"));
-  // Dtypes that have no class of their own are not what a missing name stands for.
+  // A missing name must not be read as one of the dtypes without a storage class.
   CHECK(torch_element_bytes("HalfStorage") == 2);
   CHECK(torch_element_bytes("") == 0);
 }

@@ -89,7 +89,7 @@ TEST_CASE("compressed and encrypted entries are refused by name", "[formats]") {
 
 TEST_CASE("two entries of one name are refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].name = "w/one"; }),
-             is_bad_input(kFile, "two ZIP entries are called w/one"));
+             is_bad_input(kFile, "two ZIP entries are named w/one"));
 }
 
 TEST_CASE("entries that overlap, nest or reach into the directory are refused", "[formats]") {
@@ -119,7 +119,7 @@ TEST_CASE("a local header that disagrees with the directory is refused", "[forma
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_crc_error = 1; }),
              is_bad_input(kFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_size_error = 1; }),
-             is_bad_input(kFile, "w/two", "another size"));
+             is_bad_input(kFile, "w/two", "disagree on its size"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].offset_error = -40; }),
              is_bad_input(kFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].offset_error = 1 << 20; }),
@@ -186,7 +186,7 @@ TEST_CASE("records that say what cannot be are refused", "[formats]") {
   };
   CHECK_THAT(refusal(kLocal, 8, little_endian(8, 2)), is_bad_input(kFile, "w/two", "disagrees"));
   CHECK_THAT(refusal(kLocal, 18, little_endian(8, 4)),
-             is_bad_input(kFile, "w/two", "another size"));
+             is_bad_input(kFile, "w/two", "disagree on its size"));
   CHECK_THAT(refusal(kCentral, 0, "PK\x01\x03"), is_bad_input(kFile, "ends inside a record"));
   CHECK_THAT(refusal(kCentral, 28, little_endian(6, 2)), is_bad_input(kFile, "inside a record"));
   CHECK_THAT(refusal(kCentral, 20, little_endian(6, 4)),

@@ -47,27 +47,27 @@ TEST_CASE("a map cut short is refused", "[formats]") {
 TEST_CASE("a trie that leads out of its array is refused", "[formats]") {
   BuiltCharsmap map;
   map.units[0] = BuiltCharsmap::child(0, 512, false);  // of two blocks
-  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads out of its array"));
+  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("points outside its array"));
   map.units[0] = BuiltCharsmap::child(0, 256, false);
   CHECK_NOTHROW(check_charsmap(map.bytes(), "m"));
   map.units[256 + 'a'] = BuiltCharsmap::child('a', 1U << 20, false);
-  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads out of its array"));
+  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("points outside its array"));
   map.units.resize(511);  // any byte may be looked up in the block
   map.units[256 + 'a'] = BuiltCharsmap::kUnused;
-  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads out of its array"));
+  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("points outside its array"));
 }
 
 TEST_CASE("a trie that leads in a circle is refused", "[formats]") {
   BuiltCharsmap map;
   map.units[256 + 'a'] = BuiltCharsmap::child('a', 'a', false);  // back to the node it is of
-  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("leads in a circle"));
+  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("has a cycle"));
 }
 
 TEST_CASE("replacements that lie outside of their text, or do not end, are refused", "[formats]") {
   BuiltCharsmap map;
   map.add_rule("a", 2);
   map.replacements = std::string("x\0", 2);
-  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("outside of the text"));
+  CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("outside the replacement text"));
   map.replacements = "xyz";
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("does not end"));
   map.replacements = std::string(2 + 255, 'x') + std::string(1, '\0');

@@ -287,7 +287,7 @@ TEST_CASE("SentencePiece models that would crash the library are refused", "[for
              is_bad_input("4097 bytes", "at most 4096"));
   CHECK_THAT(refusal(good + piece(std::string("a\0b", 3), 0, kNormal)), is_bad_input("NUL byte"));
   CHECK_THAT(refusal(good + piece("b", std::numeric_limits<float>::quiet_NaN(), kNormal)),
-             is_bad_input("piece \"b\"", "no number"));
+             is_bad_input("piece \"b\"", "not a number"));
   // A tag of more than 32 bits is another one to protobuf.
   CHECK_THAT(refusal(good + "\x8a\x80\x80\x80\x10" + std::string(1, '\0')),
              is_bad_input("malformed"));

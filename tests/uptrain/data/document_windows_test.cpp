@@ -197,7 +197,7 @@ TEST_CASE("documents that cannot be kept apart are refused", "[uptrain]") {
   UptrainSettings settings = short_run(directory.path(), "llama", 1);
   settings.documents = kSeparate;
   CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
-             is_wrong_usage("training.bin", "documents are not known"));
+             is_wrong_usage("training.bin", "documents are unknown"));
   settings = short_run(directory.path(), "t5", 1);
   put_file(settings.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
   settings.task.sentinels = Sentinels{39, 3};
