@@ -12,7 +12,7 @@
 #include "converter/execute/tensor_parts.h"
 #include "converter/execute/write_tensors.h"
 #include "converter/provenance/layer_record.h"
-#include "converter/transcription/norm_fold.h"
+#include "converter/tensor_mapping/norm_fold.h"
 #include "formats/base/staged_directory.h"
 #include "formats/dtype/numbers.h"
 #include "formats/gguf/gguf_writer.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "converter/transcription/tensor_step.h"
+#include "converter/tensor_mapping/tensor_step.h"
 #include "formats/checkpoint/checkpoint.h"
 
 namespace regroup {

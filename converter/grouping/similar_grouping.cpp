@@ -4,7 +4,7 @@
 #include <set>
 
 #include "converter/execute/execute_plan.h"
-#include "converter/grouping/stack_grouping.h"
+#include "converter/grouping/shared_head_order.h"
 
 namespace regroup {
 namespace {
@@ -40,8 +40,8 @@ class Search {
       progress_(done_);
       return found;
     };
-    const StackGrouping found =
-        group_stack(plan_.spec.kv_heads_of(role)[pooled.front()], groups, losses);
+    const SharedHeadOrder found =
+        find_shared_head_order(plan_.spec.kv_heads_of(role)[pooled.front()], groups, losses);
     for (const std::size_t layer : together) {
       result_.order.set(role, layer, found.order);
     }

@@ -29,8 +29,8 @@ bool allows_one_grouping(const ConversionPlan& plan);
 
 /// Solves for every layer of `contiguous`, the plan of the same conversion without an order, that
 /// gets fewer kv heads, more than one, and may move them; for layers in step at once, see
-/// group_stack(). Reads the weights of one layer at a time. `progress` is told how many layers are
-/// done. Throws as AttentionPooler does.
+/// find_shared_head_order(). Reads the weights of one layer at a time. `progress` is told how many
+/// layers are done. Throws as AttentionPooler does.
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
                                       const std::function<void(std::int64_t)>& progress,

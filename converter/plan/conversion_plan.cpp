@@ -167,7 +167,7 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.refiner) {
     facts.more.emplace_back("refit", plan.refiner->recipe());
   }
-  if (plan.calibration && looks_at_weights(plan.pooling.method)) {
+  if (plan.calibration && needs_solver(plan.pooling.method)) {
     facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
     facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
   }

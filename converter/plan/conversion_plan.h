@@ -11,7 +11,7 @@
 #include "converter/heads/head_order.h"
 #include "converter/pooling/attention_pooler.h"
 #include "converter/target/target.h"
-#include "converter/transcription/tensor_step.h"
+#include "converter/tensor_mapping/tensor_step.h"
 #include "formats/model/model.h"
 #include "formats/safetensors/safetensors_writer.h"
 

@@ -88,7 +88,7 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
 
 // What a pooling method cannot do to this model, though it goes ahead.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+  if (!rewrites_q_and_o(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
   }
   return {fmt::format(

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "converter/target/recorded_target.h"
-#include "converter/transcription/transcription.h"
+#include "converter/tensor_mapping/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/dtype/numbers.h"
@@ -166,7 +166,7 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step : transcribe_attention(
+  for (TensorStep& step : map_attention_tensors(
            {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
@@ -225,14 +225,14 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
 }
 
-void plan_transcription(ConversionPlan& plan, const Model& source,
-                        const ConversionRequest& request) {
+void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
+                         const ConversionRequest& request) {
   if (plan.spec.attention_only()) {
     throw_usage("{}: a layout file tells of attention only: no other form can be written",
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = transcribe_model(
+  plan.steps = map_model_tensors(
       {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
@@ -252,7 +252,7 @@ void plan_steps(ConversionPlan& plan, const Model& source, const ConversionReque
   if (plan.in_place) {
     plan_in_place(plan, source, request);
   } else {
-    plan_transcription(plan, source, request);
+    plan_tensor_mapping(plan, source, request);
   }
 }
 

@@ -11,7 +11,7 @@ std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
 }
 
 void check_can_pool(const ModelSpec& source, PoolMethod method) {
-  if (!changes_readers(method)) {
+  if (!rewrites_q_and_o(method)) {
     return;
   }
   if (source.clip_qkv) {

@@ -10,7 +10,7 @@
 namespace regroup {
 
 /// What keeps `target` from computing exactly what `source` computes once its tensors are
-/// transcribed, each as "<what>: <source's>, <target's>"; empty when nothing does. Layout is free:
+/// mapped to it, each as "<what>: <source's>, <target's>"; empty when nothing does. Layout is free:
 /// names, packing, transposition, the pairing of rotating features, one norm for two in parallel
 /// blocks, absent biases that the target stores as zeros, kv heads stored several times.
 std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelSpec& target);

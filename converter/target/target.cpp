@@ -150,7 +150,7 @@ Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64
       heads = stored;
     }
   }
-  if (grouped.qk_norm == QkNorm::kEachHead) {
+  if (grouped.qk_norm == QkNorm::kPerHead) {
     throw_usage("{}: every key head has a norm of its own; its heads cannot be stored repeatedly",
                 printable(grouped.architecture));
   }

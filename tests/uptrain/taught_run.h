@@ -30,7 +30,7 @@ inline void make_answers(const TeachSettings& settings, const std::filesystem::p
                          const TeachProgress& progress = kNoProgress,
                          const std::atomic<bool>& stop = false) {
   const Model teacher = open_computable_model(settings.run.model);
-  const TokenBatches data = open_training_data(settings.run, teacher.spec);
+  const DataLoader data = open_training_data(settings.run, teacher.spec);
   teach(plan_teaching(settings, teacher, data), teacher, data, output, progress, stop);
 }
 

@@ -187,7 +187,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
           : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
   PendingFile pending(path);
-  const std::string header = logits_header(windows, positions, model.head().size(0));
+  const std::string header = logits_header(windows, positions, model.lm_head().size(0));
   pending.file().write_at(0, std::as_bytes(std::span(header)));
   std::uint64_t offset = header.size();
   for (std::int64_t first = 0; first < windows; first += settings.batch) {

@@ -11,7 +11,7 @@
 #include "formats/base/printable.h"
 #include "formats/families/head.h"
 #include "uptrain/model/layers.h"
-#include "uptrain/model/model_tail.h"
+#include "uptrain/model/output_head.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/objective/objective.h"
 

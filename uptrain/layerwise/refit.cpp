@@ -18,7 +18,7 @@
 #include "formats/json/json.h"
 #include "uptrain/model/device.h"
 #include "uptrain/optim/adamw.h"
-#include "uptrain/optim/schedule.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/trainer/gradients.h"
 #include "uptrain/trainer/training_flops.h"
 
@@ -123,10 +123,10 @@ class AttentionFit {
 };
 
 // What the source's attention reads and gives, and what it is told, batch by batch.
-class Lesson {
+class RefitTarget {
  public:
-  Lesson(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
-         const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
+  RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
+              const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
       : spec_(spec),
         role_(role),
         walk_(walk),
@@ -168,14 +168,14 @@ class Lesson {
 };
 
 // Learns from the first `batches`; tells the error of each step.
-void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
+void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
            const RefitSettings& settings, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
   AdamW optimizer(parameters, {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
-  const Schedule schedule{settings.learning_rate, kFinalRate,
-                          std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
+  const LrSchedule schedule{settings.learning_rate, kFinalRate,
+                            std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
   const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
   for (std::int64_t step = 0; step < settings.steps; ++step) {
     if (stop) {
@@ -184,7 +184,7 @@ void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
     const std::size_t batch = static_cast<std::size_t>(step) % batches;
     gradients.clear();
     const at::Tensor error =
-        lesson.squared_error(fit.attention(), batch) / lesson.power(batch).clamp_min(1e-30);
+        target.squared_error(fit.attention(), batch) / target.power(batch).clamp_min(1e-30);
     gradients.add(error);
     optimizer.step(gradients.sums(), schedule.at(step),
                    clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
@@ -193,7 +193,7 @@ void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
 }
 
 void check_can_refit(const ModelSpec& spec) {
-  if (spec.qk_norm == QkNorm::kEachHead || spec.qk_norm == QkNorm::kProjection) {
+  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
     throw_usage("refitting: {} normalises keys with weights of their own for each head",
                 printable(spec.architecture));
   }
@@ -280,17 +280,17 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   const AttentionFit attention(heads, role == AttentionRole::kCross ? block.cross : block.attention,
                                order, settings_.device);
   const Record& record = records_.at(role);
-  const Lesson lesson(spec_, role, walk_, order, record.inputs, record.outputs);
+  const RefitTarget target(spec_, role, walk_, order, record.inputs, record.outputs);
   const std::size_t learned = batches_ - measured_;
   RefinementReport report;
-  report.error_before = lesson.error_of(attention.attention(), learned, batches_);
-  learn(attention, lesson, learned, settings_, stop_,
+  report.error_before = target.error_of(attention.attention(), learned, batches_);
+  learn(attention, target, learned, settings_, stop_,
         [&](std::int64_t step, const at::Tensor& error) {
           if (progress_) {
             progress_({role, layer, step, error.item<double>()});
           }
         });
-  report.error_after = lesson.error_of(attention.attention(), learned, batches_);
+  report.error_after = target.error_of(attention.attention(), learned, batches_);
   if (report.error_after < report.error_before) {
     attention.write_to(heads);
   } else {

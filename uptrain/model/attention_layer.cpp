@@ -19,7 +19,7 @@ std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const Mo
   }
   Norm norm = make_norm(names.front(), spec, parameters);
   norm.weight_offset = 0.0;
-  if (spec.qk_norm == QkNorm::kEachHead) {
+  if (spec.qk_norm == QkNorm::kPerHead) {
     for (const NormTensors& head : names) {
       norm.heads.push_back(parameters.at(head.weight));
     }

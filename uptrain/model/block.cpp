@@ -7,8 +7,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include "uptrain/model/activation_checkpointing.h"
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/model/recomputation.h"
 #include "uptrain/ops/gated_activation.h"
 #include "uptrain/ops/relative_bias.h"
 

@@ -35,7 +35,7 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
       project_out_(make_linear(spec_.project_out, parameters)),
       head_transform_(make_linear(spec_.head_transform, parameters)),
       head_norm_(make_norm(spec_.head_norm, spec_, parameters)),
-      head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
+      lm_head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
       head_bias_(tensor_or_none(spec_.lm_head_bias, parameters)),
       alibi_form_(Alibi::best_form(token_embedding_.device())) {
   check_computable(spec_);
@@ -135,21 +135,21 @@ at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
 }
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  return Linear{head_, head_bias_}(head_input(hidden));
+  return Linear{lm_head_, head_bias_}(head_input(hidden));
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
-  const HeadInputs inputs = head_inputs(hidden);
+  const LmHeadInputs inputs = lm_head_inputs(hidden);
   return next_token_loss(inputs.hidden, inputs.head, targets);
 }
 
-HeadInputs Transformer::head_inputs(const at::Tensor& hidden) const {
+LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
   const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
   if (!head_bias_.defined()) {
-    return {flat, head_};
+    return {flat, lm_head_};
   }
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return {at::cat({flat, ones}, 1), at::cat({head_, head_bias_.unsqueeze(1)}, 1)};
+  return {at::cat({flat, ones}, 1), at::cat({lm_head_, head_bias_.unsqueeze(1)}, 1)};
 }
 
 Pass Transformer::make_pass(std::int64_t length) const {

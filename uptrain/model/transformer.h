@@ -62,10 +62,10 @@ class Transformer {
 
   /// What logits() multiplies, hidden: [..., D] -> [N, D] and [V, D], or one column more where the
   /// output has a bias: the weight of one more input that is always 1.
-  HeadInputs head_inputs(const at::Tensor& hidden) const;
+  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
 
   /// The output projection [V, D]: the token embedding where the two are tied.
-  const at::Tensor& head() const { return head_; }
+  const at::Tensor& lm_head() const { return lm_head_; }
 
   const ModelSpec& spec() const { return spec_; }
   at::Device device() const { return token_embedding_.device(); }
@@ -107,7 +107,7 @@ class Transformer {
   Stack stack_;
   Linear head_transform_;
   Norm head_norm_;
-  at::Tensor head_;       // [V, D]
+  at::Tensor lm_head_;    // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
   bool recomputing_ = false;

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "uptrain/distill/attention_distillation.h"
-#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
@@ -24,7 +24,7 @@ class TrainingLoss {
   void set_teacher(const Transformer& teacher, const DistillationSettings& settings);
 
   /// The same with what a teacher has answered; they must be answers to this task.
-  void set_answers(TeacherAnswers& answers, const DistillationSettings& settings);
+  void set_answers(TeacherLogitsCache& answers, const DistillationSettings& settings);
 
   /// Adds `weight` times what `attention`, of the model and its teacher, says of each pass.
   void set_attention(AttentionDistillation& attention, double weight);
@@ -36,12 +36,12 @@ class TrainingLoss {
  private:
   at::Tensor answered_loss(const at::Tensor& windows, std::int64_t first,
                            const Predictions& student) const;
-  HeadInputs ask_teacher(const at::Tensor& ids, std::int64_t first) const;
+  LmHeadInputs ask_teacher(const at::Tensor& ids, std::int64_t first) const;
 
   const Transformer& model_;
   Task task_;
   const Transformer* teacher_ = nullptr;
-  TeacherAnswers* answers_ = nullptr;
+  TeacherLogitsCache* answers_ = nullptr;
   AttentionDistillation* attention_ = nullptr;
   double attention_weight_ = 0.0;
   DistillationSettings distillation_;

@@ -14,7 +14,7 @@ namespace regroup {
 inline constexpr std::int64_t kLogitsPerChunk = 16 << 20;
 
 /// What logits are computed from, as hidden headᵀ.
-struct HeadInputs {
+struct LmHeadInputs {
   at::Tensor hidden;  ///< [N, D]
   at::Tensor head;    ///< [V, D]
 };
@@ -37,12 +37,12 @@ struct DistillationSettings {
 /// Σ t·log(t/s) of the student's s = softmax(logits/τ) from the teacher's t, likewise; Hinton et
 /// al. 2015, https://arxiv.org/abs/1503.02531, section 2. The teacher has no gradient. Memory is a
 /// few chunks of logits and one gradient of the head. teacher: hidden [N, E], head [V, E].
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const HeadInputs& teacher, const DistillationSettings& settings,
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const LmHeadInputs& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 /// What is known of a teacher's distributions: their k likeliest tokens, and the rest as a whole.
-struct TopAnswers {
+struct TopKLogits {
   at::Tensor ids;                ///< int64 [N, k], those of a token all different
   at::Tensor log_probabilities;  ///< [N, k+1]; the last one of all other tokens together
 };
@@ -52,8 +52,8 @@ struct TopAnswers {
 /// inequality that is never more than the KL over the vocabulary (Cover & Thomas, "Elements of
 /// Information Theory", theorem 2.7.1), and for k = V it is the same. The teacher's probabilities,
 /// which are at settings.temperature already, are made to add up to 1 once more.
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const TopAnswers& teacher, const DistillationSettings& settings,
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const TopKLogits& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 }  // namespace regroup

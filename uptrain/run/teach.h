@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "formats/model/model.h"
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distill/answers_file.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_settings.h"
 
@@ -29,7 +29,7 @@ struct TeachSettings {
 struct TeachPlan {
   UptrainSettings run;  ///< with what was left open filled in
   Task task;
-  AnswersFacts facts;
+  TeacherLogitsFacts facts;
 
   /// Bytes of all files, headers left out.
   std::uint64_t bytes() const;
@@ -38,12 +38,12 @@ struct TeachPlan {
 /// What `settings` ask of `teacher`. Throws kUsage for settings that make no sense, and as
 /// plan_uptraining() does for the task.
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
-                        const TokenBatches& data);
+                        const DataLoader& data);
 
 /// The k likeliest tokens of softmax(logits/τ), and the rest as a whole; all numbers on the device
 /// of `teacher`. Memory is a few chunks of logits.
-TopAnswers top_answers(const HeadInputs& teacher, std::int64_t k, double temperature,
-                       std::int64_t logits_per_chunk = kLogitsPerChunk);
+TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
+                        std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 /// Called with the windows answered and all that shall be.
 using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
@@ -52,7 +52,7 @@ using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>
 /// the files that are complete stand in OUTPUT.parts, and are kept when the same is asked for once
 /// more. Throws kUsage where the output exists, or what stands in OUTPUT.parts was made for another
 /// plan; kInterruptedSaved soon after `stop` turns true.
-void teach(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
            const std::filesystem::path& output, const TeachProgress& progress,
            const std::atomic<bool>& stop);
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "uptrain/data/token_batches.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_settings.h"
 
@@ -37,7 +37,7 @@ struct TrainingSpeed {
 /// `after_step` with the steps taken so far. Throws kInterrupted once `stop` is set; kBadInput
 /// where losses are not finite.
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
-                               const TokenBatches& data, std::int64_t warmup, std::int64_t steps,
+                               const DataLoader& data, std::int64_t warmup, std::int64_t steps,
                                const std::function<void(std::int64_t)>& after_step,
                                const std::atomic<bool>& stop);
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distributed/ranks.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distributed/process_group.h"
 #include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -42,8 +42,8 @@ struct UptrainResult {
 /// Of several `ranks` each calls this with the same plan, and all of them stop when one is to; the
 /// first alone writes. A state can be resumed by another number of ranks. Throws kUsage where they
 /// were asked for different things, kEnvironment where one of them is lost.
-UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const DataLoader& data,
                              bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
-                             Ranks* ranks = nullptr);
+                             ProcessGroup* group = nullptr);
 
 }  // namespace regroup

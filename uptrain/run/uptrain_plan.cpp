@@ -15,7 +15,7 @@
 #include "formats/families/published_pretraining.h"
 #include "formats/inspect/context_length.h"
 #include "formats/json/printable_json.h"
-#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
@@ -48,7 +48,7 @@ std::int64_t steps_of(const UptrainSettings& settings, std::int64_t tokens_per_s
 }
 
 std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
-  const bool rises = settings.schedule != ScheduleKind::kInverseSqrt;
+  const bool rises = settings.schedule != LrScheduleKind::kInverseSqrt;
   const std::int64_t usual = rises ? std::max<std::int64_t>(1, steps / 50) : 0;
   const std::int64_t warmup = settings.warmup_steps.value_or(usual);
   if (warmup >= steps && settings.warmup_steps && steps > 1) {
@@ -58,12 +58,12 @@ std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
   return std::min(warmup, steps);
 }
 
-Schedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
-  Schedule schedule{.peak = settings.peak_learning_rate(),
-                    .final_ratio = settings.min_learning_rate_ratio,
-                    .warmup_steps = warmup_of(settings, steps),
-                    .steps = steps,
-                    .kind = settings.schedule};
+LrSchedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
+  LrSchedule schedule{.peak = settings.peak_learning_rate(),
+                      .final_ratio = settings.min_learning_rate_ratio,
+                      .warmup_steps = warmup_of(settings, steps),
+                      .steps = steps,
+                      .kind = settings.schedule};
   schedule.decay_steps = settings.decay_steps.value_or(std::max<std::int64_t>(1, steps / 10));
   schedule.start_step = settings.start_step.value_or(settings.pretrain_steps.value_or(0));
   if (settings.decay_steps && *settings.decay_steps > steps - schedule.warmup_steps) {
@@ -78,16 +78,16 @@ UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
   settings.steps = plan.steps;
   settings.sequence_length = plan.sequence_length;
   settings.warmup_steps = plan.schedule.warmup_steps;
-  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+  if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
     settings.decay_steps = plan.schedule.decay_steps;
   }
-  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+  if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     settings.start_step = plan.schedule.start_step;
   }
   return settings;
 }
 
-std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
+std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const DataLoader& data) {
   const std::int64_t samples = plan.tokens / plan.sequence_length;
   std::vector<UptrainPlan::Source> sources;
   for (std::size_t i = 0; i < data.files().size(); ++i) {
@@ -129,9 +129,9 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
 }
 
 // Nothing to compute: its answers are read, and must be to what this run asks.
-void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& data) {
+void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
-  TeacherAnswers answers = TeacherAnswers::open(teacher.logits);
+  TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
   if (answers.facts().vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
                     printable(teacher.logits.string(), 0), answers.facts().vocab_size,
@@ -196,7 +196,7 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
-TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
   return {settings.data,         sequence_length_of(settings, spec),
           spec.vocab_size,       settings.seed,
           settings.data_weights, settings.documents};
@@ -230,7 +230,7 @@ double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
-                            const TokenBatches& data) {
+                            const DataLoader& data) {
   settings.validate();
   check_writable(source);
   refuse_output_inside(source, settings.output);

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "uptrain/data/token_batches.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/optim/schedule.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/memory_savings.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
@@ -19,7 +19,7 @@ namespace regroup {
 struct UptrainPlan {
   UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
   Json recipe;               ///< recipe_of() the above, with alpha as it was asked for
-  Schedule schedule;
+  LrSchedule schedule;
   Task task;
 
   std::int64_t steps = 0;
@@ -58,10 +58,10 @@ double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
 /// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,
 /// also for an output inside the model's directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
-                            const TokenBatches& data);
+                            const DataLoader& data);
 
 /// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
-TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
 
 /// Adds to a recipe what it says of a task: the objective, and the special tokens of those that
 /// need any.

@@ -76,9 +76,9 @@ void check_schedule(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(0, "warm-up steps", settings.warmup_steps.value_or(0));
   faults.at_least(1, "decay steps", settings.decay_steps.value_or(1));
   faults.at_least(0, "start step", settings.start_step.value_or(0));
-  faults.require(!settings.decay_steps || settings.schedule == ScheduleKind::kWarmupStableDecay,
+  faults.require(!settings.decay_steps || settings.schedule == LrScheduleKind::kWarmupStableDecay,
                  "decay steps are for the schedule wsd");
-  faults.require(!settings.start_step || settings.schedule == ScheduleKind::kInverseSqrt,
+  faults.require(!settings.start_step || settings.schedule == LrScheduleKind::kInverseSqrt,
                  "a start step is for the schedule inverse-sqrt");
 }
 
@@ -142,12 +142,12 @@ Json recipe_of_schedule(const UptrainSettings& settings) {
   Json recipe = {{"schedule", name_of(settings.schedule)},
                  {"learning_rate", settings.peak_learning_rate()},
                  {"warmup_steps", number(settings.warmup_steps)}};
-  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+  if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     recipe["start_step"] = settings.start_step.value_or(0);
-  } else if (settings.schedule != ScheduleKind::kConstant) {
+  } else if (settings.schedule != LrScheduleKind::kConstant) {
     recipe["min_learning_rate_ratio"] = settings.min_learning_rate_ratio;
   }
-  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+  if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
     recipe["decay_steps"] = number(settings.decay_steps);
   }
   return recipe;

@@ -14,8 +14,8 @@
 #include "uptrain/model/device.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/optim/optimizer.h"
-#include "uptrain/optim/schedule.h"
 #include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
@@ -23,7 +23,7 @@ namespace regroup {
 /// A frozen model whose logits a run learns from: the model itself, or what it answered before.
 struct TeacherSettings {
   std::filesystem::path model;   ///< empty: none
-  std::filesystem::path logits;  ///< see TeacherAnswers; empty: none
+  std::filesystem::path logits;  ///< see TeacherLogitsCache; empty: none
   bool any_source = false;       ///< `logits` may be of another model than the student's own source
   DistillationSettings distillation;
   std::optional<Precision> precision;  ///< of the model; default: the student's
@@ -62,7 +62,7 @@ struct UptrainSettings {
   TrainedWeights trained = TrainedWeights::kAll;
   TaskSettings task;  ///< its seed is not used, `seed` is
 
-  ScheduleKind schedule = ScheduleKind::kCosine;
+  LrScheduleKind schedule = LrScheduleKind::kCosine;
   std::optional<double> learning_rate;   ///< the peak; default: 2e-4, of an inverse square root 1
   double min_learning_rate_ratio = 0.1;  ///< the last learning rate over the peak
   /// Default: one step in fifty, at least one; none ahead of an inverse square root.
@@ -86,7 +86,7 @@ struct UptrainSettings {
   bool record = true;                      ///< add an "uptrain" block to the output's config.json
 
   double peak_learning_rate() const {
-    return learning_rate.value_or(schedule == ScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
+    return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
   }
 
   /// Throws kUsage listing every fault in one line.

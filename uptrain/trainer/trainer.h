@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <functional>
 
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distributed/weight_shares.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/optim/optimizer.h"
-#include "uptrain/optim/schedule.h"
 #include "uptrain/trainer/gradients.h"
 #include "uptrain/trainer/trained_weights.h"
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {
 
-class GradientReduction;
+class GradientReducer;
 
 /// What one step did.
 struct StepReport {
@@ -36,7 +36,7 @@ struct LoopSettings {
   std::int64_t accumulation = 1;  ///< batches in a step, of all ranks together
   double max_gradient_norm = 1.0;
   std::int64_t max_skipped_in_a_row = 10;
-  Schedule schedule;
+  LrSchedule schedule;
 };
 
 /// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
@@ -53,8 +53,8 @@ class Trainer {
   /// `model_weights`: those to train, in the model's type; `masters`: the same ones (of several
   /// ranks: the rank's own), in theirs.
   Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
-          const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
-          const LoopSettings& settings, const WeightShares* shares = nullptr);
+          const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
+          const LoopSettings& settings, const ZeroPartition* partition = nullptr);
 
   /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
   /// advanced. Returns false as soon as `stop` is found to be true between two steps, of several
@@ -65,7 +65,7 @@ class Trainer {
 
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
-  at::Tensor accumulate(std::int64_t first_sample, GradientReduction* reduction);
+  at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
   void agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop);
   void refresh_model_weights() const;
 
@@ -76,9 +76,9 @@ class Trainer {
   bool shared_;  // the model computes with the masters themselves
   const FrozenQueries& frozen_;
   Optimizer& optimizer_;
-  const TokenBatches& data_;
+  const DataLoader& data_;
   LoopSettings settings_;
-  const WeightShares* shares_;
+  const ZeroPartition* partition_;
   GradientSum gradients_;
   bool stop_agreed_ = false;  // one of several ranks was asked to stop
 };

@@ -13,13 +13,13 @@ namespace regroup {
 /// scale for both features keeps the result, and features that may be mixed freely. With neither,
 /// the basis is fixed.
 struct HeadBasis {
-  std::vector<std::pair<std::int64_t, std::int64_t>> planes;
+  std::vector<std::pair<std::int64_t, std::int64_t>> rope_planes;
   std::vector<std::int64_t> free;
   std::vector<double> frequencies = {};  ///< of the planes, radians per position
 
-  bool fixed() const { return planes.empty() && free.empty(); }
-  bool rotates() const { return !planes.empty(); }
-  std::int64_t head_dim() const { return std::ssize(free) + 2 * std::ssize(planes); }
+  bool fixed() const { return rope_planes.empty() && free.empty(); }
+  bool rotates() const { return !rope_planes.empty(); }
+  std::int64_t head_dim() const { return std::ssize(free) + 2 * std::ssize(rope_planes); }
 };
 
 /// All features are free: values, which only the output projection reads.

@@ -52,18 +52,18 @@ PoolMethod parse_pool_method(std::string_view name) {
               printable(name));
 }
 
-bool looks_at_weights(PoolMethod method) {
-  return method == PoolMethod::kSelect || changes_readers(method);
+bool needs_solver(PoolMethod method) {
+  return method == PoolMethod::kSelect || rewrites_q_and_o(method);
 }
 
-bool changes_readers(PoolMethod method) {
+bool rewrites_q_and_o(PoolMethod method) {
   return method == PoolMethod::kAligned || method == PoolMethod::kLowrank;
 }
 
 std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
                                                         std::int64_t groups, std::int64_t after,
                                                         std::uint64_t stream) {
-  if (looks_at_weights(pooling.method)) {
+  if (needs_solver(pooling.method)) {
     throw_usage("pooling method {} looks at the weights", name_of(pooling.method));
   }
   auto heads = heads_of_groups(before, groups, after);

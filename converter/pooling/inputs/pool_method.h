@@ -24,10 +24,10 @@ std::string_view name_of(PoolMethod method);
 PoolMethod parse_pool_method(std::string_view name);
 
 /// Whether the method looks at the weights; the others only name the heads to average.
-bool looks_at_weights(PoolMethod method);
+bool needs_solver(PoolMethod method);
 
 /// Whether the method changes queries and output projections, too.
-bool changes_readers(PoolMethod method);
+bool rewrites_q_and_o(PoolMethod method);
 
 /// How heads are pooled.
 struct Pooling {
@@ -36,10 +36,10 @@ struct Pooling {
   bool refined = false;    ///< whether an AttentionRefiner has its say afterwards
 
   /// Whether more has to be known of an attention than which heads to average.
-  bool looks_at_weights() const { return refined || regroup::looks_at_weights(method); }
+  bool needs_solver() const { return refined || regroup::needs_solver(method); }
 
   /// Whether queries and output projections change, too.
-  bool changes_readers() const { return refined || regroup::changes_readers(method); }
+  bool rewrites_q_and_o() const { return refined || regroup::rewrites_q_and_o(method); }
 };
 
 /// For each of `after` stored heads the heads it is the mean of, as heads_of_groups() gives them,

@@ -12,7 +12,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/tensor.h>
 
-#include "converter/pooling/solvers/planes.h"
+#include "converter/pooling/solvers/rope_planes.h"
 #include "formats/base/error.h"
 
 namespace regroup {

@@ -11,7 +11,7 @@
 
 #include "converter/pooling/solvers/aligned.h"
 #include "converter/pooling/solvers/lowrank.h"
-#include "converter/pooling/solvers/planes.h"
+#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 namespace {
@@ -23,7 +23,7 @@ constexpr double kLeastSpread = 1e-2;
 // rotates.
 at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   at::Tensor counts = at::zeros({head_dim}, at::kDouble);
-  for (const auto& [a, b] : basis.planes) {
+  for (const auto& [a, b] : basis.rope_planes) {
     counts[a] = 1.0;
     counts[b] = 1.0;
   }
@@ -32,7 +32,7 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
 
 // The error of a mean value goes into the output's bias, if there is one and the method changes it.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
-  const bool counts = heads.o.bias.empty() || !changes_readers(method);
+  const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
   return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
 }
 
@@ -90,7 +90,7 @@ GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
     problem.free = {moments.free_gram(basis, first, count),
                     readers.index_select(1, features).index_select(2, features)};
   }
-  if (!basis.planes.empty()) {
+  if (!basis.rope_planes.empty()) {
     const auto [a, b] = sides_of(basis);
     const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
     problem.planes = {moments.plane_gram(basis, first, count),
@@ -155,7 +155,7 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
   key_weight_ = key_weights(heads, task, spread);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
   if (key_basis_.rotates() && task.distances.length > 0) {
-    turns_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
+    rope_average_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
   }
 }
 
@@ -166,17 +166,17 @@ HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) cons
 
 HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
   HeadProblems result = problems(first, count);
-  if (turns_) {
+  if (rope_average_) {
     const HeadBasis all = free_basis(key_basis_.head_dim());
     result.scores.emplace(ScoreProblem{
         keys_.free_gram(all, first, count), keys_.means().narrow(0, first, count),
-        key_weight_.narrow(0, first, count), turns_->of(at::arange(first, first + count))});
+        key_weight_.narrow(0, first, count), rope_average_->of(at::arange(first, first + count))});
   }
   return result;
 }
 
 HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
-  const bool fixed = task.key_basis.fixed() && changes_readers(task.method);
+  const bool fixed = task.key_basis.fixed() && rewrites_q_and_o(task.method);
   HeadSolutions solutions{
       solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
       solve_group(task.method, problems.values, chosen)};

@@ -12,8 +12,8 @@
 #include "converter/pooling/solvers/combination.h"
 #include "converter/pooling/solvers/head_moments.h"
 #include "converter/pooling/solvers/pool_attention.h"
+#include "converter/pooling/solvers/rope_average.h"
 #include "converter/pooling/solvers/shared_scores.h"
-#include "converter/pooling/solvers/turns.h"
 
 namespace regroup {
 
@@ -40,8 +40,8 @@ class LayerProblem {
  private:
   HeadBasis key_basis_, value_basis_;
   HeadMoments keys_, values_;
-  at::Tensor key_weight_, value_weight_;  ///< [N, d, d]
-  std::optional<Turns> turns_;            ///< of the N kv heads
+  at::Tensor key_weight_, value_weight_;     ///< [N, d, d]
+  std::optional<RopeAverage> rope_average_;  ///< of the N kv heads
 };
 
 /// The shared key head and the shared value head of a group, and what they keep. `chosen`: of

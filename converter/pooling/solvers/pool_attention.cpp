@@ -169,7 +169,7 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
       }
     }
   });
-  if (changes_readers(task.method) && !heads.o.bias.empty()) {
+  if (rewrites_q_and_o(task.method) && !heads.o.bias.empty()) {
     at::Tensor bias = view_of(result.heads.o.bias, {heads.o.outputs});
     bias += shared.mean_error(task.kv_inputs);
   }

@@ -35,11 +35,11 @@ at::Tensor wide(const at::Tensor& mix) { return mix.transpose(0, 1).reshape({mix
 
 // What queries see of two keys a, b with E[a bᵀ] = `product`: the covariance over keys and
 // distances, for each head. product: [n or 1, d, d], means [n or 1, d].
-at::Tensor seen_covariance(const Turns& turns, const at::Tensor& product, const at::Tensor& a,
+at::Tensor seen_covariance(const RopeAverage& rope, const at::Tensor& product, const at::Tensor& a,
                            const at::Tensor& b) {
-  const at::Tensor left = at::matmul(turns.mean(), a.unsqueeze(-1));
-  const at::Tensor right = at::matmul(turns.mean(), b.unsqueeze(-1));
-  return turns.seen(product) - at::matmul(left, right.transpose(1, 2));
+  const at::Tensor left = at::matmul(rope.mean(), a.unsqueeze(-1));
+  const at::Tensor right = at::matmul(rope.mean(), b.unsqueeze(-1));
+  return rope.seen(product) - at::matmul(left, right.transpose(1, 2));
 }
 
 // The group's keys, the shared one among them, as queries see them.
@@ -52,7 +52,7 @@ struct Seen {
 
 at::Tensor seen_own(const ScoreProblem& problem) {
   const at::Tensor own = problem.gram.diagonal(0, 0, 2).permute({2, 0, 1}).contiguous();
-  return seen_covariance(problem.turns, own, problem.mean, problem.mean);
+  return seen_covariance(problem.rope, own, problem.mean, problem.mean);
 }
 
 void see_shared(const ScoreProblem& problem, const at::Tensor& mix, Seen& seen) {
@@ -61,8 +61,8 @@ void see_shared(const ScoreProblem& problem, const at::Tensor& mix, Seen& seen) 
   const at::Tensor product = side.view({d, n, d}).permute({1, 2, 0}).contiguous();
   const at::Tensor shared = at::matmul(side, mix.t()).unsqueeze(0);
   const at::Tensor mean = at::matmul(mix, problem.mean.reshape({n * d})).unsqueeze(0);
-  seen.cross = seen_covariance(problem.turns, product, problem.mean, mean);
-  seen.shared = seen_covariance(problem.turns, shared, mean, mean);
+  seen.cross = seen_covariance(problem.rope, product, problem.mean, mean);
+  seen.shared = seen_covariance(problem.rope, shared, mean, mean);
   seen.power = shared.squeeze(0).trace().item<double>();
 }
 
@@ -96,11 +96,11 @@ class BestMix {
   }
 
   at::Tensor operator()(const at::Tensor& back) const {
-    const at::Tensor& turn = problem_.turns.mean();
+    const at::Tensor& turn = problem_.rope.mean();
     const at::Tensor reading = at::bmm(back.transpose(1, 2), problem_.weight);  // backᵀ Q
     const at::Tensor read = at::bmm(reading, back);
-    const at::Tensor each = problem_.turns.unseen(reading);
-    const at::Tensor p = problem_.turns.unseen(read).sum(0), n = wide(each);
+    const at::Tensor each = problem_.rope.unseen(reading);
+    const at::Tensor p = problem_.rope.unseen(read).sum(0), n = wide(each);
     if (!direction_.defined()) {
       return solve_symmetric(p, n);
     }
@@ -135,7 +135,7 @@ ScoreProblem part_of(const ScoreProblem& problem, std::span<const std::int64_t> 
   const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
   return {problem.gram.index_select(0, rows).index_select(2, rows),
           problem.mean.index_select(0, rows), problem.weight.index_select(0, rows),
-          problem.turns.of(rows)};
+          problem.rope.of(rows)};
 }
 
 Combination solve_scores(const ScoreProblem& problem, const Combination& start) {

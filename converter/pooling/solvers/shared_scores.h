@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "converter/pooling/solvers/combination.h"
-#include "converter/pooling/solvers/turns.h"
+#include "converter/pooling/solvers/rope_average.h"
 
 namespace regroup {
 
@@ -19,7 +19,7 @@ struct ScoreProblem {
   at::Tensor gram;    ///< E[x_i x_jᵀ], [n, d, n, d]
   at::Tensor mean;    ///< E[x_j], [n, d]
   at::Tensor weight;  ///< Q_j, [n, d, d]
-  Turns turns;        ///< of the n heads
+  RopeAverage rope;   ///< of the n heads
 
   std::int64_t heads() const { return gram.size(0); }
   std::int64_t features() const { return gram.size(1); }

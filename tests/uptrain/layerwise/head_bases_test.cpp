@@ -102,7 +102,7 @@ class Gauges {
         }
       }
     }
-    for (const auto& [a, b] : basis.planes) {
+    for (const auto& [a, b] : basis.rope_planes) {
       const double angle = 3 * random({1}).item<double>();
       const double size = scales_ ? std::exp2(std::tanh(random({1}).item<double>()) / 2) : 1.0;
       gauge[a][a] = gauge[b][b] = size * std::cos(angle);

@@ -23,7 +23,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/model/initialise.h"
 #include "uptrain/run/uptrain_plan.h"
 
@@ -62,16 +62,16 @@ TEST_CASE("answers are the teacher's likeliest tokens for the windows a run draw
   make_answers(settings, directory / "answers");
 
   const Model teacher = open_computable_model(run.model);
-  const TokenBatches data = open_training_data(run, teacher.spec);
+  const DataLoader data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(settings, teacher, data);
   const Transformer model = load_transformer(teacher, at::kFloat, at::kCPU);
-  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  TeacherLogitsCache answers = TeacherLogitsCache::open(directory / "answers");
   CHECK(answers.facts().files() == 3);
   for (std::int64_t sample = 0; sample < 12; ++sample) {
     CAPTURE(sample);
     const at::Tensor window = data.batch(sample, 1);
     const at::Tensor exact = probabilities_of(model, window, sample, plan.task, 1.5);
-    const TopAnswers read = answers.read(window, sample);
+    const TopKLogits read = answers.read(window, sample);
     const at::Tensor stored = read.log_probabilities.exp();
     REQUIRE(read.ids.size(0) == exact.size(0));
     CHECK(largest_difference(stored.narrow(1, 0, 3), exact.gather(1, read.ids)) < 1e-3);
@@ -91,9 +91,9 @@ TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
   const TeachSettings settings = settings_for(run, directory / "teacher", 2, vocab_size);
   make_answers(settings, directory / "answers");
-  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  TeacherLogitsCache answers = TeacherLogitsCache::open(directory / "answers");
   const Model teacher = open_computable_model(directory / "teacher");
-  const TokenBatches data = open_training_data(run, teacher.spec);
+  const DataLoader data = open_training_data(run, teacher.spec);
   const at::Tensor ids = answers.read(data.batch(1, 1), 1).ids;
   const auto [sorted, order] = ids.sort(1);
   CHECK(sorted.select(0, 11).equal(at::arange(vocab_size, at::kLong)));  // each of them once

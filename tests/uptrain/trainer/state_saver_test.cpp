@@ -136,7 +136,7 @@ TEST_CASE("a full disk at a save does not end a run, nor change it", "[uptrain]"
   run_to_end(settings);
   settings.output = directory / "short of room";
   const Model source = open_computable_model(settings.model);
-  const TokenBatches data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
   plan.background_saving = in_background;
   FullAfter observer(2);
