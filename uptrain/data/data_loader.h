@@ -13,35 +13,36 @@
 
 namespace regroup {
 
-/// Token files as one supply of training windows of T+1 tokens (T inputs, each with the token that
-/// follows it). In each epoch every window comes once, in an order of its own; windows begin at
-/// another phase each epoch where a file's length leaves room.
+/// Draws training windows of T+1 tokens (T inputs, each with the token that follows it) from token
+/// files. Each epoch visits every window once, in a new order. Where a file's length leaves room,
+/// windows start at a different offset in each epoch.
 ///
-/// With weights each file has its own epochs and as large a share of the samples as its weight has
-/// of all weights: of every kMixedSamples samples exactly so many, to the nearest one, in an order
-/// of their own.
+/// With weights each file has its own epochs. Its share of the samples is its share of the weights:
+/// it holds exactly, rounded to whole samples, in every kMixedSamples samples, whose order is
+/// shuffled.
 ///
-/// Where documents are kept apart windows are those of DocumentWindows, at the same places in every
-/// epoch.
+/// If documents are kept apart, the windows are those of DocumentWindows, at the same offsets in
+/// every epoch.
 class DataLoader {
  public:
   static constexpr std::int64_t kMixedSamples = 1 << 16;
 
   /// `weights`: one per file, or none. Throws kBadInput naming a file that is shorter than one
-  /// window or holds a token that is not below `vocab_size`, kUsage for weights that are not
-  /// positive, too small beside the others, or not as many as files; and what DocumentWindows does.
+  /// window or holds a token that is not below `vocab_size`; kUsage for weights that are not
+  /// positive, too small relative to the others, or not as many as files; and whatever
+  /// DocumentWindows throws.
   DataLoader(const std::vector<std::filesystem::path>& paths, std::int64_t sequence_length,
              std::int64_t vocab_size, std::uint64_t seed, const std::vector<double>& weights = {},
              const DocumentSettings& documents = {});
 
-  /// Samples first … first+count-1: int64 [count, T+1] in host memory; kNoToken behind the end of
-  /// a document.
+  /// Samples first … first+count-1: int64 [count, T+1] in host memory; kNoToken after the end of a
+  /// document.
   at::Tensor batch(std::int64_t first, std::int64_t count) const;
 
-  /// Tokens that these samples ask for: count·T, but for documents kept apart.
+  /// Number of predicted tokens in these samples: count·T, fewer if documents are kept apart.
   std::int64_t predictions(std::int64_t first, std::int64_t count) const;
 
-  /// How much of all windows that is: 1, but for documents kept apart.
+  /// The fraction of all window positions that are predicted: 1, less if documents are kept apart.
   double filled() const;
 
   /// Windows in one epoch.
@@ -50,10 +51,10 @@ class DataLoader {
   /// Tokens in all files.
   std::int64_t tokens() const;
 
-  /// The part of all samples that is drawn from file number `file`, 0 to 1.
+  /// The fraction of all samples drawn from file number `file`, 0 to 1.
   double share_of(std::size_t file) const;
 
-  /// How often so many samples go through file number `file`.
+  /// The number of passes over file number `file` in that many samples.
   double passes_through(std::size_t file, std::int64_t samples) const;
 
   std::int64_t sequence_length() const { return sequence_length_; }

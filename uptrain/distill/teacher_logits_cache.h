@@ -1,4 +1,4 @@
-// A teacher's answers read back: what `regroup teach` wrote, window by window.
+// Reads the teacher logits that `regroup teach` wrote, window by window.
 //
 // Shapes: B windows of T+1 tokens, N predictions, k tokens kept.
 #pragma once
@@ -25,21 +25,21 @@ class TeacherLogitsCache {
   /// not belong to the others.
   static TeacherLogitsCache open(const std::filesystem::path& directory);
 
-  /// Reads all that was answered. Throws kBadInput naming what is damaged.
+  /// Reads all stored logits. Throws kBadInput naming what is damaged.
   void check_all() const;
 
   const TeacherLogitsFacts& facts() const { return facts_; }
 
-  /// Throws kUsage unless these are answers to all that a run of `samples` windows asks: naming
-  /// each setting in `recipe` that differs, a temperature that does, or how many windows are
-  /// missing; kBadInput where the first or the last window of `data` is another one.
+  /// Throws kUsage unless these logits cover a run of `samples` windows; names each setting in
+  /// `recipe` that differs, a different temperature, or the number of missing windows. Throws
+  /// kBadInput if the first or last window of `data` differs.
   void check_fit(const Json& recipe, double temperature, std::int64_t samples,
                  const DataLoader& data);
 
-  /// The answers to samples first … first+B-1, in the order of their predictions, [N, k] and
-  /// [N, k+1] in host memory. windows: int64 [B, T+1], those of the samples. Throws kBadInput where
-  /// a window is another than the one that was answered, for answers with a wrong checksum, and
-  /// kUsage for samples that have none.
+  /// The top-k logits of samples first … first+B-1, in the order of their predictions, [N, k] and
+  /// [N, k+1] in host memory. windows: int64 [B, T+1], those of the samples. Throws kBadInput if a
+  /// window differs from the one the teacher read or a checksum is wrong, and kUsage for samples
+  /// that are not stored.
   TopKLogits read(const at::Tensor& windows, std::int64_t first);
 
  private:

@@ -1,4 +1,4 @@
-// Gradients of all ranks added up while they are still being computed.
+// Sums gradients over all ranks while the backward pass is still running.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace regroup {
 
-/// One step's gradients on their way from all ranks to the owners of the tensors. A bucket sets out
-/// as soon as this rank has all of it (Li et al. 2020, https://arxiv.org/abs/2006.15704), but not
-/// before those ahead of it: all ranks begin in one order, whatever order their gradients come in.
-/// What others own is forgotten as soon as it has arrived there.
+/// Reduces the gradients of one step to the owners of the tensors. The reduction of a bucket starts
+/// as soon as this rank has all its gradients (Li et al. 2020, https://arxiv.org/abs/2006.15704)
+/// and all earlier buckets have started, so all ranks start buckets in the same order. Gradients
+/// that other ranks own are freed once they have arrived there.
 class GradientReducer {
  public:
   explicit GradientReducer(const ZeroPartition& partition);
 
-  /// Takes this rank's gradient of one of the trained tensors, each of them once, in any order. To
-  /// be called where, and with the stream current in which, the gradient was computed: NCCL waits
-  /// for the stream that is current when a bucket sets out.
+  /// Adds this rank's gradient of one trained tensor; each once, in any order. Call it on the
+  /// thread and with the stream on which the gradient was computed: NCCL waits for the stream that
+  /// is current when the reduction of a bucket starts.
   void add_ready(std::size_t tensor, at::Tensor gradient);
 
-  /// Buckets that have set out.
+  /// Number of buckets whose reduction has started.
   std::size_t begun() const { return begun_; }
 
-  /// Waits for the sums over all ranks of what this one owns, in the order of own_names(). All
-  /// gradients must have been given.
+  /// Waits for the sums over all ranks of the tensors that this rank owns, in the order of
+  /// own_names(). All gradients must have been added.
   std::vector<at::Tensor> finish();
 
  private:
@@ -43,9 +43,9 @@ class GradientReducer {
 
   const ZeroPartition& partition_;
   std::vector<std::size_t> bucket_of_;  // by tensor
-  std::vector<std::size_t> missing_;    // by bucket: tensors not given yet
-  std::vector<at::Tensor> gradients_;   // given, not on their way yet; then the sums
-  std::list<Transfer> transfers_;       // on their way
+  std::vector<std::size_t> missing_;    // by bucket: gradients not added yet
+  std::vector<at::Tensor> gradients_;   // added, not sent yet; then the sums
+  std::list<Transfer> transfers_;       // in flight
   std::size_t begun_ = 0;
 };
 

@@ -13,17 +13,17 @@
 
 namespace regroup {
 
-/// What ranks have begun to do together.
+/// A collective operation in flight.
 struct Pending {
-  std::function<bool()> is_done;  ///< asks, and does not wait
-  std::function<void()> wait;     ///< until it is done; throws what went wrong
+  std::function<bool()> is_done;  ///< does not block
+  std::function<void()> wait;     ///< blocks until it is done; throws on failure
 };
 
-/// All ranks call the same functions in the same order. Whatever goes wrong among them, a rank that
-/// has ended or one that does not answer within the timeout, is a kEnvironment error that says so.
+/// All ranks call the same functions in the same order. A rank that has ended, or does not answer
+/// within the timeout, causes a kEnvironment error that says so.
 class ProcessGroup {
  public:
-  /// Meets the other ranks of `launch`, within `timeout`, to exchange tensors on `device`.
+  /// Connects to the other ranks of `launch` within `timeout`, to exchange tensors on `device`.
   ProcessGroup(const Launch& launch, c10::Device device, std::chrono::milliseconds timeout);
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -34,27 +34,27 @@ class ProcessGroup {
   bool first() const { return rank_ == 0; }
   c10::Device device() const { return device_; }
 
-  /// The sum of what all ranks give, the same on each to the last bit.
+  /// The sum over all ranks, bitwise identical on each (all-reduce).
   at::Tensor sum(const at::Tensor& tensor) const;
 
-  /// Begins to add up contiguous tensors of all ranks in that of `root`; the others' are scratch
-  /// afterwards.
+  /// Starts to sum the contiguous tensors of all ranks into that of `root`; the contents of the
+  /// others are unspecified afterwards.
   Pending reduce(const at::Tensor& tensor, int root) const;
 
-  /// Begins to give the contiguous tensor of `root` to all.
+  /// Starts to copy the contiguous tensor of `root` to all ranks.
   Pending broadcast(const at::Tensor& tensor, int root) const;
 
-  /// What each rank says, in their order.
+  /// The text of each rank, in rank order (all-gather).
   std::vector<std::string> exchange(const std::string& text);
 
-  /// Rank 0 does this, the others wait until it is done: ten times as long as for anything else.
+  /// Rank 0 calls `work`; the others wait until it is done, up to ten times the timeout.
   void on_first(const std::function<void()>& work);
 
  private:
   struct Group;
 
   std::string next_key();
-  void meet() const;  // nobody goes on before all are here
+  void meet() const;  // a barrier
 
   int rank_;
   int size_;

@@ -1,4 +1,4 @@
-// Named tensors of which each rank has some, brought together on the first and handed out again.
+// Named tensors that are sharded over ranks: gathered on the first rank and scattered again.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@
 
 namespace regroup {
 
-/// What is saved and loaded this way does not show how many ranks there were. All ranks call the
-/// same functions.
+/// A state that is saved and loaded this way does not depend on the number of ranks. All ranks call
+/// the same functions.
 class ShardedState {
  public:
-  /// `own`: this rank's tensors, read and written in place from now on; those of one name are equal
-  /// on all ranks that have it. `ranks` is null where there is one process only.
+  /// `own`: this rank's tensors, read and written in place from now on. Tensors of the same name
+  /// are equal on all ranks that have them. `group` is null for a single process.
   ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> own);
 
-  /// On the first rank the tensors of all: its own, and of others copies in host memory. Nothing on
-  /// the others.
+  /// On the first rank the tensors of all ranks: its own, and copies of the others in host memory.
+  /// On other ranks nothing.
   std::vector<Parameters::Entry> gather() const;
 
-  /// The same without the copies' values: what scatter() takes, to be filled.
+  /// The same with uninitialised copies, to be filled and passed to scatter().
   std::vector<Parameters::Entry> places() const;
 
-  /// Gives what the first rank has in `all` to those whose it is. On the others `all` is not used.
+  /// Sends the tensors in the first rank's `all` to the ranks that own them. On other ranks `all`
+  /// is not used.
   void scatter(const std::vector<Parameters::Entry>& all) const;
 
  private:
@@ -35,7 +36,7 @@ class ShardedState {
     std::vector<std::int64_t> shape;
     at::ScalarType type = at::kFloat;
     int owner = 0;         // the first rank that has it
-    bool several = false;  // others have it, too
+    bool several = false;  // other ranks have it, too
     at::Tensor own;        // undefined on ranks that do not
   };
   at::Tensor scratch(const Shared& shared) const;

@@ -1,4 +1,4 @@
-// Which rank steps which weights, and how gradients get to it and new weights back from it.
+// Assigns each weight to the rank that updates it, and groups tensors into communication buckets.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace regroup {
 
-/// Each trained tensor has one owner among the ranks, which alone keeps its master and the
-/// optimizer's state (Rajbhandari et al., ZeRO, stage 1, https://arxiv.org/abs/1910.02054, by whole
-/// tensors, as Adafactor needs them). The largest tensors go first, each to the rank with least.
+/// Each trained tensor is owned by one rank, and only that rank keeps its master weight and
+/// optimizer state (Rajbhandari et al., ZeRO stage 1, https://arxiv.org/abs/1910.02054). Tensors
+/// are not split, because Adafactor needs whole ones. They are assigned largest first, each to the
+/// rank with the fewest elements.
 class ZeroPartition {
  public:
-  /// Tensors of one owner that travel together, by their numbers.
+  /// Tensors of one owner that are sent together, by index.
   struct Bucket {
     int owner = 0;
     std::vector<std::size_t> members;
@@ -25,9 +26,9 @@ class ZeroPartition {
 
   static constexpr std::int64_t kBucketElements = std::int64_t{1} << 23;  // 32 MiB in fp32
 
-  /// Of `trained`, the same on all ranks, in the type they are computed in and the order in which
-  /// they are used. A bucket holds one tensor or no more than `bucket_elements`. Throws kUsage
-  /// where there are more ranks than tensors.
+  /// Partitions `trained`, which is the same on all ranks: in the compute dtype and in the order of
+  /// use. A bucket holds one tensor or at most `bucket_elements`. Throws kUsage if there are more
+  /// ranks than tensors.
   ZeroPartition(ProcessGroup& group, const Parameters& trained,
                 std::int64_t bucket_elements = kBucketElements);
 
@@ -36,8 +37,8 @@ class ZeroPartition {
   /// Names of the tensors that this rank owns, in their order in `trained`.
   std::vector<std::string> own_names() const;
 
-  /// All tensors, the same on all ranks, in the order in which a backward pass, which comes to the
-  /// last used first, is through with all of a bucket.
+  /// Buckets of all tensors, the same on all ranks, in the order in which a backward pass completes
+  /// them.
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   std::size_t tensors() const { return names_.size(); }
@@ -45,14 +46,14 @@ class ZeroPartition {
   /// Whether this rank owns the bucket.
   bool owns(const Bucket& bucket) const { return bucket.owner == group_.rank(); }
 
-  /// One contiguous tensor with the values of a bucket's, which are those of `tensors`; where a
-  /// bucket has one alone perhaps that one itself.
+  /// One contiguous tensor with the values of the bucket's members in `tensors`. For a bucket with
+  /// a single member this may be that tensor itself.
   static at::Tensor flattened(const Bucket& bucket, const std::vector<at::Tensor>& tensors);
 
   /// The reverse: the bucket's tensors, in the order of its members, as parts of `flat`.
   std::vector<at::Tensor> parts_of(const Bucket& bucket, const at::Tensor& flat) const;
 
-  /// Gives the values that owners have in `weights`, all trained tensors, to everyone.
+  /// Broadcasts `weights`, all trained tensors, from their owners to all ranks.
   void broadcast_weights(const std::vector<at::Tensor>& weights) const;
 
  private:
@@ -65,7 +66,7 @@ class ZeroPartition {
   std::vector<Bucket> buckets_;
 };
 
-/// The owner of each of several tensors with so many elements.
+/// The owner of each tensor, given its number of elements.
 std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks);
 
 }  // namespace regroup

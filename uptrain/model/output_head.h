@@ -1,4 +1,4 @@
-// What comes after a model's layers: the last norm and the output projection.
+// The output head of a model: final norm and output projection.
 //
 // Shapes: B windows of T tokens, D hidden size, V vocabulary.
 #pragma once
@@ -14,16 +14,16 @@
 
 namespace regroup {
 
-/// A model of which nothing is left but what stands before and after its layers.
+/// The spec without its layers: embeddings, final norm and output projection.
 ModelSpec without_layers(ModelSpec spec);
 
 class OutputHead {
  public:
-  /// Reads what it needs, in fp32.
+  /// Reads its tensors, in fp32.
   OutputHead(const Model& source, c10::Device device);
 
-  /// What the only or the decoder's last layer gave, [B, T, D], as LayerWalk::hidden() has it ->
-  /// what logits are computed from, [B·T, D] and [V, D].
+  /// Output of the (decoder's) last layer, [B, T, D], see LayerWalk::hidden() -> inputs of the
+  /// logits, [B·T, D] and [V, D].
   LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
 
   /// The same -> [B, T, V].

@@ -1,4 +1,4 @@
-// Keeps an eye on the losses of a run: their recent mean, and whether one stands out.
+// Tracks the recent mean of the loss and detects loss spikes.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,11 @@ namespace regroup {
 
 class LossSpikeDetector {
  public:
-  /// Losses that the mean is of, and that a new one is measured by.
+  /// Number of losses in the mean that a new one is compared with.
   static constexpr std::size_t kWindow = 20;
 
-  /// Takes the loss of one more step, a finite number. Returns whether it is a spike, the first of
-  /// its kind in a row: above the mean of a full window by a tenth of it at least, and by six
-  /// standard deviations.
+  /// Adds the loss of one more step, a finite number. Returns whether it is a spike, and the first
+  /// in a row: above the mean of a full window by at least 10 % and by six standard deviations.
   bool add(double loss);
 
   /// Of the last kWindow losses, or fewer; NaN where there are none.

@@ -1,4 +1,4 @@
-// The learning rate over a run: linear warm-up, then one of four ways on.
+// Learning-rate schedules: linear warm-up, then one of four shapes.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 namespace regroup {
 
 enum class LrScheduleKind {
-  kCosine,             ///< half a cosine down to the last step
-  kWarmupStableDecay,  ///< the peak, and a line down over the last steps
+  kCosine,             ///< half a cosine, down to the last step
+  kWarmupStableDecay,  ///< the peak, then linear decay over the last steps
   kConstant,           ///< the peak
-  kInverseSqrt,        ///< T5's 1/√max(step, 10⁴), which goes on from a step of the pretraining
+  kInverseSqrt,        ///< T5's 1/√max(step, 10⁴), continued from a step of the pretraining
 };
 
 /// "cosine", "wsd", "constant" or "inverse-sqrt".
@@ -20,7 +20,7 @@ std::string_view name_of(LrScheduleKind kind);
 LrScheduleKind parse_lr_schedule(std::string_view text);
 
 struct LrSchedule {
-  double peak = 0.0;  ///< the highest learning rate; of kInverseSqrt: what it is multiplied by
+  double peak = 0.0;         ///< the highest learning rate; kInverseSqrt: a factor
   double final_ratio = 0.1;  ///< the last learning rate over the peak; kCosine, kWarmupStableDecay
   std::int64_t warmup_steps = 0;
   std::int64_t steps = 0;  ///< of the whole run, warm-up included
@@ -29,10 +29,10 @@ struct LrSchedule {
   std::int64_t start_step = 0;   ///< kInverseSqrt: steps taken before this run
 
   /// The learning rate of `step`, counted from 0. It rises linearly up to step warmup_steps-1 and
-  /// is from there on, n = step + 1 steps being done after it:
-  ///   cosine        falling along a cosine to final_ratio·peak at the last step, where it stays;
+  /// continues as
+  ///   cosine        cosine decay to final_ratio·peak at the last step, then constant;
   ///                 Loshchilov & Hutter, SGDR, https://arxiv.org/abs/1608.03983
-  ///   wsd           the peak, over the last decay_steps falling in a line to final_ratio·peak;
+  ///   wsd           the peak, then linear decay over the last decay_steps to final_ratio·peak;
   ///                 Hu et al., MiniCPM, https://arxiv.org/abs/2404.06395, section 4
   ///   constant      the peak
   ///   inverse-sqrt  peak / √max(start_step + step, 10⁴);

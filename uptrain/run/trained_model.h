@@ -1,4 +1,4 @@
-// A model in training: what it computes with, what is trained of it and what steps it.
+// A model in training: its weights, master weights and optimizer.
 #pragma once
 
 #include <memory>
@@ -19,21 +19,21 @@ namespace regroup {
 
 class TrainedModel {
  public:
-  /// The weights of `source`, in the precision and on the device of `settings`. With `ranks` (null:
-  /// there is one process) masters and optimizer are this rank's share.
+  /// The weights of `source`, in the precision and on the device of `settings`. With `group` (null:
+  /// a single process), masters and optimizer are this rank's share.
   TrainedModel(const Model& source, const UptrainSettings& settings, ProcessGroup* group = nullptr);
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;
 
   Transformer& model() { return model_; }
 
-  /// What is trained, in fp32; the model's own weights where it computes in that.
+  /// Trained weights in fp32; the model's own weights if it computes in fp32.
   const Parameters& masters() const { return masters_; }
 
-  /// Masters and all that the optimizer remembers, under the names they are saved by.
+  /// Masters and optimizer state, under the names they are saved by.
   std::vector<Parameters::Entry> state() const;
 
-  /// A loop over it, which keeps references to this and to `data`.
+  /// A training loop, which keeps references to this and to `data`.
   Trainer trainer(LossFunction loss, const DataLoader& data, const LoopSettings& settings);
 
  private:

@@ -1,4 +1,4 @@
-// The training loop, and nothing but the loop: what it works with is given to it.
+// The training loop.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace regroup {
 
 class GradientReducer;
 
-/// What one step did.
+/// The result of one step.
 struct StepReport {
   std::int64_t step = 0;       ///< steps done so far, this one included
   double loss = 0.0;           ///< mean over the step's tokens, nats
@@ -42,24 +42,24 @@ struct LoopSettings {
 /// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
 using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_t first_sample)>;
 
-/// Trains a model's weights on `data`. The optimizer works on `masters`; where the model computes
-/// in a narrower type than theirs it has weights of its own, which are given the masters' values at
-/// the start and after each step.
+/// Trains a model's weights on `data`. The optimizer updates `masters`. If the model computes in a
+/// narrower type, its separate weights are set to the masters' values at the start and after each
+/// step.
 ///
-/// With `shares` this is one rank of several: each computes an equal part of a step's batches and
-/// steps its own share of the weights, which is what `masters`, `frozen` and `optimizer` hold.
+/// With `partition` this is one of several ranks: each computes an equal part of a step's batches
+/// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold.
 class Trainer {
  public:
-  /// `model_weights`: those to train, in the model's type; `masters`: the same ones (of several
-  /// ranks: the rank's own), in theirs.
+  /// `model_weights`: the weights to train, in the model's dtype; `masters`: the same weights (with
+  /// several ranks: the rank's own), in the master dtype.
   Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
           const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
           const LoopSettings& settings, const ZeroPartition* partition = nullptr);
 
   /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
-  /// advanced. Returns false as soon as `stop` is found to be true between two steps, of several
-  /// ranks after the step in which it turned true on any of them. Throws kBadInput when too many
-  /// steps in a row had to be skipped.
+  /// advanced. Returns false once `stop` is true between two steps; with several ranks after the
+  /// step in which it turned true on any of them. Throws kBadInput if too many steps in a row were
+  /// skipped.
   bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
            const std::function<void(const StepReport&)>& after_step);
 
