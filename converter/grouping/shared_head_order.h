@@ -1,4 +1,4 @@
-// One order of heads for several layers, where none of them can move its heads alone.
+// One head order for several layers that can only move their heads together.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,26 @@
 
 namespace regroup {
 
-/// What groups of heads lose in a layer, which is number `layer` of those that are asked.
+/// The losses of groups of heads in layer number `layer` of those considered.
 using LayerLosses =
     std::function<std::vector<double>(std::size_t layer, const std::vector<HeadGroup>& groups)>;
 
-/// An order of heads, and per layer what it loses there beside the order they have.
+/// A head order with its losses per layer, and those of the present order.
 struct SharedHeadOrder {
-  std::vector<std::int64_t> order;  ///< which head stands where
+  std::vector<std::int64_t> order;  ///< the head at each place
   std::vector<double> losses;
   std::vector<double> contiguous_losses;
 };
 
-/// Of `heads` heads in layers that shall have groups[layer] groups each, all divisors: the order
-/// that loses little, and no more than neighbours lose, where the losses of all layers are added.
-/// Every layer counts alike: losses are parts of its own energy, and energies of layers are in no
-/// common unit. Layers with the most groups decide first, by similar_partition(); those with fewer
-/// then share groups of these, where that divides them, and else take what comes to stand together.
+/// Finds an order of `heads` heads with a small sum of losses over all layers, at most that of
+/// contiguous groups. Layer i gets groups[i] groups, a divisor of `heads`. Every layer has the same
+/// weight: losses are fractions of its own energy, and energies of layers are in no common unit.
+/// Layers with the most groups are solved first, by similar_partition(). Layers with fewer groups
+/// then merge these groups if their number divides them, and otherwise take contiguous groups of
+/// the order.
 ///
-/// Asks for the losses of many groups of one layer at a time, of each layer about as often: once
-/// where two heads make a group, ten times where more do.
+/// Requests the losses of many groups of one layer at a time, about equally often for each layer:
+/// once for groups of two heads, ten times for larger ones.
 SharedHeadOrder find_shared_head_order(std::int64_t heads, const std::vector<std::int64_t>& groups,
                                        const LayerLosses& losses);
 

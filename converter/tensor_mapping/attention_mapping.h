@@ -1,5 +1,5 @@
-// How the attention tensors of one model become those of another: heads change places, are pooled,
-// packed and turned.
+// Maps the attention tensors of one model to those of another: reorders, pools, packs and
+// transposes heads.
 #pragma once
 
 #include "converter/tensor_mapping/tensor_mapping.h"
@@ -7,17 +7,18 @@
 
 namespace regroup {
 
-/// Adds steps for one layer's attention at a time.
+/// Adds the steps of one layer's attention at a time.
 class AttentionMapping {
  public:
-  /// Both must outlive it.
+  /// Both arguments must outlive this object.
   AttentionMapping(const TensorMapping& models, TensorStepBuilder& steps);
 
-  /// Queries, keys, values, output and the norms of queries and keys; `fold` is folded into what
-  /// reads the layer's input. Throws kBadInput where heads with norms of their own would be pooled.
+  /// Maps queries, keys, values, output and the norms of queries and keys; `fold` is folded into
+  /// the maps that read the layer's input. Throws kBadInput if heads with per-head norms would be
+  /// pooled.
   void attention(AttentionRole role, std::size_t layer, const NormFold* fold = nullptr);
 
-  /// T5's relative bias, in whichever layer holds one.
+  /// Maps T5's relative bias if the layer holds one.
   void relative_bias(AttentionRole self, std::size_t layer);
 
  private:

@@ -1,4 +1,4 @@
-// Folding a norm's weights into the linear map that reads it, see NormFold.
+// Folds a norm's weights into the linear map that reads it, see NormFold.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// Whether no weight of the norm to be kept is so small beside the folded one that the quotient
-/// would spoil the result. `offset` is added to stored norm weights.
+/// Whether all weights of the kept norm are large enough, relative to the folded norm, for an
+/// accurate quotient. `offset` is added to stored norm weights.
 bool can_fold(const Checkpoint& checkpoint, const NormFold& fold, double offset);
 
 /// The numbers of one fold, read from the checkpoint; absent norms have γ = 1, β = 0.
@@ -22,7 +22,7 @@ struct FoldedNorm {
   /// Folds a weight [out, in] in place.
   void apply_to_weight(std::span<double> weight) const;
 
-  /// Adds what the bias [out] gains, given the weight [out, in] before it was folded.
+  /// Adds the contribution to the bias [out], given the weight [out, in] before folding.
   void apply_to_bias(std::span<double> bias, std::span<const double> weight) const;
 };
 

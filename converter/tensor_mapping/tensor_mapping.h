@@ -1,5 +1,5 @@
-// How the tensors of one model become those of another that computes the same: every container,
-// every layout and every exact re-target is a ModelSpec to map tensors to.
+// Maps the tensors of one model to those of an equivalent one. Containers, layouts and exact
+// re-targets are all expressed as a target ModelSpec.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@
 
 namespace regroup {
 
-/// Three views of one model. They agree in what they compute, see obstacles_between().
+/// Three views of one model that compute the same, see obstacles_between().
 struct TensorMapping {
   const ModelSpec& source;   ///< as stored in `checkpoint`
-  const ModelSpec& grouped;  ///< the same with the kv heads that are to be left
+  const ModelSpec& grouped;  ///< the same with the remaining kv heads
   const ModelSpec& target;   ///< the result; may store a kv head several times
   const Checkpoint& checkpoint;
   Pooling pooling = {};
-  HeadOrder order = {};  ///< in which the heads of `source` become those of the others
+  HeadOrder order = {};  ///< of the heads of `source` in the others
 };
 
 /// Steps for the attention tensors of `target`, in its order. Throws kBadInput for tensors that

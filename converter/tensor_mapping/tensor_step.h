@@ -12,30 +12,30 @@
 
 namespace regroup {
 
-/// A linear map that read the output of one norm shall read that of another, both of the same
-/// normalised x: with norm weights γ and biases β of `from` and `to`, W·(γ_from x + β_from) + b
-/// becomes W'·(γ_to x + β_to) + b' where W' = W·diag(γ_from / γ_to) and b' = b + W β_from − W'
+/// Changes a linear map from reading the output of one norm to reading that of another, both of the
+/// same normalised x: with norm weights γ and biases β of `from` and `to`, W·(γ_from x + β_from) +
+/// b becomes W'·(γ_to x + β_to) + b' where W' = W·diag(γ_from / γ_to) and b' = b + W β_from − W'
 /// β_to.
 struct NormFold {
   NormTensors from;
   NormTensors to;  ///< absent: γ = 1, β = 0
-  /// Of a bias: how its weight [out, in] is made, before folding.
+  /// For a bias: how its weight [out, in] is made, before folding.
   std::vector<HeadMove> weight_moves;
   Shape weight_shape;
 };
 
-/// Made by copying a tensor, by moves into zeros, or of given numbers.
+/// An output tensor that is a copy of a tensor, a target of moves, or filled with given values.
 struct TensorStep {
   OutputTensor output;
-  std::string copy_of;  ///< the tensor it is, unchanged; empty where it is made
+  std::string copy_of;  ///< the source tensor if it is unchanged, else empty
   std::vector<HeadMove> moves;
   double add = 0.0;            ///< to every element, after the moves
-  std::vector<double> values;  ///< all of them, where no tensor has a part in it
+  std::vector<double> values;  ///< all values, if no source tensor is involved
   std::optional<NormFold> fold;
 
   bool unchanged() const { return !copy_of.empty(); }
 
-  /// The part of a solved layer that it is made of, or null.
+  /// The part of a solved layer that it is made from, or null.
   const PooledTensor* solved() const {
     const PooledTensor* part = solved_in(moves);
     return part == nullptr && fold ? solved_in(fold->weight_moves) : part;

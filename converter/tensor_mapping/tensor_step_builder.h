@@ -1,5 +1,4 @@
-// The steps that make one model's tensors out of another's, for tensors of any kind: linear maps,
-// norms, vectors.
+// Builds the steps that make one model's tensors from another's: linear maps, norms, vectors.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +17,19 @@ namespace regroup {
 
 using Rows = std::vector<std::int64_t>;
 
-/// Output features on their way from one linear map to another, in blocks of `rows` features.
+/// Output features to be moved from one linear map to another, in blocks of `rows` features.
 struct Features {
   Rows from, to;  ///< first feature of each block
   std::int64_t rows = 0;
   std::int64_t total = 0;                          ///< features of the result's tensor
-  std::vector<std::vector<std::int64_t>> mean_of;  ///< per block of the result; empty: its own
+  std::vector<std::vector<std::int64_t>> mean_of;  ///< per block of the result; empty: same block
   Rows row_order;
-  std::optional<PooledTensor> pooled = std::nullopt;  ///< they are of this tensor's part
+  std::optional<PooledTensor> pooled = std::nullopt;  ///< if set, the features come from it
 
-  /// `count` features as they are.
+  /// `count` features, unchanged.
   static Features all(std::int64_t count) { return {{0}, {0}, count, count, {}, {}}; }
 
-  /// The same features out of a pooled layer, whose heads follow one another.
+  /// The same features from a pooled layer, whose heads are contiguous.
   Features out_of(const PooledTensor& tensor, std::size_t heads) const {
     Features features = *this;
     features.pooled = tensor;
@@ -42,31 +41,32 @@ struct Features {
   }
 };
 
-/// Collects steps in the order in which their results are first named. What either model lacks is
-/// passed over, but for biases that only the result has: those are zeros.
+/// Collects steps in the order in which their results are first named. Tensors missing on either
+/// side are skipped, except target-only biases, which become zeros.
 class TensorStepBuilder {
  public:
-  /// Norm weights are stored less `source_offset` in the source, less `target_offset` in the
+  /// Norm weights are stored minus `source_offset` in the source and minus `target_offset` in the
   /// result.
   TensorStepBuilder(const Checkpoint& checkpoint, double source_offset, double target_offset)
       : checkpoint_(checkpoint), source_offset_(source_offset), target_offset_(target_offset) {}
 
-  /// One tensor of a linear map; `columns` where its features are a matrix's second dimension. In
-  /// fused packings several calls fill the same result. Throws kBadInput where numbers are to be
-  /// computed with that cannot be read.
+  /// One tensor of a linear map; `columns` if its features are a matrix's second dimension. In
+  /// fused packings several calls fill the same result. Throws kBadInput if values that cannot be
+  /// decoded must be computed with.
   void place(const std::string& from, bool from_columns, const std::string& to, bool to_columns,
              const Features& features);
 
-  /// Weight and bias; `fold` is folded into them. Where the result has the map, so must the source.
+  /// Weight and bias; `fold` is folded into them. If the result has the map, the source must have
+  /// it.
   void linear(const LinearTensors& from, const LinearTensors& to, const Features& features,
               const NormFold* fold = nullptr);
-  /// The same of all features as they are.
+  /// The same for all features, unchanged.
   void linear(const LinearTensors& from, const LinearTensors& to, const NormFold* fold = nullptr);
 
-  /// One number for each feature.
+  /// A vector with one number per feature.
   void vector(const std::string& from, const std::string& to, const Features& features);
 
-  /// Weights, by what the two models' offsets differ, and biases.
+  /// Weights, adjusted by the difference of the two offsets, and biases.
   void norm(const NormTensors& from, const NormTensors& to);
 
   /// Makes `to` a norm with weights 1 and biases 0, shaped and typed as `like`.

@@ -1,9 +1,9 @@
-// What RoPE does to keys on their way to the queries that read them, on average over the distances
-// at which a head looks.
+// Averages of RoPE's relative rotation between keys and queries over the distances at which a head
+// attends.
 //
-// Shapes: n heads of d features, T distances. A key that stands t positions before the query is
-// seen as S_t k, where S_t = R_{-t} turns every plane back by t times its frequency; what does not
-// rotate stays.
+// Shapes: n heads of d features, T distances. The query sees a key t positions before it as S_t k.
+// S_t = R_{-t} rotates every plane back by t times its frequency and leaves free features
+// unchanged.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace regroup {
 
-/// E over t of what S_t makes of matrices and vectors. In the basis of eigenvectors of S_t, with
-/// eigenvalues e^{iωt}, an average multiplies the elements by φ(ω_a − ω_b), where φ(ω) = E e^{iωt}
-/// is the characteristic function of the distances: 1 where features do not turn against each
-/// other, 0 where they do so many times over.
+/// Expectations over t of matrices and vectors transformed by S_t. In the basis of eigenvectors of
+/// S_t, with eigenvalues e^{iωt}, an average multiplies the elements by φ(ω_a − ω_b), where φ(ω) =
+/// E e^{iωt} is the characteristic function of the distances: 1 if features do not rotate relative
+/// to each other, near 0 if they do so many times.
 class RopeAverage {
  public:
-  /// distances: [n, T], how much of each head's attention lies at each distance; rows add up to 1.
+  /// distances: [n, T], the fraction of each head's attention at each distance; rows sum to 1.
   RopeAverage(const HeadBasis& basis, const at::Tensor& distances);
 
-  /// Those of some heads, int64 [m].
+  /// The averages of a subset of heads, int64 [m].
   RopeAverage of(const at::Tensor& heads) const;
 
   /// E[S Y Sᵀ] and E[Sᵀ Y S] for Y [n, d, d].

@@ -1,4 +1,4 @@
-// Where free features and planes stand among the features of a head.
+// Indices of free features and RoPE planes among the features of a head.
 //
 // Shapes: P planes, f free features, n heads, d features.
 #pragma once
@@ -20,7 +20,7 @@ RopePlaneSides sides_of(const HeadBasis& basis);
 /// Writes complex factors [P, n] into the planes of real matrices [n, d, d].
 void put_rope_planes(const at::Tensor& factors, const HeadBasis& basis, const at::Tensor& matrices);
 
-/// Writes matrices [n, f, f] of the free features to where they stand in [n, d, d].
+/// Writes matrices [n, f, f] of the free features to their rows and columns in [n, d, d].
 void put_free(const at::Tensor& part, const HeadBasis& basis, const at::Tensor& matrices);
 
 }  // namespace regroup
