@@ -46,10 +46,8 @@ Container choose_container(const Model& source, const ConversionRequest& request
   const Container container = request.container.value_or(
       names_architecture ? Container::kSafetensors : container_of(source));
   if (names_architecture && is_single_file(container)) {
-    throw_usage(
-        "--target {} is an architecture of Hugging Face directories, which this container "
-        "does not hold",
-        printable(request.target));
+    throw_usage("--target {} is a Hugging Face architecture, which this container cannot hold",
+                printable(request.target));
   }
   if (request.target == "expanded" && container != container_of(source) &&
       is_single_file(container)) {
@@ -228,13 +226,13 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
     return;
   }
   if (request.positions != PositionChange::kKeep) {
-    throw_usage("--refit: with other positions than the source's there is nothing to fit to");
+    throw_usage("--refit: with other positions the source's outputs are no target");
   }
   const auto roles = plan.spec.roles();
   if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
         return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
       })) {
-    throw_usage("--refit: no attention gets fewer kv heads, so that there is nothing to refit");
+    throw_usage("--refit: no attention gets fewer kv heads, so there is nothing to refit");
   }
 }
 

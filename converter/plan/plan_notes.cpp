@@ -47,7 +47,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         printable(target.architecture)));
   } else if (hugging_face && !target.attention_only() && !loaders_take_heads(target)) {
     notes.push_back(
-        fmt::format("stock {} loaders know no grouped heads (the config gets {} all the same){}",
+        fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
   const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
@@ -78,8 +78,8 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   for (const AttentionRole role : plan.spec.roles()) {
     if (plan.grouping == "similar" && stays_in_place(plan, role)) {
       notes.push_back(
-          fmt::format("{} layers that share a relative bias have different kv heads: theirs stay "
-                      "contiguous",
+          fmt::format("{} layers that share a relative bias have different kv heads: their groups "
+                      "stay contiguous",
                       name_of(role)));
     }
   }
@@ -91,10 +91,10 @@ std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
   if (!rewrites_q_and_o(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
   }
-  return {fmt::format(
-      "queries and keys are normalised with weights of their own, which no change of basis leaves "
-      "alone: keys are averaged, values pooled by {}",
-      name_of(plan.pooling.method))};
+  return {
+      fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
+                  "averaged, values pooled by {}",
+                  name_of(plan.pooling.method))};
 }
 
 std::int64_t elements_of(const Shape& shape) {
@@ -122,10 +122,10 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
   if (tensors == 0) {
     return {};
   }
-  return {fmt::format(
-      "{} tensors are computed anew and stored as Q8_0, since {} can be read but not written: "
-      "{} bytes where as many numbers took {:.0f}",
-      tensors, fmt::join(before, ", "), bytes, smaller)};
+  return {
+      fmt::format("{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
+                  "written: {} bytes instead of {:.0f}",
+                  tensors, fmt::join(before, ", "), bytes, smaller)};
 }
 
 }  // namespace

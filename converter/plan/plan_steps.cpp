@@ -130,7 +130,7 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
-          "{}: tensor {}: its weight is to be pooled, but the config says nothing of this part "
+          "{}: tensor {}: its weight would be pooled, but the config does not describe this part "
           "(quantised, or an unmentioned bias?)",
           file_of(checkpoint, tensor), printable(tensor.name));
     }
@@ -146,9 +146,8 @@ void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
   if (tensor != nullptr) {
     throw_bad_input(
-        "{}: tensor {} is as wide as the keys, whose number of heads changes, and nothing says "
-        "what "
-        "it is: a layout file names norms of queries and keys as q_norm and k_norm",
+        "{}: tensor {} is as wide as the keys, whose number of heads changes, and its role is not "
+        "known: a layout file names norms of queries and keys as q_norm and k_norm",
         file_of(checkpoint, *tensor), printable(tensor->name));
   }
 }
@@ -228,7 +227,7 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
 void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
                          const ConversionRequest& request) {
   if (plan.spec.attention_only()) {
-    throw_usage("{}: a layout file tells of attention only: no other form can be written",
+    throw_usage("{}: a layout file describes attention only: no other form can be written",
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);

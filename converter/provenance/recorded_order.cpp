@@ -75,8 +75,8 @@ HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const st
     for (std::size_t i = 0; i < count; ++i) {
       if (!set_layer(order, source, role, i, layers[i])) {
         throw_bad_input(
-            "{}: recorded query_order of {} layer {} is {}: {} query heads in another order are "
-            "needed, those of a kv head side by side",
+            "{}: recorded query_order of {} layer {} is {}: a permutation of {} query heads that "
+            "keeps those of a kv head together is needed",
             where, name_of(role), i, printable_json(layers[i]), source.query_heads);
       }
     }

@@ -126,9 +126,8 @@ Target same_target(const Model& source, const ModelSpec& grouped) {
   if (grouped.positions != source.spec.positions) {
     use_own_names(target);
     target.notes.push_back(
-        "positions are now ALiBi's: stock loaders, which would go on computing the old ones, do "
-        "not "
-        "know the model_type and refuse it; regroup runs and uptrains the result");
+        "positions are now ALiBi's: stock loaders would compute the old ones, so the model_type is "
+        "one that they refuse; regroup runs and uptrains the result");
   }
   return target;
 }
@@ -151,7 +150,7 @@ Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64
     }
   }
   if (grouped.qk_norm == QkNorm::kPerHead) {
-    throw_usage("{}: every key head has a norm of its own; its heads cannot be stored repeatedly",
+    throw_usage("{}: every key head has its own norm; its heads cannot be stored repeatedly",
                 printable(grouped.architecture));
   }
   return target;
@@ -177,7 +176,7 @@ std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
     Candidate candidate = try_architecture(source, grouped, architecture);
     if (candidate.obstacles.empty() && for_grouped_heads &&
         !loaders_take_heads(candidate.target.spec)) {
-      candidate.obstacles.push_back("its loaders take no such kv heads");
+      candidate.obstacles.push_back("its loaders do not support these kv heads");
     }
     if (candidate.obstacles.empty()) {
       return std::move(candidate.target);
@@ -202,8 +201,8 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
   std::optional<Target> target = first_exact(source, grouped, kGrouped, true, reasons);
   if (!target) {
     throw_usage(
-        "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
-        "expanded may serve",
+        "{}: no equivalent architecture supports grouped heads: {}; try --to gguf or --target "
+        "expanded",
         printable(grouped.architecture), reasons);
   }
   target->notes.push_back(

@@ -85,8 +85,7 @@ void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayou
   const TensorInfo& tensor = checkpoint_.at(from.o.weight);
   if (is_block_type(tensor.dtype)) {
     throw_usage(
-        "tensor {} is {}: heads change places in it only where --pool aligned or lowrank "
-        "computes it anew",
+        "tensor {} is {}: its heads can move only if --pool aligned or lowrank recomputes it",
         printable(tensor.name), name_of(tensor.dtype));
   }
   Features columns{{}, {}, d, d * std::ssize(heads), {}, {}};
@@ -154,8 +153,8 @@ void AttentionMapping::head_norms(AttentionRole role, std::size_t layer, const P
     norms(taken(from.k_norms, order_.heads(role, layer, kv_heads)), to.k_norms, parts.k);
   } else {
     throw_bad_input(
-        "{}: every key head has a norm of its own ({}); heads that are normalised differently have "
-        "no mean that a loader could compute with",
+        "{}: every key head has its own norm ({}); heads that are normalised differently have no "
+        "mean that a loader could use",
         printable(source_.architecture), printable(from.k_norms.front().weight));
   }
 }

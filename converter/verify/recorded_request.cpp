@@ -51,12 +51,11 @@ void check_known(const Json& facts, const Model& result) {
                                                     kSourceFingerprintKey};
   for (const auto& [key, value] : facts.items()) {
     if (key == "uptrain") {
-      throw_usage("{}: was trained after its conversion, which cannot be computed again",
+      throw_usage("{}: was trained after its conversion, which cannot be recomputed",
                   where(result));
     }
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
-      throw_usage("{}: records \"{}\", which cannot be computed again", where(result),
-                  printable(key));
+      throw_usage("{}: records \"{}\", which cannot be recomputed", where(result), printable(key));
     }
   }
 }
@@ -86,7 +85,7 @@ void check_version(const Json& facts, const Model& result) {
   const auto numbers =
       version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
   if (!numbers) {
-    throw_bad_input("{}: records version {}, which is none of regroup's", where(result),
+    throw_bad_input("{}: records version {}, which is not a version of regroup", where(result),
                     printable_json(version));
   }
   if (*numbers > numbers_of(kVersion)) {
@@ -103,7 +102,7 @@ class RecordedRefiner : public AttentionRefiner {
 
   RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
                           AttentionHeads&) override {
-    throw_usage("{}: was refitted after pooling, which cannot be computed again", result_);
+    throw_usage("{}: was refitted after pooling, which cannot be recomputed", result_);
   }
   std::string recipe() const override { return recipe_; }
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
@@ -152,8 +151,10 @@ void read_heads(ConversionRequest& request, const Json& facts, const Model& sour
     }
     const auto asked = heads_in(after, result);
     if (!request.roles.empty() && asked != request.kv_heads) {
-      throw_usage("{}: its attentions were grouped apart, which cannot be computed again at once",
-                  where(result));
+      throw_usage(
+          "{}: its attentions were grouped in separate conversions, which cannot be recomputed in "
+          "one",
+          where(result));
     }
     request.kv_heads = asked;
     request.roles.push_back(role);

@@ -161,8 +161,8 @@ void compare_origin(Verification& found, const ConversionPlan& plan, const Model
   const Json recorded = facts.value(kSourceFingerprintKey, Json(nullptr));
   if (recorded.is_null()) {
     found.remarks.push_back(
-        "the result records no fingerprint of its source: that it was made of this one shows in "
-        "its tensors alone");
+        "the result records no fingerprint of its source: only its tensors show whether it was "
+        "made from this one");
   } else if (recorded != plan.source_fingerprint) {
     found.settings.push_back({fmt::format("regroup.{}", kSourceFingerprintKey),
                               Json(plan.source_fingerprint), recorded});

@@ -63,12 +63,12 @@ void TeacherLogitsCache::check_fit(const Json& recipe, double temperature, std::
     }
   }
   if (!differences.empty()) {
-    throw_usage("{}: answers to other questions than this run's: {}", where,
+    throw_usage("{}: teacher logits for other settings than this run's: {}", where,
                 printable(fmt::format("{}", fmt::join(differences, "; ")), 0));
   }
   if (facts_.samples < samples) {
-    throw_usage("{}: answers to {} windows, this run reads {}: regroup teach --windows {}", where,
-                facts_.samples, samples, samples);
+    throw_usage("{}: teacher logits of {} windows, this run reads {}: regroup teach --windows {}",
+                where, facts_.samples, samples, samples);
   }
   read(data.batch(0, 1), 0);
   read(data.batch(samples - 1, 1), samples - 1);
@@ -101,13 +101,13 @@ std::string TeacherLogitsCache::place_of(std::int64_t sample) const {
 std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
                                                       std::int64_t sample) {
   if (sample >= facts_.samples) {
-    throw_usage("{}: answers to {} windows, asked for number {}", printable(directory_.string(), 0),
-                facts_.samples, sample);
+    throw_usage("{}: teacher logits of {} windows, number {} is needed",
+                printable(directory_.string(), 0), facts_.samples, sample);
   }
   turn_to(sample / facts_.samples_per_file);
   StoredLogits stored = read_teacher_logits(*file_, facts_, sample);
   if (stored.window != window_hash(window)) {
-    throw_bad_input("{}: it is not the one that was answered: the token files are others",
+    throw_bad_input("{}: the teacher read another window: the token files are others",
                     place_of(sample));
   }
   return std::move(stored.answers);
@@ -122,7 +122,7 @@ TopKLogits TeacherLogitsCache::read_sample(const at::Tensor& window, std::int64_
                        .to(at::kLong);
   ids = narrow ? ids.bitwise_and(0xffff) : ids;  // stored without a sign
   if (ids.lt(0).logical_or(ids.ge(facts_.vocab_size)).any().item<bool>()) {
-    throw_bad_input("{}: an answer is none of the vocabulary's {} tokens", place_of(sample),
+    throw_bad_input("{}: a token is outside the vocabulary of {} tokens", place_of(sample),
                     facts_.vocab_size);
   }
   const std::int64_t asked = predictions_of(window, facts_.predictions);
@@ -131,7 +131,7 @@ TopKLogits TeacherLogitsCache::read_sample(const at::Tensor& window, std::int64_
           .narrow(0, 0, asked)
           .to(at::kFloat);
   if (!add_up_to_one(log_probabilities)) {
-    throw_bad_input("{}: the probabilities of an answer do not add up to 1", place_of(sample));
+    throw_bad_input("{}: the probabilities of a prediction do not sum to 1", place_of(sample));
   }
   return {ids.narrow(0, 0, asked), log_probabilities};
 }

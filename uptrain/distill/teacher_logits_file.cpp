@@ -62,8 +62,8 @@ TeacherLogitsFacts facts_of(const std::string& text, const std::string& where) {
         json.at("temperature"),        count_at(json, "samples_per_file")};
     if (count_at(json, "version") == 1) {
       throw_bad_input(
-          "{}: answers of an earlier version, without checksums of all they hold: "
-          "regroup teach makes them again",
+          "{}: teacher logits of an earlier version, without full checksums: run regroup teach "
+          "again",
           where);
     }
     if (count_at(json, "version") == kVersion && facts.questions.is_object() && sound(facts)) {
@@ -77,7 +77,7 @@ TeacherLogitsFacts facts_of(const std::string& text, const std::string& where) {
 const std::string& metadata_at(const Checkpoint& file, const char* key, const std::string& where) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
-    throw_bad_input("{}: {} is missing: no file of regroup teach", where, key);
+    throw_bad_input("{}: {} is missing: not a file of regroup teach", where, key);
   }
   return found->second;
 }
@@ -175,8 +175,9 @@ TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& director
   Checkpoint opened = open_file(path);
   for (const auto& [key, value] : teacher_logits_metadata(facts, file)) {
     if (metadata_at(opened, key.c_str(), where) != value) {
-      throw_bad_input("{}: {} is {}, expected {}: damaged, or it belongs to other answers", where,
-                      key, printable(metadata_at(opened, key.c_str(), where)), printable(value));
+      throw_bad_input("{}: {} is {}, expected {}: damaged, or it belongs to other teacher logits",
+                      where, key, printable(metadata_at(opened, key.c_str(), where)),
+                      printable(value));
     }
   }
   // Whatever else is wrong with it: the tensors, their order, what stands between them.
@@ -201,7 +202,7 @@ StoredLogits read_teacher_logits(const TeacherLogitsFile& file, const TeacherLog
   read_row(file.tensors, "log_probabilities", row, all.subspan(facts.id_bytes()));
   if (teacher_logits_checksum(file.header, sample, stored.window, all) !=
       read_hash(file.tensors, "checksums", row)) {
-    throw_bad_input("{}: window {}: its answers are damaged: the checksum is another",
+    throw_bad_input("{}: window {}: damaged: the checksum does not match",
                     printable(file.tensors.files().front().path().string(), 0), sample);
   }
   return stored;

@@ -35,9 +35,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, ranks, std::move(options));
 #else
   throw_usage(
-      "device {}: several ranks on GPUs need NCCL, and this build has none: its headers, or "
-      "CUDA's, "
-      "were not found beside LibTorch",
+      "device {}: several ranks on GPUs need NCCL, which this build lacks: headers of NCCL or CUDA "
+      "were not found next to LibTorch",
       device.str());
 #endif
 }

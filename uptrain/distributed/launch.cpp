@@ -52,7 +52,8 @@ int needed(const Environment& environment, const std::string& name, const std::s
            int lowest, int highest) {
   const std::optional<int> number = number_in(environment, name, lowest, highest);
   if (!number) {
-    throw_usage("environment: {} is set, {} is not: a process of several needs both", other, name);
+    throw_usage("environment: {} is set, {} is not: a run of several processes needs both", other,
+                name);
   }
   return *number;
 }

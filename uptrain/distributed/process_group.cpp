@@ -80,8 +80,9 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
       timeout_(timeout),
       group_(std::make_unique<Group>()) {
   report_errors_only();
-  const std::string where = fmt::format("cannot meet the other ranks, of {} in all, at {} port {}",
-                                        size_, printable(launch.address), launch.port);
+  const std::string where =
+      fmt::format("cannot connect to the other ranks, {} in all, at {} port {}", size_,
+                  printable(launch.address), launch.port);
   with_rank_errors(where, [&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(launch.port);
@@ -162,7 +163,7 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
       return group_->text_at(key);
     });
     if (outcome != kDone) {
-      throw_environment("rank 0 failed, and says why");
+      throw_environment("rank 0 failed, see its error");
     }
   }
   meet();

@@ -114,9 +114,9 @@ void write_values(StatisticsWriter& writer, const std::string& name, const at::T
   const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
   if (!stored.isfinite().all().item<bool>()) {
     throw_bad_input(
-        "statistics {}: NaN or infinity: so are the model's weights (regroup inspect --stats tells "
-        "which), or what it computes with them on this text leaves the range of F32; nothing was "
-        "written",
+        "statistics {}: NaN or infinity: either the model's weights are not finite (regroup "
+        "inspect --stats tells which) or activations on this text exceed the range of F32; nothing "
+        "was written",
         name);
   }
   writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});

@@ -194,7 +194,7 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
 
 void check_can_refit(const ModelSpec& spec) {
   if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
-    throw_usage("refitting: {} normalises keys with weights of their own for each head",
+    throw_usage("refitting: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
 }

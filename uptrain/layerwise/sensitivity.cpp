@@ -129,7 +129,7 @@ void check_can_measure(const ModelSpec& spec) {
                 printable(spec.architecture));
   }
   if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
-    throw_usage("--kv-budget: {} normalises keys with weights of their own for each head",
+    throw_usage("--kv-budget: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
 }

@@ -18,24 +18,24 @@ namespace {
 
 void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   if (!spec.causal) {
-    throw_usage("{} keeps no keys and values from token to token: its queries see both sides",
-                spec.architecture);
+    throw_usage("{} cannot use a KV cache: its attention is bidirectional", spec.architecture);
   }
   if (settings.batch < 1 || settings.capacity < 1 || settings.sinks < 0 ||
       settings.window.value_or(1) < 1) {
     throw_usage(
         "a cache of {} sequences of {} tokens with a window of {} and {} attention sinks: the "
-        "least are 1, 1, 1 and 0",
+        "minimums are 1, 1, 1 and 0",
         settings.batch, settings.capacity, settings.window.value_or(1), settings.sinks);
   }
   if (settings.window && spec.positions == PositionKind::kRelativeBias) {
-    throw_usage("a window over the cache: the buckets of T5's positions are for all tokens");
+    throw_usage("a window over the cache does not work with T5's relative positions");
   }
   if (settings.sinks > 0 && !settings.window) {
-    throw_usage("attention sinks stay beside a window, and there is none");
+    throw_usage("attention sinks need a window");
   }
   if (settings.sinks > 0 && spec.positions == PositionKind::kLearned) {
-    throw_usage("attention sinks need positions that are not part of what is cached: learned are");
+    throw_usage(
+        "attention sinks do not work with learned positions, which are part of cached keys");
   }
 }
 

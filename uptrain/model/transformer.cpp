@@ -63,14 +63,14 @@ Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors
 
 at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
   if (spec_.has_encoder()) {
-    throw_usage("an encoder-decoder computes from two sequences, one for the encoder");
+    throw_usage("an encoder-decoder takes two sequences, one for the encoder");
   }
   return run_stack(stack_, tokens, {});
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor& target) const {
   if (!spec_.has_encoder()) {
-    throw_usage("a model without an encoder beside its decoder computes from one sequence");
+    throw_usage("only encoder-decoder models take two sequences");
   }
   return run_stack(stack_, target, run_stack(encoder_, source, {}));
 }
@@ -102,7 +102,7 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) 
 KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tensor& source) const {
   KvCache cache(spec_, settings, token_embedding_.options());
   if (spec_.has_encoder() != source.defined()) {
-    throw_usage("a decoder beside an encoder speaks of a source, others have none");
+    throw_usage("encoder-decoder models need source tokens; decoder-only models take none");
   }
   if (source.defined()) {
     const at::NoGradGuard no_gradients;

@@ -108,10 +108,10 @@ class Teaching {
     const std::int64_t end = begin + facts_.samples_in(number);
     for (std::int64_t first = begin; first < end; first += plan_.run.batch) {
       if (stop_) {
-        throw Error(ErrorKind::kInterruptedSaved,
-                    fmt::format("stopped; {} of {} windows are answered in {}; the same command "
-                                "goes on",
-                                begin, facts_.samples, printable(parts.string(), 0)));
+        throw Error(
+            ErrorKind::kInterruptedSaved,
+            fmt::format("stopped; {} of {} windows are done in {}; the same command continues",
+                        begin, facts_.samples, printable(parts.string(), 0)));
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
@@ -134,8 +134,8 @@ class Teaching {
                           answers.log_probabilities.to(at::kHalf).to(at::kCPU)};
     if (here.log_probabilities.isnan().any().item<bool>()) {
       throw_bad_input(
-          "windows {} to {}: NaN among the teacher's predictions: regroup eval tells its loss, "
-          "regroup inspect --stats which weights are no numbers",
+          "windows {} to {}: NaN in the teacher's predictions: regroup eval tells its loss, "
+          "regroup inspect --stats which weights are not finite",
           first, first + count - 1);
     }
     std::int64_t row = 0;
@@ -163,7 +163,7 @@ std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts)
     try {
       check_teacher_logits(open_teacher_logits_file(parts, facts, there++), facts);
     } catch (const Error& fault) {
-      throw_usage("{}; remove {} to begin anew", fault.what(), printable(parts.string(), 0));
+      throw_usage("{}; remove {} to start again", fault.what(), printable(parts.string(), 0));
     }
   }
   return there;
@@ -171,7 +171,7 @@ std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts)
 
 void check(const TeachSettings& settings, std::int64_t vocab_size) {
   if (settings.windows < 0) {
-    throw_usage("windows is {}, allowed is 0 (those of one epoch) or more", settings.windows);
+    throw_usage("windows is {}, allowed is 0 (one epoch) or more", settings.windows);
   }
   if (settings.top < 1 || settings.top > vocab_size) {
     throw_usage("top is {}, allowed is 1 to {}, the vocabulary", settings.top, vocab_size);

@@ -29,8 +29,8 @@ std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
   for (const std::int64_t factor : factors) {
     if (__builtin_mul_overflow(product, factor, &product)) {
       throw_usage(
-          "steps x batch x accumulation x sequence length make more tokens than can be counted: "
-          "lower one of them");
+          "steps x batch x accumulation x sequence length are too many tokens to count: lower one "
+          "of them");
     }
   }
   return product;
@@ -116,14 +116,13 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   const Json facts = recorded_conversion(student);
   const Json source = facts.is_object() ? facts.value(kSourceFingerprintKey, Json()) : Json();
   if (source.is_null()) {
-    plan.notes.push_back(
-        fmt::format("{} does not record its source, so that nothing tells whether {} are answers "
-                    "of that",
-                    model, answers));
+    plan.notes.push_back(fmt::format(
+        "{} does not record its source, so it is not known whether {} are logits of that source",
+        model, answers));
   } else if (source != teacher) {
     throw_usage(
-        "{}: answers of another model than the one {} was made of: its fingerprint is {}, the "
-        "source's {}; --other-teacher takes them all the same",
+        "{}: teacher logits of another model than the source of {}: its fingerprint is {}, the "
+        "source's {}; --other-teacher accepts them",
         answers, model, printable_json(Json(teacher)), printable_json(source));
   }
 }

@@ -47,10 +47,9 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                    "steps excludes alpha and the pretraining length");
     return;
   }
-  faults.require(
-      settings.alpha.has_value(),
-      "how long to train is not said: --alpha with --pretrain-steps or --pretrain-tokens, or "
-      "--steps");
+  faults.require(settings.alpha.has_value(),
+                 "the length of training is not set: --alpha with --pretrain-steps or "
+                 "--pretrain-tokens, or --steps");
   if (!settings.alpha) {
     return;
   }
@@ -58,8 +57,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                  totals == 0
                      ? "alpha is a fraction of the pretraining, whose length is not known: add "
                        "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
-                     : "--pretrain-steps and --pretrain-tokens both tell the pretraining's "
-                       "length: give one of them");
+                     : "--pretrain-steps and --pretrain-tokens both set the length of the "
+                       "pretraining: give one of them");
   if (settings.alpha) {
     faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
                    fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
@@ -99,10 +98,10 @@ void check_teacher(Faults& faults, const TeacherSettings& teacher) {
   faults.within(0, 1, "teacher's weight", teacher.distillation.weight);
   faults.within(0.01, 100, "teacher's temperature", teacher.distillation.temperature);
   faults.require(!teacher.present() || teacher.logits.empty(),
-                 "a teacher is asked, or its logits are read: name one of them");
+                 "a teacher model and stored teacher logits exclude each other");
   faults.within(0, 1000, "attention's weight", teacher.attention_weight);
   faults.require(teacher.attention_weight == 0 || teacher.present(),
-                 "learning from attention needs the teacher itself");
+                 "attention distillation needs the teacher model");
 }
 
 // What is not in use stays out of the recipe, so that it cannot differ.
@@ -167,7 +166,7 @@ void check_step(Faults& faults, const UptrainSettings& settings) {
 void UptrainSettings::validate() const {
   Faults faults;
   check_length(faults, *this);
-  faults.require(!data.empty(), "no training data is named");
+  faults.require(!data.empty(), "no training data is given");
   faults.require(!output.empty(), "no output is named");
   check_step(faults, *this);
   faults.require(accumulation % ranks == 0,

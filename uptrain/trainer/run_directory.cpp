@@ -208,7 +208,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
     }
   }
   if (!steps.empty()) {
-    throw_bad_input("{}: no state can be used; the last fault: {}", shown(path_), last_fault);
+    throw_bad_input("{}: no state is usable; the last error: {}", shown(path_), last_fault);
   }
   return std::nullopt;
 }

@@ -64,7 +64,7 @@ std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, 
                                                         std::int64_t groups, std::int64_t after,
                                                         std::uint64_t stream) {
   if (needs_solver(pooling.method)) {
-    throw_usage("pooling method {} looks at the weights", name_of(pooling.method));
+    throw_usage("pooling method {} needs a solver", name_of(pooling.method));
   }
   auto heads = heads_of_groups(before, groups, after);
   if (pooling.method == PoolMethod::kMean) {

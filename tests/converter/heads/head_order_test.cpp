@@ -72,7 +72,7 @@ TEST_CASE("an order of one layer alone is refused where others share its bias", 
     HeadOrder order = order_of(kReversed, AttentionRole::kEncoder, layer);
     CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "relative bias"));
     order.set(AttentionRole::kEncoder, 1 - layer, {1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
-    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "one order"));
+    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "the same order"));
     order.set(AttentionRole::kEncoder, 1 - layer, kReversed);
     CHECK_NOTHROW(plan_conversion(t5, {.order = order}));
     CHECK_THAT(refused(order_of(kReversed, AttentionRole::kSelf, layer)),
@@ -98,7 +98,7 @@ TEST_CASE("where kv heads differ, layers can still have their query heads in one
   order.set(AttentionRole::kSelf, 2, {3, 4, 5, 0, 1, 2, 6, 7, 8, 9, 10, 11});
   CHECK_NOTHROW(check_order(order, spec));
   order.set(AttentionRole::kSelf, 1, {0, 2, 1, 3});
-  CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("one order"));
+  CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("the same order"));
 }
 
 TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled or not",

@@ -177,7 +177,7 @@ TEST_CASE("a recorded order that is none of the source's heads is refused", "[co
   Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
   config["regroup"]["query_order"] = Json::array({heads, heads});
   put_file(directory / "result" / "config.json", config.dump());
-  CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("side by side"));
+  CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("together"));
 }
 
 TEST_CASE("what was trained is no conversion any more", "[converter]") {

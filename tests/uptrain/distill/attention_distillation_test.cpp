@@ -152,7 +152,7 @@ TEST_CASE("a run learns from its teacher's attention, and goes on bit by bit", "
   settings.output = directory / "alone";
   settings.teacher.model.clear();
   settings.teacher.attention_weight = 1.0;
-  CHECK_THAT(refusal_of([&] { run_to_end(settings); }), is_wrong_usage("needs the teacher itself"));
+  CHECK_THAT(refusal_of([&] { run_to_end(settings); }), is_wrong_usage("needs the teacher model"));
 }
 
 }  // namespace regroup

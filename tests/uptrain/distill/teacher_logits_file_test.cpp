@@ -52,7 +52,7 @@ TEST_CASE("answers that are damaged are refused", "[uptrain]") {
     text.replace(text.find(now), now.size(), R"(\"version\":1)");
     put_file(first, text);
     CHECK_THAT(refusal(), is_bad_input("answers-00000.safetensors", "earlier version",
-                                       "regroup teach makes them again"));
+                                       "run regroup teach again"));
   }
   SECTION("a directory of something else") {
     fs::remove_all(directory / "answers");
@@ -113,17 +113,17 @@ TEST_CASE("answers that no teacher gives are refused, though their checksums are
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
   SECTION("a token beyond the vocabulary") {
     change_answers(directory / "answers", [](std::span<char> bytes) { bytes[1] = 1; });
-    CHECK_THAT(refusal(), is_bad_input("window 0", "vocabulary's 64 tokens"));
+    CHECK_THAT(refusal(), is_bad_input("window 0", "vocabulary of 64 tokens"));
   }
   SECTION("NaN") {
     change_answers(directory / "answers",
                    [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x7e; });
-    CHECK_THAT(refusal(), is_bad_input("window 0", "add up to 1"));
+    CHECK_THAT(refusal(), is_bad_input("window 0", "sum to 1"));
   }
   SECTION("a probability of a million") {
     change_answers(directory / "answers",
                    [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x4b; });
-    CHECK_THAT(refusal(), is_bad_input("window 0", "add up to 1"));
+    CHECK_THAT(refusal(), is_bad_input("window 0", "sum to 1"));
   }
 }
 

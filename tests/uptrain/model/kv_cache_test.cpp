@@ -241,11 +241,11 @@ TEST_CASE("a cache refuses what it cannot hold", "[uptrain]") {
     return [&model, settings] { model.make_cache(settings); };
   };
   const KvCacheSettings plain{.batch = 2, .capacity = 6, .window = {}, .sinks = 0};
-  CHECK_THAT(refusal_of(make(load("bert"), plain)), is_wrong_usage("see both sides"));
+  CHECK_THAT(refusal_of(make(load("bert"), plain)), is_wrong_usage("bidirectional"));
   CHECK_THAT(refusal_of(make(llama, {2, 0, {}, 0})), is_wrong_usage("of 0 tokens"));
-  CHECK_THAT(refusal_of(make(llama, {2, 6, {}, 2})), is_wrong_usage("beside a window"));
+  CHECK_THAT(refusal_of(make(llama, {2, 6, {}, 2})), is_wrong_usage("need a window"));
   CHECK_THAT(refusal_of(make(load("gpt2"), {2, 6, 3, 2})), is_wrong_usage("learned"));
-  CHECK_THAT(refusal_of(make(load("t5"), {2, 6, 3, 0})), is_wrong_usage("buckets"));
+  CHECK_THAT(refusal_of(make(load("t5"), {2, 6, 3, 0})), is_wrong_usage("relative positions"));
   CHECK_THAT(refusal_of(make(load("t5"), plain)), is_wrong_usage("source"));
   const at::Tensor tokens = load_golden_case("llama").tokens;
   KvCache cache = llama.make_cache(plain);

@@ -145,7 +145,7 @@ TEST_CASE("hidden states of one and of two sequences are not mixed up", "[uptrai
   const Transformer encoder = load_transformer(one.source, at::kFloat, at::kCPU);
   CHECK_THAT(refusal_of([&] { both.hidden_states(two.tokens); }), is_wrong_usage("two sequences"));
   CHECK_THAT(refusal_of([&] { encoder.hidden_states(one.tokens, one.tokens); }),
-             is_wrong_usage("one sequence"));
+             is_wrong_usage("only encoder-decoder"));
 }
 
 TEST_CASE("a model is trained on what it was pretrained on", "[uptrain]") {

@@ -102,7 +102,7 @@ TEST_CASE("bench decode refuses with one line what it cannot measure", "[uptrain
   check(llama, {"--device", "abacus"}, 2, "abacus");
   check(llama, {"--wrong"}, 2, "see regroup bench decode --help");
   check(golden("gpt2").string(), {"--context", "4k"}, 2, "learned positions");
-  check(golden("bert").string(), {}, 2, "see both sides");
+  check(golden("bert").string(), {}, 2, "bidirectional");
   check(llama, {"--sinks", "2"}, 2, "--window");
   check(llama, {"--window", "9223372036854775807"}, 2, "--window");
   check(golden("gpt2").string(), {"--window", "4", "--sinks", "2"}, 2, "learned");

@@ -194,7 +194,7 @@ TEST_CASE("answers to other questions are refused before a run exists", "[uptrai
   }
   SECTION("a model that is asked as well") {
     run.teacher.model = golden("llama");
-    CHECK_THAT(refusal(), is_wrong_usage("one of them"));
+    CHECK_THAT(refusal(), is_wrong_usage("exclude each other"));
   }
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
@@ -217,8 +217,8 @@ TEST_CASE("answers of another model than the student was made of are refused, un
   record_source(fingerprint_of(open_computable_model(golden("llama_bf16"))));
   CHECK(notes().empty());
   record_source(fingerprint_of(open_computable_model(golden("llama"))));
-  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: answers of another model",
-                                               "student was made of", "--other-teacher"));
+  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: teacher logits of another model",
+                                               "student", "--other-teacher"));
   run.teacher.any_source = true;
   CHECK(notes().empty());
   run.teacher.any_source = false;
@@ -255,7 +255,7 @@ TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
   SECTION("and asked for something else it says so") {
     settings.top = 5;
     CHECK_THAT(refusal_of([&] { make_answers(settings, directory / "stopped"); }),
-               is_wrong_usage("other answers", "remove", "stopped.parts"));
+               is_wrong_usage("other teacher logits", "remove", "stopped.parts"));
   }
 }
 
