@@ -8,13 +8,13 @@
 namespace regroup {
 namespace {
 
-// What groups lose, layer by layer, of which each is asked only once for a group.
+// Caches the losses of groups per layer, so that each is requested only once.
 class StackLosses {
  public:
   StackLosses(const std::vector<std::int64_t>& groups, const LayerLosses& losses)
       : groups_(groups), losses_(losses), known_(groups.size()) {}
 
-  // Over the layers with that many groups.
+  // Summed over the layers with that number of groups.
   std::vector<double> sums(std::int64_t count, const std::vector<HeadGroup>& groups) {
     std::vector<double> sums(groups.size(), 0.0);
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
@@ -26,7 +26,7 @@ class StackLosses {
     return sums;
   }
 
-  // Of every layer, with its groups of neighbours in that order.
+  // Losses of every layer with groups of neighbours in that order.
   std::vector<double> in_order(const std::vector<std::int64_t>& order) {
     std::vector<double> found;
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
@@ -77,7 +77,7 @@ std::vector<std::int64_t> joined(const Partition& parts) {
   return all;
 }
 
-// Groups of groups as groups of heads.
+// Flattens groups of groups into groups of heads.
 std::vector<HeadGroup> heads_in(const std::vector<HeadGroup>& groups, const Partition& parts) {
   std::vector<HeadGroup> found;
   for (const HeadGroup& group : groups) {

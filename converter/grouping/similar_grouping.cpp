@@ -26,7 +26,7 @@ class Search {
     progress_(++done_);
   }
 
-  // Layers `together` move their heads in step; `pooled` of them lose some.
+  // Layers `together` share one head order; those in `pooled` lose heads.
   void group_in_step(AttentionRole role, const std::vector<std::size_t>& together,
                      const std::vector<std::size_t>& pooled) {
     std::vector<std::int64_t> groups;

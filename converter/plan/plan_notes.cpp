@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-// Whether stock loaders know the name at all; where they do not, a note has said so.
+// Whether stock loaders know the name; if not, another note says so.
 bool has_own_names(const ConversionPlan& plan) {
   return !plan.config_text.empty() &&
          has_alibi_names(parse_json_object(plan.config_text, "config.json"));
@@ -60,7 +60,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   return notes;
 }
 
-// Whether any attention of that role gets fewer heads but cannot move them.
+// Whether any attention of that role gets fewer heads but cannot reorder them.
 bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
   const auto& before = plan.spec.kv_heads_of(role);
   const auto& after = plan.grouped.kv_heads_of(role);
@@ -72,7 +72,7 @@ bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
   return false;
 }
 
-// What a user should know of heads that could not move.
+// Notes on heads that could not be reordered.
 std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   for (const AttentionRole role : plan.spec.roles()) {
@@ -86,7 +86,7 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   return notes;
 }
 
-// What a pooling method cannot do to this model, though it goes ahead.
+// Notes on what a pooling method cannot do for this model.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
   if (!rewrites_q_and_o(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
@@ -101,7 +101,7 @@ std::int64_t elements_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Tensors that are stored in blocks of another type than before, since that one is only read.
+// Tensors whose block type changes, since the original can be read but not written.
 std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
   std::set<std::string> before;
   std::uint64_t tensors = 0, bytes = 0;

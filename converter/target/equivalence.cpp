@@ -24,7 +24,7 @@ class Comparison {
       add(what, text(source), text(target));
     }
   }
-  // Enumerations, by a word for each.
+  // Enumerations, with a word for each value.
   void same_kind(std::string_view what, int source, int target) {
     if (source != target) {
       obstacles_.push_back(fmt::format("{} differs", what));

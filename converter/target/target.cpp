@@ -21,12 +21,13 @@
 namespace regroup {
 namespace {
 
-// Architectures whose stock loaders take fewer kv heads, in the order in which they are tried.
+// Architectures whose stock loaders support fewer kv heads, in the order of preference.
 constexpr std::array<std::string_view, 8> kGrouped{
     "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
     "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
 
-// Who loads the result, as it was tried: docs/compatibility.md has versions and differences.
+// The programs that load the result, as tested: see docs/compatibility.md for versions and
+// differences.
 std::string runtimes_of(const ModelSpec& spec) {
   if (spec.architecture == "DeciLMForCausalLM") {
     return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
@@ -167,7 +168,7 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
 
 namespace {
 
-// The first architecture of the list that computes the same, if there is one; else why not.
+// The first equivalent architecture of the list; if there is none, the reasons.
 std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
                                   std::span<const std::string_view> architectures,
                                   bool for_grouped_heads, std::string& reasons) {

@@ -51,8 +51,8 @@ AttentionMapping::AttentionMapping(const TensorMapping& models, TensorStepBuilde
       rope_order_(rope_order(source_, target_)),
       steps_(steps) {}
 
-// Norms of queries or keys: weights of the whole projection move with its heads; weights for every
-// head alike keep to the order of its features.
+// Norms of queries or keys: weights of the whole projection move with its heads; weights shared by
+// all heads follow the order of features.
 void AttentionMapping::norms(const std::vector<NormTensors>& from,
                              const std::vector<NormTensors>& to, const Features& heads) {
   for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
@@ -78,7 +78,7 @@ void AttentionMapping::relative_bias(AttentionRole self, std::size_t layer) {
   steps_.place(from, true, to, true, {heads, places, 1, std::ssize(heads), {}, {}});
 }
 
-// The output projection with its columns where query heads `heads` come to stand.
+// The output projection with its columns permuted to query heads `heads`.
 void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayout& to,
                                const Rows& heads) {
   const std::int64_t d = source_.head_dim;
@@ -102,7 +102,7 @@ void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayou
   }
 }
 
-// Where the features of each projection come from and go to, heads pooled by name.
+// Source and target features of each projection; pooled heads are given by name.
 AttentionMapping::Projections AttentionMapping::projections(AttentionRole role,
                                                             std::size_t layer) const {
   const AttentionLayout& from = source_.attention(role, layer);
@@ -126,7 +126,7 @@ AttentionMapping::Projections AttentionMapping::projections(AttentionRole role,
           .o = Features::all(checkpoint_.at(from.o.weight).shape.at(from.o.input_major ? 1 : 0))};
 }
 
-// The same where heads are pooled by a method that computes them.
+// The same for heads pooled by a method with a solver.
 void AttentionMapping::take_pooled(Projections& parts, AttentionRole role,
                                    std::size_t layer) const {
   const std::int64_t groups = grouped_.kv_heads_of(role)[layer];

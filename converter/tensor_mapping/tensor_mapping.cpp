@@ -13,7 +13,7 @@ TensorStepBuilder no_steps(const TensorMapping& models) {
   return {models.checkpoint, models.source.norm_weight_offset, models.target.norm_weight_offset};
 }
 
-// Walks through both models side by side.
+// Walks both models in parallel.
 class ModelMapping {
  public:
   explicit ModelMapping(const TensorMapping& models)
@@ -47,8 +47,8 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
   const LayerTensors& to = target_.stack(self)[i];
   std::optional<NormFold> attention_fold, mlp_fold;
   if (source_.parallel_residual && from.mlp_norm.present() && !to.mlp_norm.present()) {
-    // Two norms become one: the MLP's goes into its first map, unless that would divide by
-    // something close to zero; then both go.
+    // Two norms become one: the MLP's is folded into its first map, unless that would divide by
+    // numbers close to zero; then both are folded.
     mlp_fold = {from.mlp_norm, from.attention_norm, {}, {}};
     if (!can_fold(checkpoint_, *mlp_fold, source_.norm_weight_offset)) {
       attention_fold = {from.attention_norm, {}, {}, {}};

@@ -69,7 +69,8 @@ void TensorStepBuilder::linear(const LinearTensors& from, const LinearTensors& t
   }
 }
 
-// After all moves into the map are known: its weight takes the norm up, its bias the rest.
+// Called when all moves into the map are known: its weight absorbs the norm's weight, its bias the
+// rest.
 void TensorStepBuilder::fold_into(const LinearTensors& to, const NormFold& fold) {
   TensorStep& weight = steps_[by_name_.at(to.weight)];
   TensorStep& bias = steps_[by_name_.at(to.bias)];

@@ -88,7 +88,7 @@ Checkpoint open_file(const std::filesystem::path& path) {
   return Checkpoint(std::move(parts));
 }
 
-// What the header of file number `file` says beside its tensors.
+// The metadata in the header of file number `file`.
 std::map<std::string, std::string> teacher_logits_metadata(const TeacherLogitsFacts& facts,
                                                            std::int64_t file) {
   return {{kFactsKey, text_of_facts(facts)}, {kFileKey, std::to_string(file)}};
@@ -180,7 +180,7 @@ TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& director
                       printable(value));
     }
   }
-  // Whatever else is wrong with it: the tensors, their order, what stands between them.
+  // All other errors: the tensors, their order, the bytes between them.
   const std::string expected = teacher_logits_header(facts, file);
   const File& stored = opened.files().front();
   std::string found(std::min<std::uint64_t>(expected.size(), stored.size()), '\0');

@@ -26,8 +26,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
     [[maybe_unused]] int ranks, [[maybe_unused]] c10::Device device,
     [[maybe_unused]] std::chrono::milliseconds timeout) {
 #if REGROUP_NCCL
-  // A rank that waits for one that is gone shall get an exception and end as others do; otherwise
-  // c10d's watchdog aborts the process.
+  // A rank that waits for a lost rank gets an exception and ends normally; otherwise c10d's
+  // watchdog would abort the process.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/0);
   c10::cuda::set_device(device.index());
   auto options = c10d::ProcessGroupNCCL::Options::create();

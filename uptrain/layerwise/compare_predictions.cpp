@@ -23,7 +23,7 @@ std::size_t layers_of(const Model& model) {
   return model.spec.layers.size() + model.spec.encoder_layers.size();
 }
 
-// All predictions of a model, as far as its output projection: [N, D] and [V, D].
+// The inputs of all predictions of a model: [N, D] and [V, D].
 LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
                  const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
   LayerWalk walk(model, windows, device);
@@ -42,12 +42,12 @@ LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
   return inputs;
 }
 
-// Not std::max, in which a NaN is lost.
+// Not std::max, which drops NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 double largest_of(const at::Tensor& values) { return values.max().item<double>(); }
 
-// Adds up n predictions; means are sums until the end. Both: [n, V] in fp64.
+// Adds n predictions; means are sums until the end. Both inputs: [n, V] in fp64.
 void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
   const at::Tensor expected = at::log_softmax(source, 1);
   const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);

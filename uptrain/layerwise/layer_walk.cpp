@@ -119,7 +119,7 @@ void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& 
   }
 }
 
-// What the decoder sees of the encoder.
+// The encoder's output, input of the decoder.
 void LayerWalk::finish_encoder() {
   const bool normalised = spec_.encoder_final_norm.present() || spec_.norm_without_parameters;
   const Norm norm = make_norm(

@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kFinalRate = 0.02;  // of the peak
 
-// A linear map learned in units of its own size, so that one learning rate suits all of them.
+// A linear map scaled by its RMS, so that one learning rate suits all maps.
 class ScaledLinear {
  public:
   ScaledLinear(const DenseLinear& linear, c10::Device device) {
@@ -77,10 +77,10 @@ class ScaledLinear {
   at::Tensor weight_, bias_;
 };
 
-// One attention while it learns.
+// One attention in training.
 class AttentionFit {
  public:
-  // What is not pooled is taken from `source`, in the order of the queries.
+  // Parts that are not pooled are taken from `source`, in the order of the queries.
   AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
                const at::Tensor& query_order, c10::Device device)
       : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
@@ -122,7 +122,7 @@ class AttentionFit {
   AttentionLayer rest_;
 };
 
-// What the source's attention reads and gives, and what it is told, batch by batch.
+// Inputs, outputs and pass contexts of the source's attention, batch by batch.
 class RefitTarget {
  public:
   RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
@@ -167,7 +167,7 @@ class RefitTarget {
   const Batches& outputs_;
 };
 
-// Learns from the first `batches`; tells the error of each step.
+// Trains on the first `batches`; reports the error of each step.
 void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
            const RefitSettings& settings, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {

@@ -52,7 +52,7 @@ class Poolers {
     }
   }
 
-  // What a layer with `heads` kv heads may become, and which of its query heads stands where then.
+  // The options of a layer with `heads` kv heads, with the order of its query heads.
   struct Pooled {
     AttentionHeads heads;
     std::vector<std::int64_t> query_order;
@@ -101,7 +101,7 @@ Block with_heads(const Block& block, const Poolers::Pooled& pooled, c10::Device 
   return changed;
 }
 
-// A text on its way through the model with one layer changed.
+// The hidden states of a text in the model with one layer changed.
 struct Stream {
   Sensitivity change;
   Batches hidden;

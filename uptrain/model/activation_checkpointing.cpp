@@ -12,14 +12,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What a backward pass needs to know beside tensors.
+// The non-tensor context of the backward pass.
 struct Recipe : torch::CustomClassHolder {
   TensorFunction function;
   std::vector<bool> present;  // which of the inputs are defined
   std::size_t inputs = 0;     // of the saved tensors; the weights follow
 };
 
-// `tensors` at the places where there is one.
+// Distributes `tensors` over the defined places.
 std::vector<at::Tensor> in_place(const variable_list& tensors, const std::vector<bool>& present) {
   std::vector<at::Tensor> placed;
   std::size_t next = 0;
@@ -50,7 +50,7 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
     return gradients_of(recipe.function(in_place(leaves, recipe.present)), outer, leaves);
   }
 
-  // One for each leaf, undefined where none is wanted, and nothing for the recipe.
+  // One gradient per leaf, undefined if not required, and none for the recipe.
   static variable_list gradients_of(const variable_list& results, const variable_list& outer,
                                     const variable_list& leaves) {
     variable_list learning, factors;

@@ -42,7 +42,7 @@ KvCacheSettings settings_of(const DecodeLoad& load) {
           .sinks = load.sinks};
 }
 
-// One variant with its cache, and what it would say next.
+// One variant with its cache and next logits.
 struct Decoding {
   const Transformer& model;
   KvCache cache;

@@ -69,7 +69,7 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
-      // Zeros, not whatever memory holds: unused slots may be looked at, with a weight of nothing.
+      // Zeros, not uninitialised memory: unused slots may be read with weight 0.
       layer.k = at::zeros({settings.batch, spec.kv_heads[i], slots_, spec.head_dim}, options);
       layer.v = at::zeros_like(layer.k);
       if (settings.sinks > 0 && rope_) {
@@ -156,8 +156,8 @@ CacheStep KvCache::step(std::int64_t count) {
   return step;
 }
 
-// Positions of the keys that the new queries see. Slot j of the ring behind the sinks holds the
-// last token that came to it: last - (last - j) mod ring.
+// Positions of the keys that the new queries see. Slot j of the ring after the sinks holds the last
+// token written to it: last - (last - j) mod ring.
 at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   const at::TensorOptions options = options_.dtype(at::kLong);
   const std::int64_t read = step.apart ? step.first : step.first + step.count;
@@ -171,7 +171,7 @@ at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   if (step.apart) {
     return at::cat({held, at::arange(read, read + step.count, options)});
   }
-  // Sinks stand right before the window, wherever that is.
+  // Sinks have the positions right before the window.
   return at::cat({at::arange(settings_.sinks, options) + (read - slots_), held});
 }
 

@@ -125,7 +125,7 @@ at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
   return project_out_.present() ? project_out_(x) : x;
 }
 
-// What the output projection multiplies.
+// The input of the output projection.
 at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
   if (head_transform_.present()) {
     const Activation activation = spec_.head_activation.value_or(spec_.activation);

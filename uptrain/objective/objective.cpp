@@ -25,7 +25,7 @@ void check_token(std::string_view what, std::int64_t token, const ModelSpec& spe
   }
 }
 
-// What stands in the place of a chosen token. `draw` is a well mixed number.
+// The replacement of a chosen token. `draw` is a hash.
 std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t mask,
                          std::int64_t vocab_size) {
   const std::uint64_t tenth = draw % 10;

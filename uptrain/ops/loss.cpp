@@ -28,7 +28,7 @@ at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// What the student is taught by, apart from the text; a weight of 0: nothing else.
+// The distillation term; a weight of 0: none.
 struct Distillation {
   LmHeadInputs teacher;
   TopKLogits answers;  // instead of the teacher, where defined
@@ -79,7 +79,7 @@ at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
   return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
 }
 
-// The same of the teacher's k likeliest tokens and the rest as one.
+// The same for the teacher's k most likely tokens and the sum of the rest.
 at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
                                  const TopKLogits& teacher, double temperature, double scale,
                                  bool with_gradient) {
@@ -91,12 +91,12 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   const at::Tensor log_t =
       at::_log_softmax(teacher.log_probabilities.to(loss.scalar_type()), 1, false);
   const at::Tensor t = log_t.exp();
-  // Nothing comes of what is impossible, be its logarithms infinite.
+  // Impossible events contribute 0, although their logarithms are infinite.
   loss.add_(at::where(t > 0, t * (log_t - coarse), 0.0).sum(), scale * temperature * temperature);
   if (!with_gradient) {
     return {};
   }
-  // scale · τ · (s - t) of the k tokens, the others have of the rest's t as much as of its s.
+  // scale · τ · (s - t) for the k tokens; the others share the rest's t in proportion to s.
   at::Tensor gradient = log_s.exp();
   if (k < logits.size(1)) {
     gradient.sub_(at::_softmax(others, 1, false) * t.narrow(1, k, 1));
@@ -105,7 +105,7 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   return gradient.mul_(scale * temperature);
 }
 
-// What the distillation adds to `loss`, and the gradient by the logits.
+// Adds the distillation term to `loss`; returns its gradient with respect to the logits.
 at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
                             const Distillation& distillation, double scale, bool with_gradient) {
   if (distillation.answers.ids.defined()) {
@@ -117,7 +117,7 @@ at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
   return add_divergence(loss, logits, teacher, distillation.temperature, scale, with_gradient);
 }
 
-// The losses of n tokens, added to `loss`, and the gradient by their logits.
+// Adds the losses of n tokens to `loss`; returns the gradient with respect to their logits.
 at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
                       const at::Tensor& targets, const Distillation& distillation, double scale,
                       bool with_gradient) {

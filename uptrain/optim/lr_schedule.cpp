@@ -14,7 +14,7 @@ constexpr LrScheduleKind kKinds[] = {LrScheduleKind::kCosine, LrScheduleKind::kW
                                      LrScheduleKind::kConstant, LrScheduleKind::kInverseSqrt};
 constexpr std::int64_t kFlatSteps = 10'000;  // for which T5's learning rate stays where it begins
 
-// How much of `steps` steps is done after `done` of them: 0 to 1.
+// The fraction of `steps` steps that is done: 0 to 1.
 double fraction_done(std::int64_t done, std::int64_t steps) {
   const auto all = static_cast<double>(std::max<std::int64_t>(1, steps));
   return std::clamp(static_cast<double>(done) / all, 0.0, 1.0);

@@ -35,7 +35,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& row) {
   return {static_cast<const std::byte*>(row.const_data_ptr()), row.nbytes()};
 }
 
-// One file of answers, written window by window.
+// Writes one file of teacher logits, window by window.
 class TeacherLogitsWriter {
  public:
   TeacherLogitsWriter(const fs::path& path, const TeacherLogitsFacts& facts, std::int64_t number)
@@ -51,7 +51,7 @@ class TeacherLogitsWriter {
     }
   }
 
-  // answers: those of one window, its predictions in order.
+  // answers: the top-k logits of one window, in the order of its predictions.
   void add(const at::Tensor& window, const TopKLogits& answers) {
     const std::int64_t count = answers.ids.size(0);
     const bool narrow = facts_.id_type() == DType::kU16;
@@ -156,7 +156,7 @@ class Teaching {
   const std::atomic<bool>& stop_;
 };
 
-// How many files an earlier call left in `parts`: the first ones, whole.
+// The number of complete files that an earlier call left in `parts`.
 std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts) {
   std::int64_t there = 0;
   while (there < facts.files() && path_exists(parts / teacher_logits_file_name(there))) {

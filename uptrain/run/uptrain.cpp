@@ -36,7 +36,7 @@ std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& st
                           settings.device);
 }
 
-// What it answered before, where that is to be read instead.
+// Its stored logits, if they are used instead.
 std::optional<TeacherLogitsCache> open_answers(const UptrainPlan& plan) {
   const std::filesystem::path& logits = plan.settings.teacher.logits;
   return logits.empty() ? std::nullopt : std::optional(TeacherLogitsCache::open(logits));
@@ -107,7 +107,7 @@ class Run {
     if (answers_) {
       loss_.set_answers(*answers_, plan.settings.teacher.distillation);
     }
-    // Last: nothing else can fail any more.
+    // Last step: nothing else can fail.
     on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
   }
 
@@ -250,7 +250,7 @@ class Run {
     }
   }
 
-  // A full disk need not end a run: the state before stays, and the next may succeed.
+  // A full disk does not end a run: the previous state remains, and the next save may succeed.
   void tell(const std::optional<StateSaver::Outcome>& outcome) {
     if (outcome && outcome->fault.empty()) {
       observer_.on_saved(directory_->path(), outcome->step);

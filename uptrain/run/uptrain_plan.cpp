@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kDefaultSequence = 1024;
 
-// Settings are each within reason; a run of all the largest is not.
+// Each setting is bounded, but their product may overflow.
 std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
   std::int64_t product = 1;
   for (const std::int64_t factor : factors) {
@@ -73,7 +73,7 @@ LrSchedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
   return schedule;
 }
 
-// The settings with what was left open, as the plan has it.
+// The settings with the plan's defaults filled in.
 UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
   settings.steps = plan.steps;
   settings.sequence_length = plan.sequence_length;
@@ -105,8 +105,8 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
 }
 
-// Answers of a model that is neither the student nor what it was made of were hardly meant, though
-// one can learn from them.
+// Logits of a model that is neither the student nor its source are probably a mistake, though one
+// can learn from them.
 void check_answers_source(UptrainPlan& plan, const Model& student, const std::string& teacher) {
   if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
     return;
@@ -127,7 +127,7 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   }
 }
 
-// Nothing to compute: its answers are read, and must be to what this run asks.
+// Stored logits need no computation, but must match this run.
 void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
   TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
@@ -144,7 +144,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// What the run takes of what there is, and how it could take less.
+// The memory that the run needs and has, and options that need less.
 void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
   const auto bytes_of = [&](const UptrainSettings& settings) {
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
@@ -156,7 +156,7 @@ void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* tea
   }
 }
 
-// Beside what training takes there, if it trains on the CPU; a tenth is left for others.
+// In addition to training on the CPU; a tenth is left for other processes.
 bool has_memory_for_copy(const UptrainPlan& plan) {
   const bool trains_here = plan.settings.device.is_cpu();
   const double training = trains_here ? plan.memory_needed : 0.0;

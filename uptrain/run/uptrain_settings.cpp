@@ -89,7 +89,7 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
   const bool narrow = optimizer.moments == Precision::kBf16;
   faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
                  "bf16 moments are for the optimizer adamw");
-  // Less than half of bf16's last place would be forgotten of a moment, which is nothing.
+  // A smaller change of a moment than half a unit in bf16's last place would be lost.
   faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
                  "bf16 moments need a beta1 and beta2 of 0.99 at most");
 }
@@ -104,7 +104,7 @@ void check_teacher(Faults& faults, const TeacherSettings& teacher) {
                  "attention distillation needs the teacher model");
 }
 
-// What is not in use stays out of the recipe, so that it cannot differ.
+// Unused settings are not part of the recipe, so they cannot differ.
 Json recipe_of_optimizer(const OptimizerSettings& settings) {
   Json recipe = {{"optimizer", name_of(settings.kind)},
                  {"weight_decay", settings.decay_of_matrices()}};
@@ -120,7 +120,7 @@ Json recipe_of_optimizer(const OptimizerSettings& settings) {
   return recipe;
 }
 
-// "a.bin:0.7" -> a.bin and 0.7; a file that bears such a name is meant as it is.
+// "a.bin:0.7" -> a.bin and 0.7, unless a file has that whole name.
 std::pair<std::string, std::optional<double>> split_weight(const std::string& name) {
   const std::size_t colon = name.rfind(':');
   if (colon == name.npos || path_exists(name)) {

@@ -226,7 +226,7 @@ void RunDirectory::remove_states() const {
   });
 }
 
-// What a killed process left half written; the lock says that nobody is writing now.
+// Files that a killed process left incomplete; the lock shows that nobody is writing now.
 void RunDirectory::remove_partial_states() const {
   remove_entries(
       [](const std::string& name) { return name.starts_with(kStatePrefix) && !step_of(name); });

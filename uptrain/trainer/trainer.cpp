@@ -111,8 +111,8 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   return report;
 }
 
-// This rank's part of the mean loss over all tokens that a step asks for, of a single rank all of
-// it. Its gradients are in gradients_ afterwards, or on their way in the reduction of all ranks'.
+// This rank's part of the mean loss over all predicted tokens of a step. Its gradients are in
+// gradients_ afterwards, or in `reducer`.
 at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
   const std::int64_t share =
       settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);
@@ -122,7 +122,7 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
   at::Tensor total;
   for (std::int64_t i = begin; i < begin + share; ++i) {
     const std::int64_t first = first_sample + i * settings_.batch;
-    // Where all windows are full the divisor is the number of micro-batches.
+    // If all windows are full, the divisor is the number of micro-batches.
     const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
     const at::Tensor loss =
         loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
@@ -138,7 +138,7 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
   return total;
 }
 
-// Turns a rank's own loss and norm into those of all, and finds out whether to stop.
+// Combines loss and norm of all ranks, and agrees on whether to stop.
 void Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) {
   const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
   const at::Tensor sums = partition_->group().sum(

@@ -19,7 +19,7 @@ constexpr std::array<std::pair<PoolMethod, std::string_view>, 6> kNames{{
     {PoolMethod::kLowrank, "lowrank"},
 }};
 
-// A well mixed number of three: splitmix64 (Steele et al. 2014), once per number.
+// Hashes three numbers: splitmix64 (Steele et al. 2014), once per number.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   std::uint64_t state = 0;
   for (const std::uint64_t number : {seed, stream, index}) {
@@ -72,7 +72,7 @@ std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, 
   }
   for (std::vector<std::int64_t>& members : heads) {
     const bool random = pooling.method == PoolMethod::kRandom;
-    // The group's first head stands for the group: repeated copies of it agree.
+    // The group's first head seeds the group, so that its repeated copies agree.
     const std::uint64_t chosen =
         random ? draw(pooling.seed, stream, static_cast<std::uint64_t>(members.front())) %
                      members.size()

@@ -16,11 +16,11 @@
 namespace regroup {
 namespace {
 
-// Keys count this much at least, so that no head's are given up.
+// Minimum weight of keys, so that no head is ignored.
 constexpr double kLeastSpread = 1e-2;
 
-// Which features' means count, [d]. A mean key adds the same to all scores of a query, unless it
-// rotates.
+// The features whose means count, [d]. A mean key without RoPE adds a constant to all scores of a
+// query.
 at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   at::Tensor counts = at::zeros({head_dim}, at::kDouble);
   for (const auto& [a, b] : basis.rope_planes) {
@@ -30,14 +30,14 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   return basis.fixed() ? counts + 1.0 : counts;
 }
 
-// The error of a mean value goes into the output's bias, if there is one and the method changes it.
+// The output's bias absorbs the error of a mean value, if there is one and the method changes it.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
   const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
   return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
 }
 
-// The features of keys that a method may mix: all, for methods that leave the basis alone, where
-// keys are normalised.
+// The features of keys that a method may mix; all, if keys are normalised and the method keeps the
+// basis.
 HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
   return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
 }
@@ -48,7 +48,7 @@ at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) 
   return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
 }
 
-// What the output reads of each query head's values: O_hᵀ O_h, [H, d, d].
+// The weight of each query head's values in the output: O_hᵀ O_h, [H, d, d].
 at::Tensor output_readers(const AttentionHeads& heads) {
   const at::Tensor outputs =
       view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
@@ -56,8 +56,8 @@ at::Tensor output_readers(const AttentionHeads& heads) {
   return at::bmm(outputs, outputs.transpose(1, 2));
 }
 
-// How far the output moves where a query head's attention moves from one value to another, beside
-// the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
+// The change of the output when a query head's attention moves from one value to another, relative
+// to the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
 at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
   const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
   const at::Tensor spread = (readers * values).sum({1, 2});
@@ -65,7 +65,7 @@ at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
   return mean > 0.0 ? (spread / mean).clamp_min(kLeastSpread) : at::ones_like(spread);
 }
 
-// E[q qᵀ], each query head as important as its values differ.
+// E[q qᵀ], each query head weighted by how much its values differ.
 at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
                        const at::Tensor& spread) {
   const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
@@ -73,7 +73,7 @@ at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
   return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
 }
 
-// How far kv heads' readers look: [N, T], each reader as important as its values differ.
+// Key distances of the readers of kv heads: [N, T], weighted by how much their values differ.
 at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
                         std::int64_t kv_heads) {
   const at::Tensor rows = view_of(distances.weights, {spread.size(0), distances.length});

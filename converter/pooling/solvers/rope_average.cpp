@@ -22,7 +22,7 @@ using Number = c10::complex<double>;
 
 constexpr double kHalf = 0.5 * std::numbers::sqrt2;  // 1/√2
 
-// ω of the eigenvector that stands in each feature's place.
+// ω of the eigenvector at each feature's index.
 std::vector<double> turning_of(const HeadBasis& basis) {
   std::vector<double> omega(static_cast<std::size_t>(basis.head_dim()), 0.0);
   for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
@@ -57,7 +57,7 @@ void RopeAverage::find_eigenvectors(const HeadBasis& basis) {
     const auto left = static_cast<std::size_t>(x), right = static_cast<std::size_t>(y);
     a[left] = a[right] = x;
     b[left] = b[right] = y;
-    // x + iy, which S_t turns back, and its conjugate.
+    // x + iy, which S_t rotates back, and its conjugate.
     first[left] = first[right] = kHalf;
     second[left] = {0.0, kHalf};
     second[right] = {0.0, -kHalf};
