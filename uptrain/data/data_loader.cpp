@@ -36,8 +36,8 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
   }
 }
 
-// Whole numbers that add up to kMixedSamples: the quotients rounded down, and one more for those
-// with the largest remainders.
+// Integers that sum to kMixedSamples: the quotients rounded down, plus one for those with the
+// largest remainders.
 void DataLoader::set_weights(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   const bool positive =

@@ -34,7 +34,7 @@ std::string text_of_facts(const TeacherLogitsFacts& facts) {
       .dump();
 }
 
-// Facts that no writer states.
+// Checks for facts that no writer produces.
 bool sound(const TeacherLogitsFacts& facts) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const auto within = [](std::int64_t value, std::int64_t most) {

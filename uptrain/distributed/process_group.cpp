@@ -31,7 +31,7 @@ std::string first_sentence(std::string text) {
   return printable(text.substr(0, text.find(". ")), 300);
 }
 
-// Calls `work`; what c10d and Gloo throw becomes an error of one line that begins with `where`.
+// Calls `work`; converts exceptions of c10d and Gloo to one-line errors that start with `where`.
 template <typename Work>
 auto with_rank_errors(const std::string& where, Work&& work) {
   try {
@@ -47,7 +47,7 @@ auto with_rank_errors(const std::string& where, Work&& work) {
 
 constexpr const char* kLost = "another rank has ended or does not answer";
 
-// c10d warns on stderr of what ends in an exception, too. TORCH_CPP_LOG_LEVEL brings that back.
+// c10d also prints warnings for what it throws. TORCH_CPP_LOG_LEVEL re-enables them.
 void report_errors_only() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*replace=*/0);
   c10::initLogging();
@@ -126,7 +126,7 @@ Pending ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
 
 std::string ProcessGroup::next_key() { return "exchange/" + std::to_string(keys_++); }
 
-// Rank 0 keeps the store: it must not end before the others have read what it says there.
+// Rank 0 hosts the store: it must not exit before the others have read its values.
 void ProcessGroup::meet() const { sum(at::zeros({})); }
 
 std::vector<std::string> ProcessGroup::exchange(const std::string& text) {

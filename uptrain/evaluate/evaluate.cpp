@@ -64,8 +64,7 @@ std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSet
   return windows;
 }
 
-// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows when
-// each predicts so many.
+// Number of windows of `width` tokens, `context` apart, up to max_tokens predicted tokens.
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
                            std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {

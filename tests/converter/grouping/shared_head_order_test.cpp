@@ -1,4 +1,4 @@
-// One order for several layers: the sum of what they lose decides, and no layer alone.
+// One order for several layers, chosen by the sum of their losses.
 #include "converter/grouping/shared_head_order.h"
 
 #include <algorithm>
@@ -147,7 +147,7 @@ TEST_CASE("layers with fewer groups share groups of those with more", "[converte
   CHECK(std::abs(found.losses[0] - least) < 1e-9);
 }
 
-TEST_CASE("groups that divide no other groups take what comes to stand together", "[converter]") {
+TEST_CASE("groups that do not divide other groups take neighbours of the order", "[converter]") {
   Layers layers(12, 2, 8);
   const SharedHeadOrder found = find_shared_head_order(12, {4, 6}, layers.losses());
   CHECK(std::abs(found.losses[0] - layers.loss_in_order(0, found.order, 4)) < 1e-9);

@@ -53,7 +53,7 @@ TEST_CASE("a layout that forgets a norm of all keys is refused, one that names i
   }
 }
 
-TEST_CASE("norms that serve every head alike may go unmentioned in a layout", "[converter]") {
+TEST_CASE("norms shared by all heads may be omitted in a layout", "[converter]") {
   const TemporaryDirectory directory;
   Json layout = layout_of_llama(false);
   layout["head_dim"] = "head_dim";

@@ -87,7 +87,7 @@ TEST_CASE("every config that is written describes the model it was written for",
   }
 }
 
-TEST_CASE("what differs in the computation is an obstacle", "[converter]") {
+TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   const ModelSpec spec = open_model(golden("gpt_neox")).spec;
   const auto obstacle = [&](auto change) {
     ModelSpec other = spec;

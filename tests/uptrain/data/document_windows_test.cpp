@@ -1,4 +1,4 @@
-// Documents kept apart: which windows there are, what is asked for in them, and how runs count it.
+// Documents kept apart: their windows, predicted tokens, and how runs count them.
 #include "uptrain/data/document_windows.h"
 
 #include <algorithm>
@@ -156,7 +156,7 @@ TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]
   CHECK(std::abs(loss_of({.context = 20, .batch = 1, .max_tokens = {}}).loss - sum / 17) > 1e-3);
 }
 
-TEST_CASE("documents apart: each token counts alike, however a step is cut", "[uptrain]") {
+TEST_CASE("documents apart: each token has the same weight, however a step is split", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 3);
   settings.documents = {.separate = true, .mark = DocumentMark{.token = 5, .ends = true}};

@@ -1,4 +1,4 @@
-// A teacher's answers as they are stored: damaged, forged and of other versions.
+// Stored teacher logits: damaged, forged and of other versions.
 #include "uptrain/distill/teacher_logits_file.h"
 
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("answers that are damaged are refused", "[uptrain]") {
+TEST_CASE("damaged teacher logits are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = taught_run(directory.path(), 4);
   const fs::path last = directory / "answers" / "answers-00004.safetensors";
@@ -62,7 +62,7 @@ TEST_CASE("answers that are damaged are refused", "[uptrain]") {
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("no bit of a teacher's answers can change unnoticed", "[uptrain]") {
+TEST_CASE("every flipped bit of stored teacher logits is detected", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = short_run(directory.path(), "llama", 1);
   run.sequence_length = 3;
@@ -106,8 +106,7 @@ void change_answers(const fs::path& directory, const std::function<void(std::spa
   put_file(path, bytes);
 }
 
-TEST_CASE("answers that no teacher gives are refused, though their checksums are right",
-          "[uptrain]") {
+TEST_CASE("impossible teacher logits are refused even with correct checksums", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = taught_run(directory.path(), 4);
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
@@ -127,7 +126,7 @@ TEST_CASE("answers that no teacher gives are refused, though their checksums are
   }
 }
 
-TEST_CASE("facts of answers that no writer states are refused", "[uptrain]") {
+TEST_CASE("facts that no writer produces are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = taught_run(directory.path(), 4);
   const fs::path first = directory / "answers" / "answers-00000.safetensors";

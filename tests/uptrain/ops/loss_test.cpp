@@ -59,7 +59,7 @@ LmHeadInputs make_teacher() {
           at::randn({kVocab, kWidth + 3}, generator, wide)};
 }
 
-// The k likeliest tokens of a teacher at temperature τ and what is left, from its probabilities.
+// The k most likely tokens of a teacher at temperature τ and the rest, from its probabilities.
 TopKLogits likeliest(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
   const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(temperature).softmax(1);
   const auto [top, ids] = t.detach().sort(1, /*descending=*/true);
@@ -172,8 +172,7 @@ TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[u
   CHECK(largest_difference(computed[1], expected[1]) <= 1e-11);
 }
 
-TEST_CASE("what is known of a teacher tells more with each token, and with all tells everything",
-          "[uptrain]") {
+TEST_CASE("the top-k loss grows with k and equals the full loss with all tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
   const DistillationSettings settings{1.0, 1.5};
@@ -193,7 +192,7 @@ TEST_CASE("what is known of a teacher tells more with each token, and with all t
   CHECK_THAT(before, Catch::Matchers::WithinAbs(whole, 1e-12));
 }
 
-TEST_CASE("stored probabilities need not add up to 1", "[uptrain]") {
+TEST_CASE("stored probabilities need not sum to 1", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
   const LmHeadInputs student{subject.hidden, subject.head};

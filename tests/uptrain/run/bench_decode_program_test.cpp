@@ -1,5 +1,4 @@
-// `regroup bench decode` as a user meets it: what it reports of sizes, and what it refuses. How
-// fast anything is is no matter for a test.
+// `regroup bench decode` as a program: reported sizes and refusals. Speed is not tested.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"

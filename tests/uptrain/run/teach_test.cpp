@@ -1,4 +1,4 @@
-// What a teacher answers once, and runs that learn from it afterwards.
+// Stored teacher logits, and runs that learn from them.
 #include "uptrain/run/teach.h"
 
 #include <cmath>
@@ -101,7 +101,7 @@ TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
         static_cast<std::uint64_t>(12 * vocab_size * (vocab_size == 65'536 ? 2 : 4)));
 }
 
-TEST_CASE("all of a teacher's tokens teach what the teacher does, a few of them less",
+TEST_CASE("logits of all tokens equal the teacher, logits of a few tokens approximate it",
           "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings all = taught_run(directory / "all", 64);
@@ -132,7 +132,7 @@ TEST_CASE("a run that learns from answers goes on bit by bit", "[uptrain]") {
              is_wrong_usage("teacher_top was 8, now 9"));
 }
 
-TEST_CASE("answers serve whatever the batch and the micro-batches", "[uptrain]") {
+TEST_CASE("teacher logits do not depend on batch and micro-batches", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 8);
   const double loss = loss_of(run, directory / "three");
@@ -154,7 +154,7 @@ TEST_CASE("documents kept apart have answers as long as they are", "[uptrain]") 
   CHECK(std::abs(loss_of(run, directory / "same")) < 1e-5);  // model and teacher are one
 }
 
-TEST_CASE("answers to other questions are refused before a run exists", "[uptrain]") {
+TEST_CASE("teacher logits for other settings are refused before a run exists", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
@@ -199,7 +199,7 @@ TEST_CASE("answers to other questions are refused before a run exists", "[uptrai
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("answers of another model than the student was made of are refused, unless asked for",
+TEST_CASE("teacher logits of another model than the student's source are refused unless allowed",
           "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);  // of llama_bf16
@@ -259,7 +259,7 @@ TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
   }
 }
 
-TEST_CASE("what cannot be asked of a teacher is refused", "[uptrain]") {
+TEST_CASE("invalid settings of teach are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
   TeachSettings settings = settings_for(run, run.model, 24, 4);

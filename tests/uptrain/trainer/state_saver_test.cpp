@@ -114,7 +114,7 @@ TEST_CASE("a state that cannot be saved is told of", "[uptrain]") {
   CHECK((outcome->step == 7 && outcome->fault == "no room"));
 }
 
-TEST_CASE("what is being saved is saved before its saver is gone", "[uptrain]") {
+TEST_CASE("the destructor waits for a state that is being saved", "[uptrain]") {
   bool saved = false;
   {
     StateSaver saver(

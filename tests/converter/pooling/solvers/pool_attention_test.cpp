@@ -1,4 +1,4 @@
-// Pooling methods on whole layers: what they leave unchanged, and what the others lose.
+// Pooling methods on whole layers: invariants and losses.
 #include "converter/pooling/solvers/pool_attention.h"
 
 #include <cmath>
@@ -66,8 +66,8 @@ at::Tensor random_rotation(std::int64_t size, RandomNumbers& random) {
   return std::get<0>(at::linalg_qr(random({size, size})));
 }
 
-// A change of basis that leaves attention's results alone: a random one of the free features, and
-// in each plane an angle. With `scales` neither keeps lengths.
+// A change of basis that does not change the attention output: a random matrix for the free
+// features and an angle for each plane. With `scales` neither preserves lengths.
 at::Tensor random_gauge(const HeadBasis& basis, std::int64_t d, bool scales,
                         RandomNumbers& random) {
   at::Tensor gauge = at::zeros({d, d}, at::kDouble);
@@ -255,7 +255,7 @@ Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMo
     const at::Tensor k_new = head(after.k, after.kv_heads);
     const at::Tensor v_new = head(after.v, after.kv_heads);
     const at::Tensor o_new = output_of(after).select(1, h).t();
-    // Errors of scores reach the output as far as the values differ.
+    // Errors of scores affect the output in proportion to the differences of values.
     const double spread = expected_square(o, one, v, covariance);
     found.all_keys += spread * expected_square(q, second, k, covariance);
     found.all_values += expected_square(o, one, v, second);

@@ -1,5 +1,5 @@
-// Keys that RoPE turns, as scores see them: averages over distances against sums over every one,
-// and the shared key that is solved for.
+// Scores of keys with RoPE: averages over distances against explicit sums, and the solution for a
+// shared key.
 #include "converter/pooling/solvers/shared_scores.h"
 
 #include <cmath>

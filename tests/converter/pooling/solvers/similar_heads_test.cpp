@@ -38,7 +38,7 @@ double loss_of(const PooledAttention& pooled) {
   return loss;
 }
 
-TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
+TEST_CASE("similar heads are found at any positions", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const PoolMethod method :
          {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
@@ -60,7 +60,7 @@ TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
   }
 }
 
-TEST_CASE("what a partition loses is what pooling its groups loses", "[converter]") {
+TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
                                     PoolMethod::kAligned, PoolMethod::kLowrank}) {
