@@ -44,8 +44,8 @@ inline std::map<std::string, std::string> statistics_of(const std::string& finge
           {kCalibrationTokensKey, "100"}};
 }
 
-/// Statistics of a decoder with that much of the first input, and heads that look at two distances
-/// alike where keys rotate.
+/// Statistics of a decoder with that much of the first input; with RoPE all heads attend equally to
+/// two distances.
 inline void put_statistics(const std::filesystem::path& path, const Model& source, double first) {
   std::vector<BuiltTensor> tensors;
   const std::int64_t width = source.spec.hidden_size, heads = source.spec.query_heads;

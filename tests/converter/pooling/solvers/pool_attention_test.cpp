@@ -345,7 +345,7 @@ TEST_CASE("a mean value counts unless the output's bias takes it up", "[converte
   RandomNumbers random(23);
   AttentionHeads heads = random_heads({.biases = true}, random);
   for (DenseLinear* linear : {&heads.k, &heads.v}) {
-    for (std::int64_t head = 1; head < 6; ++head) {  // all alike, but for the values' means
+    for (std::int64_t head = 1; head < 6; ++head) {  // all equal except the means of values
       weight_of(*linear, 4).select(0, head).copy_(weight_of(*linear, 4).select(0, 0));
     }
   }
