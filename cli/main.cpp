@@ -1,5 +1,5 @@
 // regroup with all its commands. Where computing needs LibTorch this is a program of its own, which
-// cli/front.cpp hands over to.
+// cli/launcher.cpp hands over to.
 #include "cli/commands/commands.h"
 #include "cli/program.h"
 

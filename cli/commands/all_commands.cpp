@@ -1,9 +1,9 @@
 #include "cli/commands/commands.h"
-#include "cli/process/hand_over.h"
+#include "cli/process/exec_compute.h"
 
 namespace regroup {
 
-void hand_over_to_libtorch() {}  // it is here
+void exec_compute() {}  // it is here
 
 void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);

@@ -10,8 +10,8 @@
 #include "cli/options/memory_check.h"
 #include "cli/options/number_options.h"
 #include "cli/options/uptrain_options.h"
-#include "cli/process/freed_memory.h"
 #include "cli/process/interrupt.h"
+#include "cli/process/malloc_tuning.h"
 #include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
@@ -113,7 +113,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   warn_of_precision(settings.precision, settings.device, console);
 
   const Model source = open_predicting_model(settings.model);
-  const TokenBatches data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(settings, source.spec);
   const double estimate = estimated_memory(options, source, data.sequence_length(), console);
   Progress progress(console, "bench train",
                     static_cast<std::uint64_t>(options.warmup + options.steps), "steps");

@@ -12,7 +12,7 @@
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
 #include "cli/options/command.h"
-#include "cli/process/hand_over.h"
+#include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
 #include "cli/process/sleeping_threads.h"
 #include "cli/report/conversion_progress.h"
@@ -60,15 +60,14 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
 
 // Whether more is asked for than moving and averaging heads.
 bool solves(const ConversionRequest& request, const ConvertOptions& options) {
-  return looks_at_weights(request.pooling.method) || options.measure ||
-         options.grouping == "similar" || !options.refit.data.empty() ||
-         !options.budget.budget.empty();
+  return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
+         !options.refit.data.empty() || !options.budget.budget.empty();
 }
 
 void run_conversion(ConversionRequest request, const ConvertOptions& options,
                     const Console& console) {
   if (solves(request, options)) {
-    hand_over_to_libtorch();
+    exec_compute();
     let_threads_sleep();
   }
   if (!options.dry_run) {
@@ -102,7 +101,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   done.budget = std::move(budget);
   const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
   if (compared && !options.dry_run) {
-    hand_over_to_libtorch();
+    exec_compute();
   }
   if (!options.dry_run) {
     ConversionProgressBar progress(console, plan);

@@ -183,7 +183,7 @@ class Demo {
 
   UptrainResult train(const std::string& label, const UptrainSettings& settings) {
     const Model source = open_predicting_model(settings.model);
-    const TokenBatches data = open_training_data(settings, source.spec);
+    const DataLoader data = open_training_data(settings, source.spec);
     const UptrainPlan plan = plan_uptraining(settings, source, data);
     Progress progress(console_, label, static_cast<std::uint64_t>(plan.steps), "steps");
     StepsOnBar observer(progress);

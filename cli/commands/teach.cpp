@@ -52,7 +52,7 @@ Json json_of(const TeachPlan& plan, const std::string& output) {
 }
 
 std::string text_of(const TeachPlan& plan) {
-  const AnswersFacts& facts = plan.facts;
+  const TeacherLogitsFacts& facts = plan.facts;
   return fmt::format(
       "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
       "answers   the {} likeliest of {} tokens and the rest, temperature {:g}\n"
@@ -75,7 +75,7 @@ void run_teach(TeachOptions options, const Console& console) {
   run.device = parse_device(options.device);
   run.precision = parse_precision(options.precision);
   const Model teacher = open_predicting_model(run.model);
-  const TokenBatches data = open_training_data(run, teacher.spec);
+  const DataLoader data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
   check_task_options(options.task, plan.task.objective);
   warn_of_precision(run.precision, run.device, console);

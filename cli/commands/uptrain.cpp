@@ -16,9 +16,9 @@
 #include "cli/options/option_needs.h"
 #include "cli/options/output_name.h"
 #include "cli/options/uptrain_options.h"
-#include "cli/process/freed_memory.h"
+#include "cli/process/distributed_launch.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/many_devices.h"
+#include "cli/process/malloc_tuning.h"
 #include "cli/process/sleeping_threads.h"
 #include "cli/report/uptrain_report.h"
 #include "cli/terminal/text.h"
@@ -76,7 +76,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   settings.trained = parse_trained_weights(options.trained);
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
-  settings.schedule = parse_schedule(options.schedule);
+  settings.schedule = parse_lr_schedule(options.schedule);
   settings.task = options.task.settings();
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
@@ -89,7 +89,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
 
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
-  const TokenBatches data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   if (plan.memory_available) {
     options.memory_check.apply(plan.memory_needed, *plan.memory_available, settings.device,
@@ -100,9 +100,10 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     warn_of_precision(settings.precision, settings.device, console);
   }
   const auto ranks =
-      options.dry_run ? nullptr
-                      : meet_ranks(launch, settings.device,
-                                   std::chrono::seconds(options.timeout.value_or(kUsualTimeout)));
+      options.dry_run
+          ? nullptr
+          : join_process_group(launch, settings.device,
+                               std::chrono::seconds(options.timeout.value_or(kUsualTimeout)));
   if (launch.rank > 0) {  // the first speaks for all
     UptrainObserver silent;
     if (ranks) {

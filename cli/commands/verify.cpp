@@ -8,7 +8,7 @@
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/pages/verify_page.h"
-#include "cli/process/hand_over.h"
+#include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/difference_report.h"
 #include "cli/report/report_file.h"
@@ -27,7 +27,7 @@ struct VerifyOptions {
   std::string result;
   std::string calibration;
   std::string layout;
-  LogitsQuestion logits;
+  LogitsOptions logits;
   bool json = false;
   std::string html;
 };
@@ -35,7 +35,7 @@ struct VerifyOptions {
 // Everything that was found.
 struct Verified {
   Verification found;
-  std::optional<LogitsAnswer> logits;
+  std::optional<LogitsResult> logits;
 };
 
 Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
@@ -138,7 +138,7 @@ void put_page(const VerifyOptions& options, const Verified& verified, const Mode
 
 // A result that lacks tensors cannot be run. That it does has been found by then, and is what
 // counts.
-std::optional<LogitsAnswer> compare_logits(const VerifyOptions& options, const Model& source,
+std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const Model& source,
                                            const Model& result, const Verification& found,
                                            const Console& console) {
   if (!options.logits.asked) {
@@ -160,20 +160,20 @@ void run_verify(const VerifyOptions& options, const Console& console) {
     check_page_path(options.html);
   }
   if (options.logits.asked) {
-    hand_over_to_libtorch();
+    exec_compute();
   }
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
   if (options.logits.asked) {
-    check_logits_question(options.logits, source, result);
+    check_logits_options(options.logits, source, result);
   }
   const ConversionRequest request =
       recorded_request(source, result, open_calibration(options.calibration, source));
   if (!options.calibration.empty() && !request.calibration) {
     refuse_without_effect("--calibration", "the conversion was made without one");
   }
-  if (looks_at_weights(request.pooling.method)) {
-    hand_over_to_libtorch();
+  if (needs_solver(request.pooling.method)) {
+    exec_compute();
   }
   const ConversionPlan plan = plan_conversion(source, request);
   Verified verified{verify(plan, source, result, console), std::nullopt};

@@ -18,7 +18,7 @@
 namespace regroup {
 namespace {
 
-WindowSettings settings_of(const LogitsQuestion& question, const Model& source,
+WindowSettings settings_of(const LogitsOptions& question, const Model& source,
                            const Model& result) {
   WindowSettings settings;
   settings.context = question.context > 0
@@ -28,7 +28,7 @@ WindowSettings settings_of(const LogitsQuestion& question, const Model& source,
   return settings;
 }
 
-Batches windows_of(const LogitsQuestion& question, const Model& source, const Model& result) {
+Batches windows_of(const LogitsOptions& question, const Model& source, const Model& result) {
   const WindowSettings settings = settings_of(question, source, result);
   if (question.data.empty()) {
     return random_windows(source.spec.vocab_size, settings);
@@ -40,8 +40,7 @@ Batches windows_of(const LogitsQuestion& question, const Model& source, const Mo
 
 }  // namespace
 
-void check_logits_question(const LogitsQuestion& question, const Model& source,
-                           const Model& result) {
+void check_logits_options(const LogitsOptions& question, const Model& source, const Model& result) {
   for (const Model* model : {&source, &result}) {
     if (!model->spec.not_computable.empty()) {
       throw_usage("--logits: {} cannot be computed: {}", printable(model->path.string(), 0),
@@ -57,8 +56,8 @@ void check_logits_question(const LogitsQuestion& question, const Model& source,
   }
 }
 
-LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
-                            const Model& result, const Console& console) {
+LogitsResult measure_logits(const LogitsOptions& question, const Model& source, const Model& result,
+                            const Console& console) {
   set_compute_threads(question.threads);
   check_all_shapes(result.spec, result.checkpoint);
   const std::int64_t context = settings_of(question, source, result).context;

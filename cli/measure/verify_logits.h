@@ -13,7 +13,7 @@
 
 namespace regroup {
 
-struct LogitsQuestion {
+struct LogitsOptions {
   bool asked = false;
   std::string data;          ///< a token file; empty: random tokens
   std::int64_t context = 0;  ///< tokens in a window; 0: 512, or the model's positions if fewer
@@ -23,7 +23,7 @@ struct LogitsQuestion {
 };
 
 /// What was measured, see uptrain/layerwise/compare_predictions.h.
-struct LogitsAnswer {
+struct LogitsResult {
   std::string data;  ///< the token file; empty: random tokens
   std::int64_t context = 0, tokens = 0;
   double kl = 0.0, largest_kl = 0.0;
@@ -32,20 +32,19 @@ struct LogitsAnswer {
 };
 
 /// Adds --logits and what goes with it.
-void add_logits_options(Command command, LogitsQuestion& question);
+void add_logits_options(Command command, LogitsOptions& question);
 
 /// Looks at the question before any work: both models can be computed and have one vocabulary, the
 /// token file is one. Throws kUsage in a build without LibTorch.
-void check_logits_question(const LogitsQuestion& question, const Model& source,
-                           const Model& result);
+void check_logits_options(const LogitsOptions& question, const Model& source, const Model& result);
 
 /// Runs both models. Throws kBadInput for a result without the tensors that its config calls for.
-LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
-                            const Model& result, const Console& console);
+LogitsResult measure_logits(const LogitsOptions& question, const Model& source, const Model& result,
+                            const Console& console);
 
 /// The answer as names and values for people, as lines of these, and for machines.
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsAnswer& answer);
-std::string logits_text(const LogitsAnswer& answer);
-Json logits_json(const LogitsAnswer& answer);
+std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& answer);
+std::string logits_text(const LogitsResult& answer);
+Json logits_json(const LogitsResult& answer);
 
 }  // namespace regroup

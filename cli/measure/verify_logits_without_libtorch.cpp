@@ -3,13 +3,13 @@
 
 namespace regroup {
 
-void check_logits_question(const LogitsQuestion&, const Model&, const Model&) {
+void check_logits_options(const LogitsOptions&, const Model&, const Model&) {
   throw_usage("--logits: this program was built without LibTorch");
 }
 
-LogitsAnswer measure_logits(const LogitsQuestion& question, const Model& source,
-                            const Model& result, const Console&) {
-  check_logits_question(question, source, result);
+LogitsResult measure_logits(const LogitsOptions& question, const Model& source, const Model& result,
+                            const Console&) {
+  check_logits_options(question, source, result);
   return {};
 }
 

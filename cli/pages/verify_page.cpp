@@ -82,7 +82,7 @@ void add_differences(Page& page, const Verification& found) {
   }
 }
 
-void add_logits(Page& page, const LogitsAnswer& answer) {
+void add_logits(Page& page, const LogitsResult& answer) {
   page.begin_section("logits", "Predictions");
   page.add_paragraph(
       "Both models were run on the same tokens. Fewer kv heads do change what a model predicts: "

@@ -13,7 +13,7 @@ namespace regroup {
 struct VerifyPage {
   std::string source, result;  ///< as they were named
   const Verification& found;
-  std::optional<LogitsAnswer> logits = std::nullopt;
+  std::optional<LogitsResult> logits = std::nullopt;
   /// Of the result; tensors, statistics, similarities and training are not shown.
   ModelPage model;
 };

@@ -78,9 +78,9 @@ std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const s
     return warnings;
   }
   const PoolMethod method = plan.pooling.method;
-  if (looks_at_weights(method) && !plan.calibration) {
+  if (needs_solver(method) && !plan.calibration) {
     warnings.push_back(without_statistics(plan, source));
-  } else if (!looks_at_weights(method) && !plan.refiner) {
+  } else if (!needs_solver(method) && !plan.refiner) {
     warnings.push_back(of_plain_heads(plan, source));
   }
   if (method == PoolMethod::kSelect) {

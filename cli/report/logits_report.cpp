@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-void add_logits_options(Command command, LogitsQuestion& question) {
+void add_logits_options(Command command, LogitsOptions& question) {
   command.add_flag("--logits", question.asked,
                    "run both models on tokens, and tell how far their predictions lie apart");
   command.add_option("--data", question.data, "of --logits: a token file (default: random tokens)");
@@ -23,7 +23,7 @@ void add_logits_options(Command command, LogitsQuestion& question) {
 
 namespace {
 
-std::string tokens_text(const LogitsAnswer& answer) {
+std::string tokens_text(const LogitsResult& answer) {
   return fmt::format(
       "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(answer.tokens)),
       answer.data.empty() ? "random tokens" : "tokens of " + printable(answer.data, 0),
@@ -32,7 +32,7 @@ std::string tokens_text(const LogitsAnswer& answer) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsAnswer& answer) {
+std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& answer) {
   return {{"predictions", tokens_text(answer)},
           {"KL per token", fmt::format("{:.4g} nats (source || result), {:.4g} at most", answer.kl,
                                        answer.largest_kl)},
@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsAnswer
           {"same first choice", fmt::format("{:.4g} % of tokens", 100 * answer.agreement)}};
 }
 
-std::string logits_text(const LogitsAnswer& answer) {
+std::string logits_text(const LogitsResult& answer) {
   std::string text;
   for (const auto& [name, value] : logits_facts(answer)) {
     text += fmt::format("{}{:<19}{}", text.empty() ? "" : "\n", name, value);
@@ -50,7 +50,7 @@ std::string logits_text(const LogitsAnswer& answer) {
   return text;
 }
 
-Json logits_json(const LogitsAnswer& answer) {
+Json logits_json(const LogitsResult& answer) {
   return {{"data", answer.data.empty() ? Json(nullptr) : Json(answer.data)},
           {"context", answer.context},
           {"tokens", answer.tokens},

@@ -15,19 +15,19 @@ namespace {
 std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
 
 // "2e-4, cosine to 2e-05, warm-up 12 steps".
-std::string schedule_text(const Schedule& schedule) {
+std::string schedule_text(const LrSchedule& schedule) {
   std::string text;
   switch (schedule.kind) {
-    case ScheduleKind::kCosine:
+    case LrScheduleKind::kCosine:
       text =
           fmt::format("{:g}, cosine to {:g}", schedule.peak, schedule.peak * schedule.final_ratio);
       break;
-    case ScheduleKind::kWarmupStableDecay:
+    case LrScheduleKind::kWarmupStableDecay:
       text = fmt::format("{:g}, in the last {} steps down to {:g}", schedule.peak,
                          schedule.decay_steps, schedule.peak * schedule.final_ratio);
       break;
-    case ScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
-    case ScheduleKind::kInverseSqrt:
+    case LrScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
+    case LrScheduleKind::kInverseSqrt:
       text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
                          with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
       break;

@@ -12,7 +12,7 @@
 #include "converter/execute/tensor_parts.h"
 #include "converter/execute/write_tensors.h"
 #include "converter/provenance/layer_record.h"
-#include "converter/transcription/norm_fold.h"
+#include "converter/tensor_mapping/norm_fold.h"
 #include "formats/base/staged_directory.h"
 #include "formats/dtype/numbers.h"
 #include "formats/gguf/gguf_writer.h"
@@ -25,8 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads each source of one step once, and has those computed that are not stored as they are
-// wanted.
+// Reads each source of one step once; computes pooled tensors on demand.
 class Sources {
  public:
   Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
@@ -94,7 +93,7 @@ bool fit(std::span<const double> values, DType dtype) {
                      [&](double value) { return std::abs(value) <= largest; });
 }
 
-// Moves and what follows them, in double, rounded once at the end.
+// Executes moves and later operations in double, rounded once at the end.
 void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                     const Checkpoint& checkpoint, AttentionPooler& pooler,
                     std::span<std::byte> result) {
@@ -183,7 +182,7 @@ std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Check
 
 namespace {
 
-// Where a single file stands while it is staged.
+// The path of a single file while it is staged.
 constexpr const char* kStagedFile = "model";
 
 std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoint& checkpoint,

@@ -23,7 +23,7 @@ void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
                         ? fmt::format("{} holds neither, --dtype fp32 and bf16 do with "
                                       "--allow-nonfinite",
                                       name_of(result.dtype))
-                        : "--allow-nonfinite converts them all the same");
+                        : "--allow-nonfinite converts them anyway");
   }
   if (found.largest > largest) {
     throw_bad_input("{}: holds {:.6g}, {} at most {:.6g}; --dtype bf16 or fp32 holds it",

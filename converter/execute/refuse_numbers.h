@@ -1,4 +1,4 @@
-// Errors about numbers that a result cannot hold, by the tensor they stand in.
+// Errors about numbers that a result cannot hold, naming their tensor.
 #pragma once
 
 #include "formats/checkpoint/checkpoint.h"
@@ -6,13 +6,12 @@
 
 namespace regroup {
 
-/// Whether a conversion may write `result` although some of its numbers are not finite: types of
-/// blocks hold none such.
+/// Whether a conversion may write `result` with non-finite numbers; block types cannot hold them.
 bool may_hold_nonfinite(const OutputTensor& result, bool allow_nonfinite);
 
-/// Says why `result` cannot be made of `source`, whose numbers it looks at once more: NaN and
-/// infinities in it, numbers beyond what the result's type holds, or, where it has neither, what
-/// was computed of it. Throws kBadInput.
+/// Throws kBadInput that says why `result` cannot be made from `source`. Reads its numbers again:
+/// it holds NaN or infinities, or numbers out of the range of the result's type; otherwise the
+/// computed values are at fault.
 [[noreturn]] void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
                                  const OutputTensor& result);
 

@@ -1,4 +1,4 @@
-// Checksums of what a conversion wrote and nobody can compute again: refitted tensors.
+// Checksums of refitted tensors, which cannot be recomputed for verification.
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@ inline constexpr const char* kChecksumsKey = "checksums";
 /// checksum_of() a tensor's stored bytes, by its name.
 using TensorChecksums = std::map<std::string, std::string>;
 
-/// Whether the plan's refiner has a part in what that step makes.
+/// Whether the plan's refiner changes the result of that step.
 bool is_refitted(const ConversionPlan& plan, const TensorStep& step);
 
-/// As long as those of the plan's refitted tensors will be, to hold their place in a header.
+/// Placeholders of the same length as the checksums of the plan's refitted tensors, for a header.
 TensorChecksums checksums_to_come(const ConversionPlan& plan);
 
-/// `config_text` with them in its "regroup" block; unchanged where there are none.
+/// `config_text` with them in its "regroup" block; unchanged if there are none.
 std::string config_with_checksums(const std::string& config_text, const TensorChecksums& checksums);
 
 /// The same for the metadata of a GGUF file.
 GgufMetadata gguf_with_checksums(GgufMetadata metadata, const TensorChecksums& checksums);
 
-/// Those in a record, `facts`; none where it has no such member. Throws kBadInput, with `where` in
-/// front, for what is no object of checksums.
+/// The checksums in a record, `facts`; none if it has no such member. Throws kBadInput, prefixed
+/// with `where`, unless it is an object of checksums.
 std::optional<TensorChecksums> recorded_checksums(const Json& facts, const std::string& where);
 
 /// The checksum of a tensor as it is stored; holds it in memory.

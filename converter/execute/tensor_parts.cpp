@@ -23,7 +23,7 @@ std::uint64_t source_bytes(const TensorPart& part, DType type) {
   return sources_of(part).size() * bytes_of_elements(type, static_cast<std::size_t>(part.length));
 }
 
-// Whether the sources are read piece by piece, and are worth it.
+// Whether the sources can be read piece by piece, and are large enough.
 bool is_worth_cutting(const TensorStep& step, const Checkpoint& checkpoint,
                       std::uint64_t part_bytes) {
   std::uint64_t bytes = 0;
@@ -66,7 +66,7 @@ bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
   return next == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// The part as a move of its own: out of its heads, one behind the other, into itself.
+// The part as a separate move from its contiguous heads into itself.
 HeadMove move_of(const TensorPart& part) {
   const HeadMove& whole = *part.move;
   const bool cut = part.length != whole.to.rows * whole.to.columns;

@@ -1,4 +1,4 @@
-// A tensor of moved heads, made a part at a time: in memory that does not grow with it.
+// Makes a tensor of moved heads part by part, in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "converter/transcription/tensor_step.h"
+#include "converter/tensor_mapping/tensor_step.h"
 #include "formats/checkpoint/checkpoint.h"
 
 namespace regroup {
 
 inline constexpr std::uint64_t kPartBytes = 4U << 20;
 
-/// Elements of the result that lie side by side: `length` of those of one head of a move.
+/// Contiguous elements of the result: `length` elements of one head of a move.
 struct TensorPart {
   const HeadMove* move = nullptr;
   std::size_t head = 0;    ///< of move->to
@@ -21,23 +21,22 @@ struct TensorPart {
   std::int64_t length = 0;
 };
 
-/// The parts of the result of `step`, in order; they point into it. Each is made of at most
-/// `part_bytes` bytes of its source, but for heads of types smaller than a byte or in blocks and
-/// those whose features change places, which are not cut. None where the tensor is to be made as a
-/// whole: its heads do not lie one behind the other, here or in their sources; they are computed
-/// rather than moved; something is done to them afterwards; or no source has more than
-/// `part_bytes`.
+/// The parts of the result of `step`, in order; they point into it. Each is made from at most
+/// `part_bytes` bytes of its source, except that heads of sub-byte or block types and heads with
+/// permuted features are not split. Empty if the tensor must be made as a whole: its heads are not
+/// contiguous, here or in their sources; they are computed rather than moved; they are processed
+/// afterwards; or no source has more than `part_bytes`.
 std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& checkpoint,
                                  std::uint64_t part_bytes = kPartBytes);
 
-/// Bytes of the largest of these parts and of what it is made of.
+/// Bytes of the largest of these parts and of its sources.
 std::uint64_t bytes_at_once(const std::vector<TensorPart>& parts, const TensorStep& step,
                             const Checkpoint& checkpoint);
 
-/// Makes the parts in their order and gives each to `sink`. Each element of a source is read as
-/// often as the result has it, which is once unless heads are stored several times. `non_finite` is
-/// called with the source where move_heads() finds numbers that are not finite, ahead of that
-/// part's `sink`. Throws kBadInput where a file has become shorter, and what both of them throw.
+/// Makes the parts in order and passes each to `sink`. Reads each element of a source once, or once
+/// per copy if heads are stored several times. Calls `non_finite` with the source, before that
+/// part's `sink`, if move_heads() finds non-finite numbers. Throws kBadInput if a file has become
+/// shorter, and what both functions throw.
 void make_parts(const std::vector<TensorPart>& parts, const TensorStep& step,
                 const Checkpoint& checkpoint, const TensorSink& sink,
                 const std::function<void(const TensorInfo&)>& non_finite);

@@ -18,21 +18,21 @@
 namespace regroup {
 namespace {
 
-// One that waits for a device while another computes, at least; more than a few copiers gain
-// nothing on any device.
+// At least one thread waits for the disk while another computes; more than a few copying threads
+// gain nothing on any disk.
 constexpr unsigned kFewestThreads = 2, kMostThreads = 4;
 
-// Tensors are computed at the same time as long as they take no more than this together.
+// Tensors are computed concurrently as long as they need no more memory than this together.
 constexpr std::uint64_t kSideBySide = 64U << 20;
 
-// Where a solved tensor stands in the order in which a model computes.
+// The position of a solved tensor in the order of computation.
 std::tuple<bool, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
   const PooledTensor& tensor = *step.solved();
   return {tensor.role != AttentionRole::kEncoder, tensor.layer, tensor.role};
 }
 
-// What is still to be done. Solved tensors are the first thread's alone: a layer is solved once,
-// for all of its tensors, and a refiner goes through a model in order.
+// The work queue. Only the first thread makes solved tensors: a layer is solved once for all its
+// tensors, and a refiner processes layers in order.
 class Steps {
  public:
   explicit Steps(const ConversionPlan& plan) {
@@ -44,7 +44,7 @@ class Steps {
     });
   }
 
-  // The next one for that thread, or null. The first thread prefers to compute.
+  // The next tensor for that thread, or null. The first thread prefers computed tensors.
   const TensorStep* take(bool is_first) {
     auto& preferred = !is_first ? copied_ : solved_.empty() ? moved_ : solved_;
     auto& other = is_first ? copied_ : moved_;
@@ -61,8 +61,8 @@ class Steps {
   std::deque<const TensorStep*> solved_, moved_, copied_;
 };
 
-// Bytes that making a tensor takes: a part and what it is made of, else its sources, itself, and
-// doubles where it is made of them.
+// Memory for making a tensor: a part and its sources; otherwise the sources, the tensor, and
+// doubles if it is computed from them.
 std::uint64_t working_bytes(const TensorStep& step, const Checkpoint& checkpoint) {
   if (const auto parts = parts_of(step, checkpoint); !parts.empty()) {
     return bytes_at_once(parts, step, checkpoint);
@@ -90,7 +90,7 @@ class TensorWriters {
           others.emplace_back([this] { write_all(false); });
         }
       } catch (const std::system_error&) {
-        // Fewer threads do as well.
+        // Fewer threads suffice.
       }
       write_all(true);
     }

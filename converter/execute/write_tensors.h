@@ -1,4 +1,4 @@
-// All tensors of a conversion, on several threads: what is copied beside what is computed.
+// Writes all tensors of a conversion on several threads, copying and computing in parallel.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-/// What writing needs; keeps references to all.
+/// Inputs of writing; keeps references to all.
 struct TensorWork {
   const ConversionPlan& plan;
   const Checkpoint& checkpoint;
@@ -16,11 +16,11 @@ struct TensorWork {
   CheckpointWriter& writer;
   const ConversionProgress& progress;
   const std::atomic<bool>& stop;
-  TensorChecksums& checksums;  ///< those of refitted tensors are put here
+  TensorChecksums& checksums;  ///< receives those of refitted tensors
 };
 
-/// Writes every tensor of the plan, on up to `threads` threads (0: one per core). One begins with
-/// what is computed, the others with what is copied, so that the device is busy while heads are
+/// Writes every tensor of the plan, on up to `threads` threads (0: one per core). One thread starts
+/// with computed tensors, the others with copied ones, so that the disk is busy while heads are
 /// pooled. Throws what the first to fail throws, or kInterrupted once `stop` is true.
 void write_tensors(const TensorWork& work, int threads);
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "converter/execute/execute_plan.h"
-#include "converter/grouping/stack_grouping.h"
+#include "converter/grouping/shared_head_order.h"
 
 namespace regroup {
 namespace {
@@ -26,7 +26,7 @@ class Search {
     progress_(++done_);
   }
 
-  // Layers `together` move their heads in step; `pooled` of them lose some.
+  // Layers `together` share one head order; those in `pooled` lose heads.
   void group_in_step(AttentionRole role, const std::vector<std::size_t>& together,
                      const std::vector<std::size_t>& pooled) {
     std::vector<std::int64_t> groups;
@@ -40,8 +40,8 @@ class Search {
       progress_(done_);
       return found;
     };
-    const StackGrouping found =
-        group_stack(plan_.spec.kv_heads_of(role)[pooled.front()], groups, losses);
+    const SharedHeadOrder found =
+        find_shared_head_order(plan_.spec.kv_heads_of(role)[pooled.front()], groups, losses);
     for (const std::size_t layer : together) {
       result_.order.set(role, layer, found.order);
     }

@@ -1,4 +1,4 @@
-// The order of heads in which those that lose least together are neighbours.
+// Finds the head order in which groups of neighbours lose least.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// What one layer loses with its heads in that order and in the source's: see SimilarHeads.
+/// The losses of one layer in that order and in the source's: see SimilarHeads.
 struct LayerGrouping {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
@@ -21,16 +21,16 @@ struct LayerGrouping {
 
 struct SimilarGrouping {
   HeadOrder order;
-  std::vector<LayerGrouping> layers;  ///< those that were looked at
+  std::vector<LayerGrouping> layers;  ///< those that were solved
 };
 
-/// Whether every layer that gets fewer kv heads keeps one: then all groupings are the same.
+/// Whether every pooled layer keeps a single kv head: then all groupings are the same.
 bool allows_one_grouping(const ConversionPlan& plan);
 
-/// Solves for every layer of `contiguous`, the plan of the same conversion without an order, that
-/// gets fewer kv heads, more than one, and may move them; for layers in step at once, see
-/// group_stack(). Reads the weights of one layer at a time. `progress` is told how many layers are
-/// done. Throws as AttentionPooler does.
+/// `contiguous` is the plan of the same conversion without an order. Solves for every layer that
+/// gets fewer kv heads, but more than one, and may move them; layers that move together are solved
+/// together, see find_shared_head_order(). Reads the weights of one layer at a time. Calls
+/// `progress` with the number of layers done. Throws as AttentionPooler does.
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
                                       const std::function<void(std::int64_t)>& progress,

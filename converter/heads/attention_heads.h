@@ -1,4 +1,4 @@
-// All heads of one layer's attention in double: what pooling methods take and give.
+// All heads of one attention layer in double: input and output of pooling methods.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,7 @@ struct DenseLinear {
   std::vector<double> bias;    ///< [outputs], or empty where there is none
 };
 
-/// H query heads and G kv heads of d features each, one after the other, whatever the packing they
-/// were read from.
+/// H query heads and G kv heads of d features each, in order, independent of the stored packing.
 struct AttentionHeads {
   std::int64_t query_heads = 0;
   std::int64_t kv_heads = 0;
@@ -42,22 +41,21 @@ struct AttentionHeads {
 
   const DenseLinear& part(AttentionPart part) const;
 
-  /// The numbers of that part: its weight, row-major, or its bias.
+  /// The values of that part: its weight, row-major, or its bias.
   const std::vector<double>& values(const PooledTensor& tensor) const;
 };
 
-/// Reads the attention of one layer. Throws kBadInput for tensors that are no numbers.
+/// Reads the attention of one layer. Throws kBadInput for tensors that are not numeric.
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint);
 
-/// The same attention with its kv heads, and their query heads with them, in another order: place p
-/// holds kv head order[p].
+/// The same attention with permuted kv heads and their query heads: place p holds kv head order[p].
 AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order);
 
 /// Whether every number is finite.
 bool all_finite(const AttentionHeads& heads);
 
-/// The first tensor, as `names` has them, that holds NaN or infinity; empty where none does.
+/// The name, from `names`, of the first tensor that holds NaN or infinity; empty if none does.
 std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names);
 
 }  // namespace regroup

@@ -34,8 +34,8 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
   const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
   std::sort(heads.begin(), heads.end());
   if (heads != in_place(count)) {
-    throw_usage("order of heads: {} layer {} has {} kv heads, each of which stands in one place",
-                name_of(role), layer, count);
+    throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
+                layer, count);
   }
 }
 
@@ -94,8 +94,8 @@ void check_order(const HeadOrder& order, const ModelSpec& source) {
     for (const std::size_t other : layers_in_step(source, role, layer)) {
       if (order.heads(role, other, source.query_heads) != queries) {
         throw_usage(
-            "order of heads: {} layers {} and {} share a relative bias, so that their query heads "
-            "stand in one order",
+            "head order: {} layers {} and {} share a relative bias, so their query heads need the "
+            "same order",
             name_of(role), std::min(layer, other), std::max(layer, other));
       }
     }

@@ -1,4 +1,4 @@
-// In which order a result keeps the heads of its source, so that those of a group are neighbours.
+// The order of the source's heads in a result, so that heads of a group are neighbours.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace regroup {
 /// Per role and layer a permutation of the kv heads, with which their query heads move.
 class HeadOrder {
  public:
-  /// `kv_heads`: which of the source's stands where.
+  /// `kv_heads`: the source head at each place.
   void set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads);
 
   /// Whether all heads keep their places.
@@ -24,28 +24,29 @@ class HeadOrder {
   using Place = std::pair<AttentionRole, std::size_t>;
   const std::map<Place, std::vector<std::int64_t>>& orders() const { return orders_; }
 
-  /// Which of `count` source heads stands where: kv heads, or query heads of which each kv head
-  /// has equally many.
+  /// The source head at each of `count` places: kv heads, or query heads with equally many per kv
+  /// head.
   std::vector<std::int64_t> heads(AttentionRole role, std::size_t layer, std::int64_t count) const;
 
  private:
   std::map<Place, std::vector<std::int64_t>> orders_;
 };
 
-/// The layers whose heads can only move together, that one among them: those that share a table of
-/// relative biases, as each of T5's stacks does, with one column per query head. Else it is alone.
+/// The layers, including this one, whose heads must move together: those that share a table of
+/// relative biases with one column per query head, as in each of T5's stacks. Otherwise only this
+/// layer.
 std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole role,
                                         std::size_t layer);
 
-/// Throws kUsage unless every order is a permutation of as many kv heads as its layer has, and
-/// layers in step have their query heads in the same order.
+/// Throws kUsage unless every order is a permutation of its layer's kv heads, and layers that move
+/// together have their query heads in the same order.
 void check_order(const HeadOrder& order, const ModelSpec& source);
 
-/// Whether the heads of that layer may change places at all. Slopes and biases of positions move
-/// with them. Layers in step must have equally many kv heads.
+/// Whether the heads of that layer may be reordered; ALiBi slopes and relative biases move with
+/// them. Layers that move together must have the same number of kv heads.
 bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer);
 
-/// Gives `grouped` the slopes of `source` in that order, where both have ALiBi.
+/// Sets the ALiBi slopes of `grouped` to those of `source` in that order, if both have ALiBi.
 void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped);
 
 }  // namespace regroup

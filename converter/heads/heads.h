@@ -1,4 +1,4 @@
-// The projection view: heads [H, d, D], wherever a stored tensor keeps them.
+// A view of a stored projection as heads [H, d, D].
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace regroup {
 
-/// Where heads lie inside one stored tensor, in elements: feature r of head h takes input c from
-/// element first[h] + r·row_stride + c·column_stride. A whole tensor is one head of all its rows.
+/// Offsets and strides of heads in one stored tensor, in elements: the weight of feature r of head
+/// h for input c is element first[h] + r·row_stride + c·column_stride. A whole tensor is one head
+/// of all its rows.
 struct HeadBlocks {
   std::vector<std::int64_t> first;
   std::int64_t rows = 0;     ///< d
@@ -19,18 +20,17 @@ struct HeadBlocks {
   std::int64_t column_stride = 1;
 
   std::int64_t heads() const { return static_cast<std::int64_t>(first.size()); }
-  /// Whether a head's elements lie side by side, row after row.
+  /// Whether a head's elements are contiguous, row-major.
   bool dense() const { return column_stride == 1 && row_stride == columns; }
 };
 
-/// Blocks of heads that begin at the given output features of a tensor of that shape: a weight
-/// [out, in] or, where `input_major`, [in, out]; or a bias [out].
+/// Blocks of heads that start at the given output features of a tensor of that shape: a weight
+/// [out, in], or [in, out] if `input_major`, or a bias [out].
 HeadBlocks head_blocks(const Shape& shape, bool input_major,
                        std::span<const std::int64_t> first_features, std::int64_t head_dim);
 
-/// For each new head the old ones it is made of: `before` heads in `groups` blocks of neighbours,
-/// each block stored `after` / `groups` times. Each count divides the one before it or is divided
-/// by it.
+/// For each new head the old ones it is made from: `before` heads in `groups` blocks of neighbours,
+/// each block stored `after` / `groups` times. Of two consecutive counts one divides the other.
 std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std::int64_t groups,
                                                        std::int64_t after);
 

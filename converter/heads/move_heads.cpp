@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kChunk = 2048;  // elements at a time: sums and operands stay in cache
 
-// Elements that lie side by side in the target: from[i] is where its i-th one comes from, counted
-// from the head's first.
+// Contiguous elements of the target: from[i] is the source of element i, counted from the head's
+// first.
 struct Line {
   std::int64_t from = 0;
   std::int64_t step = 1;
@@ -50,7 +50,7 @@ std::vector<Line> lines_of(const HeadMove& move) {
   return lines;
 }
 
-// One tensor's elements, found by their number.
+// The elements of one tensor, by index.
 template <typename Byte>
 class Elements {
  public:

@@ -11,10 +11,10 @@
 namespace regroup {
 namespace {
 
-// What must be gained for a swap to count: more than rounding.
+// The minimum gain of a swap: more than rounding errors.
 constexpr double kSmallestGain = 1e-9;
 
-// Two heads of different groups, by their places, that are to change them.
+// A swap of two heads of different groups, by their places.
 struct Swap {
   std::size_t group = 0, place = 0, other_group = 0, other_place = 0;
 };
@@ -45,7 +45,7 @@ std::vector<Swap> swaps_of(const Partition& partition) {
   return swaps;
 }
 
-// Costs of all pairs of heads, and what follows from them alone.
+// Costs of all pairs of heads, and the search based on them.
 class PairCosts {
  public:
   PairCosts(std::int64_t heads, const GroupCosts& costs)
@@ -62,7 +62,7 @@ class PairCosts {
     }
   }
 
-  // Of a head together with each of a group; with itself nothing.
+  // The summed cost of a head with each member of a group; 0 with itself.
   double with_group(std::int64_t head, const HeadGroup& group) const {
     return std::accumulate(group.begin(), group.end(), 0.0,
                            [&](double sum, std::int64_t other) { return sum + of(head, other); });
@@ -78,7 +78,7 @@ class PairCosts {
     return sum;
   }
 
-  // What a swap adds.
+  // The change of cost by a swap.
   double change(const Swap& swap, const Partition& partition) const {
     const HeadGroup &group = partition[swap.group], &other = partition[swap.other_group];
     const std::int64_t a = group[swap.place], b = other[swap.other_place];
@@ -98,8 +98,8 @@ class PairCosts {
   std::vector<double> of_;
 };
 
-// Groups filled one after the other: each begins with the first head that is left, counted from
-// `start`, and takes in whichever fits best.
+// Fills groups one after the other: each starts with the first remaining head, counted from
+// `start`, and repeatedly adds the best head.
 Partition grown_partition(std::int64_t heads, std::int64_t groups, std::int64_t start,
                           const PairCosts& pairs) {
   std::vector<std::int64_t> left(static_cast<std::size_t>(heads));
@@ -152,7 +152,7 @@ Partition best_by_pairs(std::int64_t heads, std::int64_t groups, const PairCosts
   return best;
 }
 
-// Swaps heads by what whole groups cost, those first that pairs promise most of.
+// Swaps heads by the costs of whole groups, trying the swaps with the best pair costs first.
 class ExactSwaps {
  public:
   ExactSwaps(const PairCosts& pairs, const GroupCosts& costs, std::int64_t most_groups)
@@ -179,7 +179,7 @@ class ExactSwaps {
     return group;
   }
 
-  // The best of the first few swaps among which one helps.
+  // The best swap of the first batch that contains an improvement.
   std::optional<Swap> helpful_swap(const Partition& partition, const std::vector<double>& now) {
     std::vector<std::pair<double, Swap>> order;
     for (const Swap& swap : swaps_of(partition)) {

@@ -24,7 +24,7 @@ std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   return printable(checkpoint.file_of(tensor).path().string(), 0);
 }
 
-// The source as it shall be computed: with fewer kv heads, perhaps with other positions.
+// The spec to compute: the source with fewer kv heads, perhaps with other positions.
 ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
   ModelSpec grouped = source;
   for (const AttentionRole role : request.roles) {
@@ -40,16 +40,14 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   return grouped;
 }
 
-// The container asked for, the one that a named architecture lives in, or the source's own.
+// The requested container, that of a named architecture, or the source's own.
 Container choose_container(const Model& source, const ConversionRequest& request) {
   const bool names_architecture = request.target != "same" && request.target != "expanded";
   const Container container = request.container.value_or(
       names_architecture ? Container::kSafetensors : container_of(source));
   if (names_architecture && is_single_file(container)) {
-    throw_usage(
-        "--target {} is an architecture of Hugging Face directories, which this container "
-        "does not hold",
-        printable(request.target));
+    throw_usage("--target {} is a Hugging Face architecture, which this container cannot hold",
+                printable(request.target));
   }
   if (request.target == "expanded" && container != container_of(source) &&
       is_single_file(container)) {
@@ -58,7 +56,7 @@ Container choose_container(const Model& source, const ConversionRequest& request
   return container;
 }
 
-// A base model stays one: every other form calls for the head that it lacks.
+// A base model keeps its form: all others need the output head that it lacks.
 void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
                 Container container) {
   const bool same_form = request.target == "same" || request.target == "expanded" ||
@@ -120,7 +118,7 @@ void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
   }
 }
 
-// The dtype of the first keys there are.
+// The dtype of the first stored keys.
 DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
   for (const LayerTensors& layer : spec.layers) {
     if (layer.attention.present()) {
@@ -167,7 +165,7 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.refiner) {
     facts.more.emplace_back("refit", plan.refiner->recipe());
   }
-  if (plan.calibration && looks_at_weights(plan.pooling.method)) {
+  if (plan.calibration && needs_solver(plan.pooling.method)) {
     facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
     facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
   }
@@ -190,7 +188,7 @@ std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   }
 }
 
-// Removes what is recorded of an earlier conversion, but not what the file was made of before.
+// Removes the record of an earlier conversion, but keeps that of the file's origin.
 void forget_conversion(GgufMetadata& metadata) {
   std::vector<std::string> keys;
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
@@ -203,7 +201,7 @@ void forget_conversion(GgufMetadata& metadata) {
   }
 }
 
-// What a GGUF file says of itself, and of the directory it was made of.
+// The metadata of a GGUF file, including that of the directory it was made from.
 GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
                                   const ConversionPlan& plan) {
   forget_conversion(metadata);
@@ -222,19 +220,19 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
   return metadata;
 }
 
-// A refiner improves what was pooled, towards what the source computes.
+// Checks that the refiner has pooled attentions and the source's outputs as a target.
 void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
   if (!plan.refiner) {
     return;
   }
   if (request.positions != PositionChange::kKeep) {
-    throw_usage("--refit: with other positions than the source's there is nothing to fit to");
+    throw_usage("--refit: with other positions the source's outputs are no target");
   }
   const auto roles = plan.spec.roles();
   if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
         return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
       })) {
-    throw_usage("--refit: no attention gets fewer kv heads, so that there is nothing to refit");
+    throw_usage("--refit: no attention gets fewer kv heads, so there is nothing to refit");
   }
 }
 

@@ -1,4 +1,4 @@
-// A conversion as plain data: made and checked before a tensor is touched.
+// A conversion as plain data, checked before any tensor is read.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,41 @@
 #include "converter/heads/head_order.h"
 #include "converter/pooling/attention_pooler.h"
 #include "converter/target/target.h"
-#include "converter/transcription/tensor_step.h"
+#include "converter/tensor_mapping/tensor_step.h"
 #include "formats/model/model.h"
 #include "formats/safetensors/safetensors_writer.h"
 
 namespace regroup {
 
-/// What becomes of the model's positions.
+/// How the model's positions are converted.
 enum class PositionChange {
   kKeep,
-  kAlibi,  ///< dropped for ALiBi's slopes: another model, which uptraining has to repair
+  kAlibi,  ///< replaced by ALiBi: another model, which needs uptraining
 };
 
 struct ConversionRequest {
-  /// One for all layers, or one per layer; empty: as many as there are.
+  /// One number for all layers, or one per layer; empty: unchanged.
   std::vector<std::int64_t> kv_heads = {};
-  /// Which attention of an encoder-decoder is grouped; the GQA paper leaves the encoder's alone.
+  /// Which attentions of an encoder-decoder are grouped; the GQA paper does not group the
+  /// encoder's.
   std::vector<AttentionRole> roles = {AttentionRole::kSelf, AttentionRole::kCross};
-  /// What is written: "same" architecture as the source's; "expanded": the same with every kv head
-  /// stored so often that there is one per query head (or `stored_kv_heads`); "auto": an
-  /// architecture that computes the same and whose loaders take grouped heads; or that
-  /// architecture's name or model_type.
+  /// The target architecture. "same": the source's; "expanded": the source's with repeated kv
+  /// heads, one per query head (or `stored_kv_heads`); "auto": an equivalent architecture whose
+  /// loaders support grouped heads; or an architecture's name or model_type.
   std::string target = "same";
   std::optional<std::int64_t> stored_kv_heads = std::nullopt;
   PositionChange positions = PositionChange::kKeep;
   Pooling pooling = {};
-  std::string grouping = "contiguous";  ///< the name of how `order` was chosen
-  HeadOrder order = {};                 ///< in which heads are grouped with their neighbours
-  /// Statistics of the source's inputs for methods that look at them; none: its norms stand in.
+  std::string grouping = "contiguous";  ///< how `order` was chosen
+  HeadOrder order = {};                 ///< heads are grouped with their neighbours in this order
+  /// Statistics of the source's inputs for methods that need them; none: derived from its norms.
   std::shared_ptr<const Calibration> calibration = nullptr;
-  std::shared_ptr<AttentionRefiner> refiner = nullptr;  ///< what improves pooled layers, or none
+  std::shared_ptr<AttentionRefiner> refiner = nullptr;  ///< improves pooled layers, or none
   std::optional<Container> container = std::nullopt;    ///< none: the source's own
-  /// Of all floating tensors (Q8_0: of matrices, in GGUF); none: as they are.
+  /// The dtype of all floating tensors (Q8_0: of matrices, in GGUF); none: unchanged.
   std::optional<DType> dtype = std::nullopt;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
-  bool allow_nonfinite = false;  ///< let NaN and infinities in K and V pass
+  bool allow_nonfinite = false;  ///< accept NaN and infinities in K and V
 };
 
 /// Bytes before a conversion and after it.
@@ -57,20 +57,20 @@ struct CacheChange {
 struct ConversionPlan {
   ModelSpec spec;  ///< of the source
   std::string source_fingerprint;
-  ModelSpec grouped;                   ///< the same with the kv heads that are left
+  ModelSpec grouped;                   ///< the same with the remaining kv heads
   ModelSpec target;                    ///< of the result
   std::vector<std::int64_t> kv_heads;  ///< per layer, of the (decoder's) self-attention
   std::vector<TensorStep> steps;       ///< in the order they are written
-  std::vector<std::string> dropped;    ///< source tensors that the result has no use for
+  std::vector<std::string> dropped;    ///< source tensors that the result does not need
   Container container = Container::kSafetensors;
   bool in_place = true;     ///< whether tensors keep their names, so that only attention changes
   std::string config_text;  ///< the result's config.json; empty where it has none
   std::map<std::string, std::string> metadata;  ///< of the result's safetensors files
   std::optional<GgufMetadata> gguf;             ///< of the result, a GGUF file
-  std::vector<std::string> notes;  ///< what a user should know about loading the result
+  std::vector<std::string> notes;               ///< for the user, about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
-  std::optional<DType> dtype;  ///< that was asked for
+  std::optional<DType> dtype;  ///< as requested
   Pooling pooling;
   std::string grouping;
   HeadOrder order;
@@ -79,14 +79,14 @@ struct ConversionPlan {
 
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;
-  /// Keys and values that a token of the (decoder's) text leaves in the cache, and one of the
-  /// encoder's; none where nothing is kept.
+  /// Bytes of keys and values cached per (decoder) token, and per encoder token; none if nothing is
+  /// cached.
   std::optional<CacheChange> kv_bytes_per_token, cross_kv_bytes_per_token;
 };
 
-/// Plans the conversion of `source`. Throws kUsage for a request the model does not allow,
-/// kBadInput for a model that cannot be converted (tensors that are missing, misshapen or
-/// quantised).
+/// Plans the conversion of `source`. Throws kUsage for a request that the model does not support,
+/// kBadInput for a model that cannot be converted (tensors that are missing, quantised or of the
+/// wrong shape).
 ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request);
 
 /// Bytes of keys and values that one token adds to the cache over all layers.

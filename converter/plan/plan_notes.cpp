@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-// Whether stock loaders know the name at all; where they do not, a note has said so.
+// Whether stock loaders know the name; if not, another note says so.
 bool has_own_names(const ConversionPlan& plan) {
   return !plan.config_text.empty() &&
          has_alibi_names(parse_json_object(plan.config_text, "config.json"));
@@ -47,7 +47,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         printable(target.architecture)));
   } else if (hugging_face && !target.attention_only() && !loaders_take_heads(target)) {
     notes.push_back(
-        fmt::format("stock {} loaders know no grouped heads (the config gets {} all the same){}",
+        fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
   const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
@@ -60,7 +60,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   return notes;
 }
 
-// Whether any attention of that role gets fewer heads but cannot move them.
+// Whether any attention of that role gets fewer heads but cannot reorder them.
 bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
   const auto& before = plan.spec.kv_heads_of(role);
   const auto& after = plan.grouped.kv_heads_of(role);
@@ -72,36 +72,36 @@ bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
   return false;
 }
 
-// What a user should know of heads that could not move.
+// Notes on heads that could not be reordered.
 std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   for (const AttentionRole role : plan.spec.roles()) {
     if (plan.grouping == "similar" && stays_in_place(plan, role)) {
       notes.push_back(
-          fmt::format("{} layers that share a relative bias have different kv heads: theirs stay "
-                      "contiguous",
+          fmt::format("{} layers that share a relative bias have different kv heads: their groups "
+                      "stay contiguous",
                       name_of(role)));
     }
   }
   return notes;
 }
 
-// What a pooling method cannot do to this model, though it goes ahead.
+// Notes on what a pooling method cannot do for this model.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!changes_readers(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+  if (!rewrites_q_and_o(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
   }
-  return {fmt::format(
-      "queries and keys are normalised with weights of their own, which no change of basis leaves "
-      "alone: keys are averaged, values pooled by {}",
-      name_of(plan.pooling.method))};
+  return {
+      fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
+                  "averaged, values pooled by {}",
+                  name_of(plan.pooling.method))};
 }
 
 std::int64_t elements_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Tensors that are stored in blocks of another type than before, since that one is only read.
+// Tensors whose block type changes, since the original can be read but not written.
 std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
   std::set<std::string> before;
   std::uint64_t tensors = 0, bytes = 0;
@@ -122,10 +122,10 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
   if (tensors == 0) {
     return {};
   }
-  return {fmt::format(
-      "{} tensors are computed anew and stored as Q8_0, since {} can be read but not written: "
-      "{} bytes where as many numbers took {:.0f}",
-      tensors, fmt::join(before, ", "), bytes, smaller)};
+  return {
+      fmt::format("{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
+                  "written: {} bytes instead of {:.0f}",
+                  tensors, fmt::join(before, ", "), bytes, smaller)};
 }
 
 }  // namespace

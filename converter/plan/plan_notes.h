@@ -1,13 +1,13 @@
-// What a user should know of a conversion's result, in sentences.
+// Notes for the user about the result of a conversion.
 #pragma once
 
 #include "converter/plan/conversion_plan.h"
 
 namespace regroup {
 
-/// Appends to plan.notes, for a plan that is otherwise complete: who loads the result, what a
-/// pooling method could not do to this model, which heads moved or did not, what grows because its
-/// type cannot be written.
+/// Appends to plan.notes of an otherwise complete plan: which programs load the result, limits of
+/// the pooling method on this model, which heads moved, which tensors grow because their type
+/// cannot be written.
 void add_notes(ConversionPlan& plan, const Checkpoint& source);
 
 }  // namespace regroup

@@ -1,5 +1,4 @@
-// Which steps make the tensors of a result, in which types they are stored, and that nothing of the
-// source is lost on the way.
+// Plans the steps and dtypes of a result's tensors, and checks that every source tensor is used.
 #include "converter/plan/plan_steps.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "converter/target/recorded_target.h"
-#include "converter/transcription/transcription.h"
+#include "converter/tensor_mapping/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/dtype/numbers.h"
@@ -52,7 +51,7 @@ bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
          source.shape == step.output.shape;
 }
 
-// Which type a tensor of the result has: as its container wants it, as asked for, else as it was.
+// The dtype of a result tensor: as the container requires, as requested, else unchanged.
 DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
                    std::optional<DType> wanted) {
   if (!can_decode(tensor.dtype)) {
@@ -63,7 +62,7 @@ DType stored_dtype(const OutputTensor& tensor, const Model& source, Container co
     return DType::kF32;
   }
   if (container == Container::kGguf) {
-    // llama.cpp adds and multiplies by what is no matrix in float.
+    // llama.cpp needs tensors that are not matrices in F32.
     const bool exact = !matrix || tensor.name == "position_embd.weight";
     if (exact && source.convention != Convention::kGguf) {
       return DType::kF32;
@@ -77,8 +76,7 @@ DType stored_dtype(const OutputTensor& tensor, const Model& source, Container co
   return wanted.value_or(recorded_dtype(source, tensor.name).value_or(tensor.dtype));
 }
 
-// Numbers that are computed anew in a type that cannot be written become Q8_0, in files that hold
-// quantised tensors at all.
+// Recomputed tensors of a type that cannot be written become Q8_0, in files with quantised tensors.
 DType writable_dtype(const TensorStep& step, Container container) {
   const DType dtype = step.output.dtype;
   if (step.unchanged() || can_encode(dtype)) {
@@ -116,8 +114,8 @@ TensorStep step_that_copies(const TensorInfo& tensor) {
   return step;
 }
 
-// A scale, a zero point or a bias that the config does not mention would be copied as it is and no
-// longer fit the changed weight beside it.
+// A scale, zero point or bias that the config does not mention would be copied unchanged and no
+// longer fit the changed weight.
 void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>& steps,
                                const Checkpoint& checkpoint) {
   const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
@@ -130,15 +128,15 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
-          "{}: tensor {}: its weight is to be pooled, but the config says nothing of this part "
+          "{}: tensor {}: its weight would be pooled, but the config does not describe this part "
           "(quantised, or an unmentioned bias?)",
           file_of(checkpoint, tensor), printable(tensor.name));
     }
   }
 }
 
-// A norm of all keys that neither the config nor a layout mentions would keep the width of the
-// heads there were, and no loader would take the result.
+// A norm of all keys that neither the config nor a layout mentions would keep the old width, and no
+// loader would accept the result.
 void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.grouped, checkpoint);
   if (tensor == nullptr) {
@@ -146,14 +144,13 @@ void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
   if (tensor != nullptr) {
     throw_bad_input(
-        "{}: tensor {} is as wide as the keys, whose number of heads changes, and nothing says "
-        "what "
-        "it is: a layout file names norms of queries and keys as q_norm and k_norm",
+        "{}: tensor {} is as wide as the keys, whose number of heads changes, and its role is not "
+        "known: a layout file names norms of queries and keys as q_norm and k_norm",
         file_of(checkpoint, *tensor), printable(tensor->name));
   }
 }
 
-// The source's position tensors, where the result has other positions.
+// The source's position tensors, if the result has other positions.
 std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
   if (plan.grouped.positions == plan.spec.positions) {
     return {};
@@ -162,11 +159,11 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
   return {names.begin(), names.end()};
 }
 
-// The source's own names: its tensors in its order, those of attention changed, all others copied.
+// Keeps the source's tensors in order: changes those of attention, copies all others.
 void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step : transcribe_attention(
+  for (TensorStep& step : map_attention_tensors(
            {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
@@ -200,7 +197,7 @@ bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   return tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor);
 }
 
-// Nothing of the source is lost without a word: what no step reads must be of no use.
+// Checks that tensors which no step reads are not needed.
 void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   std::unordered_set<std::string> used = dropped_positions(plan);
   for (const TensorStep& step : plan.steps) {
@@ -225,14 +222,14 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
 }
 
-void plan_transcription(ConversionPlan& plan, const Model& source,
-                        const ConversionRequest& request) {
+void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
+                         const ConversionRequest& request) {
   if (plan.spec.attention_only()) {
-    throw_usage("{}: a layout file tells of attention only: no other form can be written",
+    throw_usage("{}: a layout file describes attention only: no other form can be written",
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = transcribe_model(
+  plan.steps = map_model_tensors(
       {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
@@ -252,7 +249,7 @@ void plan_steps(ConversionPlan& plan, const Model& source, const ConversionReque
   if (plan.in_place) {
     plan_in_place(plan, source, request);
   } else {
-    plan_transcription(plan, source, request);
+    plan_tensor_mapping(plan, source, request);
   }
 }
 

@@ -1,12 +1,12 @@
-// What a result is compared with before it appears.
+// The plan of the reference that a result is compared with before it is published.
 #pragma once
 
 #include "converter/plan/conversion_plan.h"
 
 namespace regroup {
 
-/// plan_conversion() of what is computed in memory and never written: no loader sees it, so that it
-/// may be what loaders would misread.
+/// plan_conversion() for a result that stays in memory: since no loader reads it, it may be one
+/// that loaders would misread.
 ConversionPlan plan_reference(const Model& source, const ConversionRequest& request);
 
 }  // namespace regroup

@@ -11,13 +11,13 @@ std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
 }
 
 void check_can_pool(const ModelSpec& source, PoolMethod method) {
-  if (!changes_readers(method)) {
+  if (!rewrites_q_and_o(method)) {
     return;
   }
   if (source.clip_qkv) {
     throw_usage(
-        "pooling method {}: {} clamps queries, keys and values (clip_qkv), so that no change of "
-        "basis leaves them alone; allowed are mean, first, random and select",
+        "pooling method {}: {} clamps queries, keys and values (clip_qkv), which allows no change "
+        "of basis; allowed are mean, first, random and select",
         name_of(method), printable(source.architecture));
   }
   if (!source.not_computable.empty()) {

@@ -1,4 +1,4 @@
-// The layers of a model, pooled one at a time as they are asked for.
+// Pools the layers of a model one at a time, on demand.
 #pragma once
 
 #include <atomic>
@@ -20,31 +20,31 @@
 
 namespace regroup {
 
-/// What pooling did to one attention.
+/// Report on the pooling of one attention.
 struct LayerReport {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
   std::vector<GroupReport> groups;
-  /// Whether they were measured over the statistics of a text. What the norms' weights imply
-  /// instead does not foretell what the model loses.
+  /// Whether they were measured over the statistics of a text. Statistics derived from norm weights
+  /// do not predict the model's loss.
   bool over_text = false;
   std::optional<RefinementReport> refinement;
 };
 
-/// A number of its own for each attention of a model, see heads_to_average().
+/// A unique number for each attention of a model, see heads_to_average().
 std::uint64_t stream_of(AttentionRole role, std::size_t layer);
 
-/// Throws kUsage where heads of `source` cannot be brought into a common basis by a method that
-/// does so: values are clamped, or it is not known what else is computed with them.
+/// Throws kUsage if the method changes bases and heads of `source` do not allow that: values are
+/// clamped, or their other uses are not known.
 void check_can_pool(const ModelSpec& source, PoolMethod method);
 
-/// Keeps the last layer, since the tensors of a layer are mostly wanted one after the other.
+/// Caches the last layer, since the tensors of a layer are mostly read consecutively.
 class AttentionPooler {
  public:
-  /// Reads heads of `source` and leaves as many as `grouped` has. Without a calibration the norms
-  /// ahead of the attention stand for it. Heads are first brought into `order`; `refiner`, if any,
-  /// has its say last and wants layers in the order in which the model computes. All references
-  /// are kept.
+  /// Reads heads of `source` and pools them to as many as `grouped` has. Without a calibration,
+  /// statistics are derived from the norms before the attention. Heads are first permuted by
+  /// `order`; `refiner`, if any, runs last and requires layers in the order of computation. Keeps
+  /// all references.
   AttentionPooler(const ModelSpec& source, const ModelSpec& grouped, const Pooling& pooling,
                   std::shared_ptr<const Calibration> calibration, const Checkpoint& checkpoint,
                   HeadOrder order = {}, AttentionRefiner* refiner = nullptr,
@@ -58,18 +58,18 @@ class AttentionPooler {
         refiner_(refiner),
         stop_(stop) {}
 
-  /// Heads of one layer with fewer keys and values, valid until the next call. Throws kBadInput for
-  /// NaN and infinities among them, kInterrupted soon after `stop`, if given, turns true.
+  /// The pooled heads of one layer, valid until the next call. Throws kBadInput for NaN and
+  /// infinities in them, kInterrupted soon after `stop`, if given, turns true.
   const AttentionHeads& layer(AttentionRole role, std::size_t layer);
 
   /// Which of the source's heads should share one in that layer. Throws the same.
   SimilarHeads similar_heads(AttentionRole role, std::size_t layer) const;
 
-  /// What groups of the source's heads lose in that layer: see losses_of_groups().
+  /// The losses of groups of the source's heads in that layer: see losses_of_groups().
   std::vector<double> losses(AttentionRole role, std::size_t layer,
                              const std::vector<HeadGroup>& groups) const;
 
-  /// How much the heads of that layer resemble one another. Throws the same.
+  /// The similarity of that layer's heads. Throws the same.
   HeadSimilarity similarity(AttentionRole role, std::size_t layer) const;
 
   /// That layer pooled, computed anew and before any refiner. Throws the same.

@@ -1,4 +1,4 @@
-// What may improve a pooled attention further, knowing what it is there to compute.
+// Interface for improving a pooled attention further.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct RefinementReport {
   double error_before = 0.0, error_after = 0.0;
 };
 
-/// Where refining stands, after one step on one attention.
+/// Progress of refining, after one step on one attention.
 struct RefinementStep {
   AttentionRole role = AttentionRole::kSelf;
   std::size_t layer = 0;
@@ -32,25 +32,25 @@ class AttentionRefiner {
   virtual ~AttentionRefiner() = default;
 
   /// Changes the heads of one pooled attention, whose query heads are those of the source in
-  /// `query_order`. Called once for each, in the order in which a model computes: an encoder before
-  /// the decoder, layer by layer, self-attention before cross-attention.
+  /// `query_order`. Called once for each attention, in the order of computation: encoder before
+  /// decoder, layer by layer, self-attention before cross-attention.
   virtual RefinementReport refine(AttentionRole role, std::size_t layer,
                                   std::span<const std::int64_t> query_order,
                                   AttentionHeads& heads) = 0;
 
-  /// Steps that each attention takes.
+  /// Steps per attention.
   virtual std::int64_t steps() const { return 0; }
 
-  /// Has `progress` called after each step, by the thread that refines.
+  /// Sets `progress`, called after each step on the refining thread.
   void report_to(std::function<void(const RefinementStep&)> progress) {
     progress_ = std::move(progress);
   }
 
-  /// How it refines, as a JSON object: for the record in the result.
+  /// The recipe as a JSON object, for the record in the result.
   virtual std::string recipe() const = 0;
 
-  /// What refining into `grouped` costs, in tokens that uptraining could learn from for as many
-  /// multiplications with weights.
+  /// The cost of refining into `grouped`, as the number of tokens of uptraining with the same
+  /// number of multiplications with weights.
   virtual double training_token_equivalents(const ModelSpec& grouped) const = 0;
 
  protected:

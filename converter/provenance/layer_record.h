@@ -1,4 +1,4 @@
-// What a conversion measured of each layer: as it is reported, and recorded in the result.
+// Measurements of each layer of a conversion, as reported and as recorded in the result.
 #pragma once
 
 #include <string>
@@ -9,17 +9,16 @@
 
 namespace regroup {
 
-/// The part of a layer's energy that its groups keep, each counted by its share in it.
+/// The fraction of a layer's energy that its groups keep, weighted by their shares.
 double keys_kept(const LayerReport& layer);
 double values_kept(const LayerReport& layer);
 
-/// "attention", "layer", where groups were measured over a text "key_energy_kept" and
-/// "value_energy_kept", where it was refitted "output_error_before_refit" and
-/// "output_error_after_refit".
+/// Keys: "attention" and "layer"; "key_energy_kept" and "value_energy_kept" if groups were measured
+/// over a text; "output_error_before_refit" and "output_error_after_refit" if it was refitted.
 Json json_of(const LayerReport& layer);
 
-/// `config_text` with those of all measured layers as "layers" of its "regroup" block, to six
-/// digits; unchanged where none was.
+/// `config_text` with the records of all measured layers as "layers" of its "regroup" block, to six
+/// digits; unchanged if there are none.
 std::string config_with_layers(const std::string& config_text,
                                const std::vector<LayerReport>& layers);
 

@@ -1,5 +1,5 @@
-// What a converted checkpoint says of itself: the "regroup" block of config.json and the same facts
-// as safetensors metadata, so that one weight file explains itself.
+// The record of a conversion in its result: the "regroup" block of config.json and the same facts
+// as safetensors metadata, so that a single weight file is self-describing.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@
 
 namespace regroup {
 
-/// What fingerprint_of() gives for the source.
+/// fingerprint_of() of the source.
 inline constexpr const char* kSourceFingerprintKey = "source_fingerprint";
 
-/// The facts of one conversion: the specs of source and result, the latter with the kv heads that
-/// are left, and as stored.
+/// The facts of one conversion: the specs of the source, of the result with its remaining kv heads,
+/// and of the result as stored.
 struct Provenance {
   const ModelSpec& source;
   const ModelSpec& grouped;
   const ModelSpec& target;
   std::string pool;
   std::string grouping;
-  HeadOrder order = {};  ///< in which the source's heads stand
-  /// More about source and pooling, as keys and JSON texts.
+  HeadOrder order = {};  ///< of the source's heads
+  /// Further facts about source and pooling, as keys and JSON texts.
   std::vector<std::pair<std::string, std::string>> more = {};
 };
 
-/// `config_text` with the target family's kv-head keys set and the "regroup" block written; every
-/// other byte as it was. In ALiBi models the block records one slope per query head, in double.
+/// `config_text` with the target family's kv-head keys and the "regroup" block; every other byte is
+/// unchanged. In ALiBi models the block records one slope per query head, in double.
 std::string config_with_provenance(const std::string& config_text, const Provenance& facts);
 
-/// Whether a metadata key tells of a conversion: "regroup.pool" and the like, but not what a GGUF
-/// file records of the directory that it was made of.
+/// Whether a metadata key belongs to a conversion record: "regroup.pool" and the like, but not keys
+/// by which a GGUF file records its source directory.
 bool is_conversion_fact(std::string_view key);
 
-/// The same facts as "regroup.*" strings, added to the source's own metadata in place of those of
-/// an earlier conversion.
+/// The source's metadata with the same facts as "regroup.*" strings, which replace those of an
+/// earlier conversion.
 std::map<std::string, std::string> metadata_with_provenance(
     std::map<std::string, std::string> metadata, const Provenance& facts);
 

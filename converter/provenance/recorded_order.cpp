@@ -18,7 +18,7 @@ bool is_permutation_of(std::int64_t count, Heads heads) {
   return heads == HeadOrder().heads(AttentionRole::kSelf, 0, count);
 }
 
-// Query heads as JSON lists them, or none where that is no order of them.
+// The order of query heads in a JSON list, or none if it is not a permutation.
 Heads heads_in(const Json& recorded, std::int64_t count) {
   const auto is_head = [&](const Json& value) {
     return value.is_number_unsigned() &&
@@ -31,7 +31,7 @@ Heads heads_in(const Json& recorded, std::int64_t count) {
   return is_permutation_of(count, heads) ? heads : Heads{};
 }
 
-// Every `readers`-th of them tells which kv head they read.
+// Every `readers`-th of them determines the kv head.
 Heads kv_heads_of(const Heads& query_heads, std::int64_t readers) {
   Heads kv_heads;
   for (std::size_t i = 0; i < query_heads.size(); i += static_cast<std::size_t>(readers)) {
@@ -75,8 +75,8 @@ HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const st
     for (std::size_t i = 0; i < count; ++i) {
       if (!set_layer(order, source, role, i, layers[i])) {
         throw_bad_input(
-            "{}: recorded query_order of {} layer {} is {}: {} query heads in another order are "
-            "needed, those of a kv head side by side",
+            "{}: recorded query_order of {} layer {} is {}: a permutation of {} query heads that "
+            "keeps those of a kv head together is needed",
             where, name_of(role), i, printable_json(layers[i]), source.query_heads);
       }
     }

@@ -1,4 +1,4 @@
-// Where the heads of a converted model stood in its source, out of what it records of itself.
+// Reads the head order from the record of a converted model.
 #pragma once
 
 #include "converter/heads/head_order.h"
@@ -7,9 +7,9 @@
 
 namespace regroup {
 
-/// The order in `recorded`, the "query_order" of a result's record: null, per layer which of the
-/// source's query heads stands where, or that by role. Throws kBadInput, naming `where`, unless
-/// each is a permutation that moves whole kv heads of `source` with their queries.
+/// The order in `recorded`, the "query_order" of a result's record: null, or the permutation of
+/// query heads per layer, or an object of these by role. Throws kBadInput, naming `where`, unless
+/// each permutation moves whole kv heads of `source` with their queries.
 HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const std::string& where);
 
 }  // namespace regroup

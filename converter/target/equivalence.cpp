@@ -24,7 +24,7 @@ class Comparison {
       add(what, text(source), text(target));
     }
   }
-  // Enumerations, by a word for each.
+  // Enumerations, with a word for each value.
   void same_kind(std::string_view what, int source, int target) {
     if (source != target) {
       obstacles_.push_back(fmt::format("{} differs", what));
@@ -134,7 +134,7 @@ void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& targ
   c.need(close(source.norm_epsilon, target.norm_epsilon),
          fmt::format("the norms' epsilon: {}, the target's is {}", source.norm_epsilon,
                      target.norm_epsilon));
-  c.same_kind("where the norms stand", static_cast<int>(source.norm_placement),
+  c.same_kind("the placement of norms", static_cast<int>(source.norm_placement),
               static_cast<int>(target.norm_placement));
   c.same("norms without parameters", source.norm_without_parameters,
          target.norm_without_parameters);

@@ -1,5 +1,4 @@
-// Whether two specs describe the same computation, whatever their tensors are called and however
-// they are laid out.
+// Checks that two specs describe the same computation, independent of tensor names and layouts.
 #pragma once
 
 #include <string>
@@ -9,10 +8,10 @@
 
 namespace regroup {
 
-/// What keeps `target` from computing exactly what `source` computes once its tensors are
-/// transcribed, each as "<what>: <source's>, <target's>"; empty when nothing does. Layout is free:
-/// names, packing, transposition, the pairing of rotating features, one norm for two in parallel
-/// blocks, absent biases that the target stores as zeros, kv heads stored several times.
+/// The differences that keep `target` from computing exactly what `source` computes with mapped
+/// tensors, each as "<what>: <source's>, <target's>"; empty if there are none. These may differ:
+/// names, packing, transposition, the pairing of RoPE's features, one norm for two in parallel
+/// blocks, absent biases that the target stores as zeros, repeated kv heads.
 std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelSpec& target);
 
 }  // namespace regroup

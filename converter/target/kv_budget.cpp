@@ -40,9 +40,9 @@ void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
     for (const LayerOption& option : layers[layer]) {
       if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
         throw_bad_input(
-            "--kv-budget: layer {} with {} kv heads: what that costs was measured as {}; regroup "
-            "eval tells whether the model gives finite predictions on that text, regroup inspect "
-            "--stats which tensors hold NaN, infinities or numbers near the largest",
+            "--kv-budget: layer {} with {} kv heads: the measured cost is {}; regroup eval tells "
+            "whether the model gives finite predictions on that text, regroup inspect --stats "
+            "which tensors hold NaN, infinities or numbers near the largest",
             layer, option.kv_heads, option.cost);
       }
     }

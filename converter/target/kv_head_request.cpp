@@ -33,7 +33,7 @@ std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
     const auto [end, fault] = std::from_chars(item.data(), item.data() + item.size(), count);
     if (fault != std::errc() || end != item.data() + item.size() || count <= 0) {
       throw_usage(
-          "--kv-heads: \"{}\" is no positive whole number nor a list of them, one per layer",
+          "--kv-heads: \"{}\" is neither a positive whole number nor a list of them, one per layer",
           printable(text));
     }
     heads.push_back(count);

@@ -23,18 +23,17 @@ void keep_from_stock_loaders(Target& target, Container container, std::string_vi
                      (!named_already && loaders_take_heads(target.spec));
   if (loads) {
     throw_usage(
-        "{}: its heads have moved, and its loaders would compute ALiBi's slopes from the place of "
+        "{}: its heads have moved, and its loaders would compute ALiBi's slopes from the index of "
         "a head: convert the original model with --grouping contiguous, or keep the grouped "
-        "result, "
-        "which regroup runs",
+        "result, which regroup runs",
         printable(target.spec.architecture));
   }
   use_own_names(target);
   const bool runs = target.spec.not_computable.empty();
-  target.notes.push_back(fmt::format(
-      "heads have moved with their ALiBi slopes, which stock loaders compute from the place of a "
-      "head: the model_type is one that they refuse{}",
-      runs ? "; regroup runs and uptrains the result" : ""));
+  target.notes.push_back(
+      fmt::format("heads have moved with their ALiBi slopes, which stock loaders compute from the "
+                  "index of a head: the model_type is one that they refuse{}",
+                  runs ? "; regroup runs and uptrains the result" : ""));
 }
 
 }  // namespace regroup

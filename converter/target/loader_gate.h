@@ -1,4 +1,4 @@
-// The one place that decides which name a result may carry.
+// Decides which architecture name a result may carry.
 #pragma once
 
 #include <string_view>
@@ -10,10 +10,10 @@ namespace regroup {
 /// Gives `target` names of regroup's own, which stock loaders refuse.
 void use_own_names(Target& target);
 
-/// Keeps stock loaders from computing something else than `target` without a word, whatever history
-/// led to it: where they would derive ALiBi's slopes otherwise than its spec has them, it gets
-/// names of regroup's own. Throws kUsage where the result would be of no use under such a name: it
-/// was `asked` for as "expanded", its container has no such names, or loaders would take its heads.
+/// Keeps stock loaders from silently computing something else than `target`: if they would derive
+/// other ALiBi slopes than those of its spec, `target` gets names of regroup's own. Throws kUsage
+/// if the result would be useless under such a name: it was `asked` for as "expanded", its
+/// container has no such names, or loaders support its heads.
 void keep_from_stock_loaders(Target& target, Container container, std::string_view asked);
 
 }  // namespace regroup

@@ -15,7 +15,7 @@
 namespace regroup {
 namespace {
 
-// What llama.cpp's graphs cannot say of a model does not tell the two apart.
+// Ignores differences that llama.cpp's graphs cannot express.
 ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   stored.activation = recorded.activation;
   stored.sliding_window = recorded.sliding_window;
@@ -23,7 +23,7 @@ ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   return stored;
 }
 
-// Clears what the model lacks and the file has, if that does nothing.
+// Clears tensors of the file that the model lacks, if they have no effect.
 void drop_filler(std::string& stored, const std::string& recorded, const Checkpoint& checkpoint) {
   if (recorded.empty() && !stored.empty() && holds_only_zeros(checkpoint, checkpoint.at(stored))) {
     stored.clear();
@@ -46,8 +46,8 @@ void drop_fillers(LayerTensors& stored, const LayerTensors& recorded,
   drop(stored.mlp_norm, recorded.mlp_norm);
 }
 
-// The file's model without what a graph of llama.cpp asks for and the recorded model has not:
-// biases of zeros, and the embedding once more as the output.
+// The file's model without tensors that only a graph of llama.cpp requires: zero biases, and a copy
+// of the embedding as the output.
 ModelSpec without_fillers(ModelSpec stored, const ModelSpec& recorded,
                           const Checkpoint& checkpoint) {
   for (std::size_t i = 0; i < stored.layers.size(); ++i) {

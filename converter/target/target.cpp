@@ -21,12 +21,13 @@
 namespace regroup {
 namespace {
 
-// Architectures whose stock loaders take fewer kv heads, in the order in which they are tried.
+// Architectures whose stock loaders support fewer kv heads, in the order of preference.
 constexpr std::array<std::string_view, 8> kGrouped{
     "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
     "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
 
-// Who loads the result, as it was tried: docs/compatibility.md has versions and differences.
+// The programs that load the result, as tested: see docs/compatibility.md for versions and
+// differences.
 std::string runtimes_of(const ModelSpec& spec) {
   if (spec.architecture == "DeciLMForCausalLM") {
     return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
@@ -126,9 +127,8 @@ Target same_target(const Model& source, const ModelSpec& grouped) {
   if (grouped.positions != source.spec.positions) {
     use_own_names(target);
     target.notes.push_back(
-        "positions are now ALiBi's: stock loaders, which would go on computing the old ones, do "
-        "not "
-        "know the model_type and refuse it; regroup runs and uptrains the result");
+        "positions are now ALiBi's: stock loaders would compute the old ones, so the model_type is "
+        "one that they refuse; regroup runs and uptrains the result");
   }
   return target;
 }
@@ -150,8 +150,8 @@ Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64
       heads = stored;
     }
   }
-  if (grouped.qk_norm == QkNorm::kEachHead) {
-    throw_usage("{}: every key head has a norm of its own; its heads cannot be stored repeatedly",
+  if (grouped.qk_norm == QkNorm::kPerHead) {
+    throw_usage("{}: every key head has its own norm; its heads cannot be stored repeatedly",
                 printable(grouped.architecture));
   }
   return target;
@@ -168,7 +168,7 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
 
 namespace {
 
-// The first architecture of the list that computes the same, if there is one; else why not.
+// The first equivalent architecture of the list; if there is none, the reasons.
 std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
                                   std::span<const std::string_view> architectures,
                                   bool for_grouped_heads, std::string& reasons) {
@@ -177,7 +177,7 @@ std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
     Candidate candidate = try_architecture(source, grouped, architecture);
     if (candidate.obstacles.empty() && for_grouped_heads &&
         !loaders_take_heads(candidate.target.spec)) {
-      candidate.obstacles.push_back("its loaders take no such kv heads");
+      candidate.obstacles.push_back("its loaders do not support these kv heads");
     }
     if (candidate.obstacles.empty()) {
       return std::move(candidate.target);
@@ -202,8 +202,8 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
   std::optional<Target> target = first_exact(source, grouped, kGrouped, true, reasons);
   if (!target) {
     throw_usage(
-        "{}: no architecture computes the same and takes grouped heads: {}; --to gguf or --target "
-        "expanded may serve",
+        "{}: no equivalent architecture supports grouped heads: {}; try --to gguf or --target "
+        "expanded",
         printable(grouped.architecture), reasons);
   }
   target->notes.push_back(

@@ -1,4 +1,4 @@
-// What a conversion writes: container, architecture, config and spec.
+// The target of a conversion: container, architecture, config and spec.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// The containers results are written in.
+/// The containers of results.
 enum class Container {
   kSafetensors,  ///< a Hugging Face directory
   kTorch,        ///< the same with torch's files
@@ -19,7 +19,7 @@ enum class Container {
   kLlama2c,      ///< one file, for run.c
 };
 
-/// The container of `source` itself, or the one that reads closest to it.
+/// The container of `source`, or the closest one that can be written.
 Container container_of(const Model& source);
 
 /// Whether results are single files rather than directories.
@@ -30,35 +30,35 @@ struct Target {
   std::string config_text;  ///< of Hugging Face's architecture, before provenance is added
   std::vector<std::string> notes;
   std::optional<GgufMetadata> gguf;  ///< of Container::kGguf, before provenance is added
-  /// Whether tensors keep names and places: all but those of attention are copied.
+  /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
 };
 
 /// The source's own architecture with the heads of `grouped`.
 Target same_target(const Model& source, const ModelSpec& grouped);
 
-/// The same with each kv head stored `stored` / G times; every role of `grouped` that is not stored
-/// as such already. Throws kUsage where a layer's heads do not divide `stored`, or where `stored`
+/// The same with each kv head stored `stored` / G times, in every role of `grouped` that is not
+/// stored that way already. Throws kUsage if a layer's heads do not divide `stored`, or if `stored`
 /// does not divide the query heads.
 Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored);
 
 /// An architecture, by name or model_type, that computes exactly what `grouped` describes. Throws
-/// kUsage listing what stands in the way.
+/// kUsage listing the differences.
 Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name);
 
-/// The source's own architecture where its stock loaders take these heads, else the first other one
-/// that computes the same and whose loaders do. Throws kUsage listing why there is none.
+/// The source's own architecture if its stock loaders support these heads, else the first
+/// equivalent one whose loaders do. Throws kUsage with the reasons if there is none.
 Target automatic_target(const Model& source, const ModelSpec& grouped);
 
 /// The graph of llama.cpp that computes `grouped`: a GGUF file's own, or one for another source.
-/// Throws kUsage naming what stands in the way where none does.
+/// Throws kUsage naming the differences if none does.
 Target gguf_target(const Model& source, const ModelSpec& grouped);
 
-/// llama2.c's only architecture. Throws kUsage listing what stands in the way.
+/// llama2.c's only architecture. Throws kUsage listing the differences.
 Target llama2c_target(const Model& source, const ModelSpec& grouped);
 
-/// A Hugging Face architecture for a model of another convention: the one recorded when a GGUF file
-/// was made of it, else one that computes the same. Throws kUsage where there is none.
+/// A Hugging Face architecture for a model of another convention: the one recorded in a GGUF file,
+/// else an equivalent one. Throws kUsage if there is none.
 Target hugging_face_target(const Model& source, const ModelSpec& grouped);
 
 /// Whether the stock loaders of spec's architecture read its kv heads.

@@ -21,8 +21,8 @@ namespace {
 
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
 
-// Facts that a request follows from, or that follow from it. With any other key more was done than
-// is known here.
+// Facts that determine a request or follow from it. Any other key means a step that this version
+// does not know.
 void check_known(const Json& facts, const Model& result) {
   constexpr std::array<std::string_view, 25> kKnown{"version",
                                                     "source_kv_heads",
@@ -51,12 +51,11 @@ void check_known(const Json& facts, const Model& result) {
                                                     kSourceFingerprintKey};
   for (const auto& [key, value] : facts.items()) {
     if (key == "uptrain") {
-      throw_usage("{}: was trained after its conversion, which cannot be computed again",
+      throw_usage("{}: was trained after its conversion, which cannot be recomputed",
                   where(result));
     }
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
-      throw_usage("{}: records \"{}\", which cannot be computed again", where(result),
-                  printable(key));
+      throw_usage("{}: records \"{}\", which cannot be recomputed", where(result), printable(key));
     }
   }
 }
@@ -80,13 +79,13 @@ std::optional<VersionNumbers> numbers_of(std::string_view version) {
   return at == end ? std::optional(numbers) : std::nullopt;
 }
 
-// A later version may have computed what this one does not.
+// A later version may have used steps that this one does not know.
 void check_version(const Json& facts, const Model& result) {
   const Json version = facts.value("version", Json(nullptr));
   const auto numbers =
       version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
   if (!numbers) {
-    throw_bad_input("{}: records version {}, which is none of regroup's", where(result),
+    throw_bad_input("{}: records version {}, which is not a version of regroup", where(result),
                     printable_json(version));
   }
   if (*numbers > numbers_of(kVersion)) {
@@ -95,7 +94,7 @@ void check_version(const Json& facts, const Model& result) {
   }
 }
 
-// What refined a result: only its record is left.
+// The refiner of a result, of which only the record is known.
 class RecordedRefiner : public AttentionRefiner {
  public:
   RecordedRefiner(std::string recipe, std::string result)
@@ -103,7 +102,7 @@ class RecordedRefiner : public AttentionRefiner {
 
   RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
                           AttentionHeads&) override {
-    throw_usage("{}: was refitted after pooling, which cannot be computed again", result_);
+    throw_usage("{}: was refitted after pooling, which cannot be recomputed", result_);
   }
   std::string recipe() const override { return recipe_; }
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
@@ -112,7 +111,7 @@ class RecordedRefiner : public AttentionRefiner {
   std::string recipe_, result_;
 };
 
-// What stock loaders load and misread is wrong, whatever made it.
+// A result that stock loaders load and misread is wrong, whatever made it.
 void check_loaders_agree(const Model& result) {
   const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
   if (!misread.empty() && loaders_take_heads(result.spec)) {
@@ -134,7 +133,7 @@ std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   return recorded.get<std::vector<std::int64_t>>();
 }
 
-// In an encoder-decoder, of the roles whose heads became fewer; one request asked for them.
+// In an encoder-decoder, for the roles with fewer heads, which were grouped by one request.
 void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
                 const Model& result) {
   const Json heads = facts.value("kv_heads", Json(nullptr));
@@ -152,8 +151,10 @@ void read_heads(ConversionRequest& request, const Json& facts, const Model& sour
     }
     const auto asked = heads_in(after, result);
     if (!request.roles.empty() && asked != request.kv_heads) {
-      throw_usage("{}: its attentions were grouped apart, which cannot be computed again at once",
-                  where(result));
+      throw_usage(
+          "{}: its attentions were grouped in separate conversions, which cannot be recomputed in "
+          "one",
+          where(result));
     }
     request.kv_heads = asked;
     request.roles.push_back(role);
@@ -171,7 +172,7 @@ void read_grouping(ConversionRequest& request, const Json& facts, const Model& s
   request.order = recorded_order(order, source.spec, where(result));
 }
 
-// The statistics that were pooled with, and no others.
+// Requires the statistics that the result was pooled with.
 void check_calibration(const Json& facts, const Model& result, const Calibration* calibration) {
   const Json tokens = facts.at("calibration_tokens");
   if (calibration == nullptr) {
@@ -232,8 +233,7 @@ std::optional<DType> usual_dtype(const Checkpoint& result) {
   return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
 }
 
-// The type that most matrices have been stored in, though they would not have been without being
-// asked for.
+// The type of most matrices whose type would not have changed without a request.
 std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
   std::map<DType, std::size_t> others;
   std::size_t matrices = 0;
@@ -253,7 +253,7 @@ std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& r
                                                              : std::nullopt;
 }
 
-// The type asked for: as recorded, or in results of earlier versions found out by looking.
+// The requested type: as recorded, or inferred from the tensors in results of earlier versions.
 std::optional<DType> dtype_in(const ConversionRequest& request, const Json& facts,
                               const Model& source, const Model& result) {
   if (facts.contains("dtype")) {

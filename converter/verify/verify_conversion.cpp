@@ -49,7 +49,7 @@ class Verifier {
     }
   }
 
-  // What nothing in the plan makes, nor has a checksum.
+  // Tensors that neither the plan nor a checksum covers.
   void find_strangers() {
     std::unordered_set<std::string> planned;
     for (const TensorStep& step : plan_.steps) {
@@ -75,8 +75,8 @@ class Verifier {
     return fmt::format("regroup.{}.{}", kChecksumsKey, tensor);
   }
 
-  // Whether a tensor is what it was when it was written, as far as that is known; `is` is null
-  // where its shape or dtype tells that it is not.
+  // Compares a refitted tensor with its checksum, if there is one; `is` is null if its shape or
+  // dtype already differs.
   bool compare_refitted(const TensorInfo& expected, const TensorInfo* is) {
     static const TensorChecksums kNone;
     found_.refitted.push_back(expected.name);
@@ -96,7 +96,7 @@ class Verifier {
     return same;
   }
 
-  // The same for one that is copied or computed again.
+  // The same for a copied or recomputed tensor.
   bool compare_made(const TensorStep& step, const TensorInfo* is, TensorDifference& difference) {
     (step.unchanged() ? found_.copied : found_.computed) += 1;
     found_.bytes += difference.before->bytes();
@@ -126,7 +126,7 @@ class Verifier {
   Verification found_;
 };
 
-// Without what is looked at by itself: measurements, checksums, and version and fingerprint, see
+// Removes what is compared separately: measurements, checksums, and version and fingerprint, see
 // compare_origin().
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
@@ -140,7 +140,7 @@ Json without_remarks(Json config) {
   return config;
 }
 
-// The same of a GGUF file, in which a config may be quoted.
+// The same for a GGUF file, which may contain a config.
 Json without_remarks(const GgufMetadata& metadata) {
   Json settings = without_remarks(json_of(metadata));
   const auto quoted = settings.find(kSourceConfigKey);
@@ -151,8 +151,7 @@ Json without_remarks(const GgufMetadata& metadata) {
   return settings;
 }
 
-// Which source it was made of and by which version, as it is recorded in one place and, in a
-// safetensors result, in another.
+// Compares the recorded source and version, which a safetensors result stores in two places.
 void compare_origin(Verification& found, const ConversionPlan& plan, const Model& result) {
   const Json facts = recorded_conversion(result);
   if (!facts.is_object()) {
@@ -161,8 +160,8 @@ void compare_origin(Verification& found, const ConversionPlan& plan, const Model
   const Json recorded = facts.value(kSourceFingerprintKey, Json(nullptr));
   if (recorded.is_null()) {
     found.remarks.push_back(
-        "the result records no fingerprint of its source: that it was made of this one shows in "
-        "its tensors alone");
+        "the result records no fingerprint of its source: only its tensors show whether it was "
+        "made from this one");
   } else if (recorded != plan.source_fingerprint) {
     found.settings.push_back({fmt::format("regroup.{}", kSourceFingerprintKey),
                               Json(plan.source_fingerprint), recorded});

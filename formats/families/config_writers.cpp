@@ -156,7 +156,7 @@ Json write_phi(const ModelSpec& spec) {
   Json config = llama_frame("phi", "PhiForCausalLM", spec);
   config["partial_rotary_factor"] = rotating_part(spec);
   config["layer_norm_eps"] = spec.norm_epsilon;
-  config["qk_layernorm"] = spec.qk_norm == QkNorm::kEveryHead;
+  config["qk_layernorm"] = spec.qk_norm == QkNorm::kSharedAcrossHeads;
   config["tie_word_embeddings"] = false;  // PhiForCausalLM has a bias on its own output projection
   config["attention_dropout"] = 0.0;
   config["embd_pdrop"] = 0.0;

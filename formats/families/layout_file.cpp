@@ -210,7 +210,7 @@ void LayoutReader::tell_norms(ModelSpec& spec) {
   }
   const std::string& name = spec.layers.front().attention.k_norms.front().weight;
   const TensorInfo* norm = checkpoint_.find(name);
-  spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kEveryHead
+  spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kSharedAcrossHeads
                                                                       : QkNorm::kProjection;
 }
 

@@ -95,7 +95,7 @@ ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoin
   ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
   read_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, biases_of(config));
-  add_qk_norms(spec, checkpoint, QkNorm::kEveryHead);
+  add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
   return spec;
 }
 

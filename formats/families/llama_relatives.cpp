@@ -49,7 +49,7 @@ ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint)
   name_llama_tensors(spec, config, checkpoint, {true, true, true, true});
   name_plain_mlp(spec, checkpoint, "fc1", "fc2", true);
   const bool qk_norm = config.flag_or({"qk_layernorm"}, false);
-  spec.qk_norm = qk_norm ? QkNorm::kEveryHead : QkNorm::kNone;
+  spec.qk_norm = qk_norm ? QkNorm::kSharedAcrossHeads : QkNorm::kNone;
   for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
     const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
     LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
@@ -73,7 +73,7 @@ ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkp
   name_llama_tensors(spec, config, checkpoint,
                      {.qkv = config.flag_or({"use_qkv_bias"}, false), .norm = true});
   const bool qk_norm = config.flag_or({"qk_layernorm"}, false);
-  spec.qk_norm = qk_norm ? QkNorm::kEachHead : QkNorm::kNone;
+  spec.qk_norm = qk_norm ? QkNorm::kPerHead : QkNorm::kNone;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string name =
         llama_layer_name(checkpoint, static_cast<std::int64_t>(i)) + ".self_attn.";

@@ -26,9 +26,9 @@ enum class NormPlacement {
 /// What the norms of queries and keys (before RoPE) normalise over.
 enum class QkNorm {
   kNone,
-  kEveryHead,   ///< each head, with one set of d weights for all
-  kEachHead,    ///< each head, with weights of its own
-  kProjection,  ///< all heads together, H·d and G·d weights
+  kSharedAcrossHeads,  ///< each head, with one set of d weights for all
+  kPerHead,            ///< each head, with weights of its own
+  kProjection,         ///< all heads together, H·d and G·d weights
 };
 
 /// "rope", "alibi", "learned", "t5" or "none".
@@ -72,7 +72,7 @@ enum class Packing {
 struct AttentionLayout {
   Packing packing = Packing::kSeparate;
   LinearTensors q, k, v, o;
-  /// Norms of queries and keys: one each, or with QkNorm::kEachHead one per head.
+  /// Norms of queries and keys: one each, or with QkNorm::kPerHead one per head.
   std::vector<NormTensors> q_norms, k_norms;
 
   bool present() const { return o.present(); }

@@ -1,4 +1,4 @@
-// Runs that learn from what a teacher has answered, and those answers.
+// Runs that learn from stored teacher logits.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace regroup {
 
 inline constexpr auto kNoProgress = [](std::int64_t, std::int64_t) {};
 
-// What `teacher` is to be asked for that run: `top` tokens of 5 windows in a file.
+// Settings of regroup teach for that run: `top` tokens, 5 windows per file.
 inline TeachSettings settings_for(const UptrainSettings& run, const std::filesystem::path& teacher,
                                   std::int64_t windows, std::int64_t top) {
   TeachSettings settings{.run = run, .windows = windows, .top = top};
@@ -30,12 +30,12 @@ inline void make_answers(const TeachSettings& settings, const std::filesystem::p
                          const TeachProgress& progress = kNoProgress,
                          const std::atomic<bool>& stop = false) {
   const Model teacher = open_computable_model(settings.run.model);
-  const TokenBatches data = open_training_data(settings.run, teacher.spec);
+  const DataLoader data = open_training_data(settings.run, teacher.spec);
   teach(plan_teaching(settings, teacher, data), teacher, data, output, progress, stop);
 }
 
-// A run of 4 steps, 24 windows, on the llama of tests/golden, which learns from what the one with
-// other weights has answered.
+// A run of 4 steps, 24 windows, on the llama of tests/golden, which learns from the stored logits
+// of the one with other weights.
 inline UptrainSettings taught_run(const std::filesystem::path& directory, std::int64_t top) {
   UptrainSettings run = short_run(directory, "llama", 4);
   run.teacher.distillation = {0.7, 2.0};

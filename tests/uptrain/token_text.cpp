@@ -19,7 +19,7 @@ class StopAfter : public UptrainObserver {
 UptrainResult run(const UptrainSettings& settings, bool resume, UptrainObserver& observer,
                   const std::atomic<bool>& stop) {
   const Model source = open_computable_model(settings.model);
-  const TokenBatches data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
   return run_uptraining(plan, source, data, resume, observer, stop);
 }

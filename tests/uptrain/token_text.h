@@ -12,7 +12,7 @@
 
 namespace regroup {
 
-/// A text one can learn: each id below `vocab` follows from the one before, but for some noise.
+/// A learnable text: each id below `vocab` follows from the previous one, except for some noise.
 std::vector<std::uint16_t> learnable_text(std::size_t length, std::uint16_t vocab);
 
 /// Settings for a run of a few steps on a fixture of tests/golden, with training data and an output

@@ -1,4 +1,4 @@
-// Windows that begin with a document and end with it: no text of another one is seen or asked for.
+// Windows that never cross a document boundary: no text of another document is read or predicted.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,31 @@
 
 namespace regroup {
 
-/// What windows make of a file's documents.
+/// How windows treat the documents of a file.
 struct DocumentSettings {
-  /// Each window holds text of one document. Else windows follow one another whatever they hold.
+  /// Each window holds text of one document. Otherwise windows are consecutive and ignore
+  /// boundaries.
   bool separate = false;
   std::optional<DocumentMark> mark = std::nullopt;  ///< for files without an index of documents
 };
 
-/// What a window holds behind the end of its document; never an input that counts or a target.
+/// Fills a window after the end of its document; never a target or an input that matters.
 inline constexpr std::int64_t kNoToken = -1;
 
-/// A document of L tokens in windows of T+1 that begin T apart: ⌈(L-1)/T⌉ of them, the last one as
-/// short as it comes, so that each of its tokens but the first is asked for once. Attention is
-/// causal, so that nothing sees what fills up a window.
+/// Splits a document of L tokens into ⌈(L-1)/T⌉ windows of T+1 tokens that start T apart; the last
+/// one may be shorter. So each token except the first is predicted once. Attention is causal, so no
+/// token sees the padding.
 class DocumentWindows {
  public:
-  /// Goes through the file's documents once; 8 bytes of memory for each window. Throws what
-  /// TokenFile::for_each_document() throws, kBadInput where no document has two tokens, and kUsage
-  /// for a T above 2^24 - 2.
+  /// Reads the file's documents once and keeps 8 bytes per window. Throws what
+  /// TokenFile::for_each_document() throws, kBadInput if no document has two tokens, and kUsage for
+  /// a T above 2^24 - 2.
   DocumentWindows(const TokenFile& file, std::int64_t sequence_length,
                   const std::optional<DocumentMark>& mark);
 
   std::int64_t size() const { return std::ssize(windows_); }
 
-  /// Tokens that window number `window` asks for, 1 to T.
+  /// Predicted tokens of window number `window`, 1 to T.
   std::int64_t predictions(std::int64_t window) const { return windows_[window].length - 1; }
 
   /// Those of all windows.

@@ -1,4 +1,4 @@
-// Span corruption, what T5 was pretrained on: spans of a text are hidden, the decoder writes them.
+// Span corruption, T5's pretraining task: spans of a text are hidden and the decoder predicts them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SpanCorruption {
   std::uint64_t seed = 0;
 };
 
-/// What a window of so many tokens becomes; the same for every window of that length.
+/// Token counts after corruption; the same for every window of that length.
 struct SpanCounts {
   std::int64_t hidden = 0;  ///< tokens: 15 % of them, at least one, rounded to nearest
   std::int64_t spans = 0;   ///< a third of these, at least one; each takes a sentinel
@@ -28,14 +28,14 @@ struct SpanCounts {
 /// `context` of at least 2 tokens.
 SpanCounts span_counts(std::int64_t context, bool with_end_token);
 
-/// Lengths of the spans of one window, shown and hidden ones in turn, shown first: a pure function
-/// of the seed and the window's number, each way to cut being about as likely as another.
+/// Lengths of the spans of one window, alternating shown and hidden, shown first. A pure function
+/// of the seed and the window's number; all ways to cut are about equally likely.
 std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed,
                                      std::uint64_t window);
 
 /// `source` is the text with each hidden span replaced by its sentinel, `answers` each sentinel
-/// followed by what it hides; both end with the end token. `target` are the answers behind a start
-/// token, without the last.
+/// followed by what it hides; both end with the end token. `target` is a start token followed by
+/// the answers without the last one.
 struct CorruptedText {
   at::Tensor source;   ///< int64 [B, SpanCounts::source]
   at::Tensor target;   ///< int64 [B, SpanCounts::target]

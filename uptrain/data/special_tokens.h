@@ -1,4 +1,4 @@
-// Special tokens that training needs to know and a config does not say.
+// Special tokens that training needs and a config does not name.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct Sentinels {
   std::int64_t count = 100;  ///< as many as T5 has, where it is not known
 };
 
-/// What the tokenizer files of a model directory (tokenizer_config.json, added_tokens.json,
-/// tokenizer.json) say of sentinels; none where they name no <extra_id_0>. Throws kBadInput for a
-/// file that is malformed, or that numbers them in another way.
+/// Reads the sentinels from the tokenizer files of a model directory (tokenizer_config.json,
+/// added_tokens.json, tokenizer.json); none if they name no <extra_id_0>. Throws kBadInput for a
+/// file that is malformed or numbers the sentinels in another way.
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory);
 
-/// The config's eos_token_id, where it is one number.
+/// The config's eos_token_id, if it is a single number.
 std::optional<std::int64_t> end_token_of(const Model& model);
 
 }  // namespace regroup

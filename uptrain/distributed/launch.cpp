@@ -15,7 +15,7 @@ constexpr int kFirstJobPort = 20000;
 constexpr int kJobPorts = 10000;
 constexpr int kMostRanks = 1 << 20;
 
-// The names under which a launcher says the same things.
+// The environment variables of one launcher.
 struct Launcher {
   const char* rank;
   const char* ranks;
@@ -29,7 +29,7 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
-// srun's alone: a batch script has SLURM_PROCID, too, but no step.
+// Only srun: a batch script also has SLURM_PROCID, but no step.
 constexpr Launcher kSlurm{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
 std::optional<int> number_in(const Environment& environment, const std::string& name, int lowest,
@@ -52,7 +52,8 @@ int needed(const Environment& environment, const std::string& name, const std::s
            int lowest, int highest) {
   const std::optional<int> number = number_in(environment, name, lowest, highest);
   if (!number) {
-    throw_usage("environment: {} is set, {} is not: a process of several needs both", other, name);
+    throw_usage("environment: {} is set, {} is not: a run of several processes needs both", other,
+                name);
   }
   return *number;
 }

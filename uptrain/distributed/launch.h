@@ -1,4 +1,4 @@
-// Which of several processes this one is, as torchrun, mpirun or srun tell it.
+// Rank and world size of this process, as set by torchrun, mpirun or srun.
 #pragma once
 
 #include <functional>
@@ -7,34 +7,34 @@
 
 namespace regroup {
 
-/// One process of a run on many devices, a rank, and where all of them meet.
+/// One process (rank) of a run on many devices, and the address where all ranks meet.
 struct Launch {
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;   ///< among those of this machine: the device to use
+  int local_rank = 0;   ///< rank on this machine: the device to use
   int local_ranks = 1;  ///< on this machine, as far as it is known
   std::string address;  ///< of the machine of rank 0
   int port = 0;
-  bool has_store = false;  ///< torchrun listens there; elsewhere rank 0 does
-  std::string attempt;     ///< which start of the same processes this is, after failures
+  bool has_store = false;  ///< whether torchrun listens there; otherwise rank 0 does
+  std::string attempt;     ///< the restart count after failures
 
   bool alone() const { return ranks == 1; }
 };
 
-/// The value of a variable of the environment; none where it is not set or empty.
+/// The value of an environment variable; none if it is not set or empty.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// The environment of this process.
 std::optional<std::string> variable_of_process(const std::string& name);
 
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (torchrun, and by hand), or what
-/// Open MPI, MPICH and its relatives, or srun set in their place. Where none of them speaks, this
-/// is the only process. Without MASTER_ADDR the machine is this one if all ranks are on it, and
-/// under srun the first of the job; without MASTER_PORT the port is 29500, under srun one that the
-/// job's number gives. Throws kUsage naming what is missing or is no number.
+/// Open MPI, MPICH and its relatives, or srun set in their place. If none is set, this is the only
+/// process. The default of MASTER_ADDR is this machine if all ranks are on it, and under srun the
+/// first host of the job. The default of MASTER_PORT is 29500, and under srun a port derived from
+/// the job id. Throws kUsage naming a variable that is missing or not a number.
 Launch launch_from(const Environment& environment);
 
-/// "node[008-011,20],other3" -> "node008": the first host in SLURM's way of writing several.
+/// "node[008-011,20],other3" -> "node008": the first host of a SLURM host list.
 std::string first_host(const std::string& hosts);
 
 }  // namespace regroup

@@ -1,57 +1,172 @@
 #include "uptrain/distributed/process_group.h"
 
 #include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "formats/base/error.h"
-
-#define USE_C10D_GLOO
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
-// LibTorch with CUDA brings NCCL; its headers, and those of CUDA that c10d's need, are packages of
-// their own.
-#if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>) && \
-    __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
-#define REGROUP_NCCL 1
-#define USE_C10D_NCCL
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#else
-#define REGROUP_NCCL 0
-#endif
+#include "formats/base/printable.h"
+#include "uptrain/distributed/backend.h"
 
 namespace regroup {
 namespace {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_group(
-    [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store, [[maybe_unused]] int rank,
-    [[maybe_unused]] int ranks, [[maybe_unused]] c10::Device device,
-    [[maybe_unused]] std::chrono::milliseconds timeout) {
-#if REGROUP_NCCL
-  // A rank that waits for one that is gone shall get an exception and end as others do; otherwise
-  // c10d's watchdog aborts the process.
-  ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/0);
-  c10::cuda::set_device(device.index());
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, ranks, std::move(options));
-#else
-  throw_usage(
-      "device {}: several ranks on GPUs need NCCL, and this build has none: its headers, or "
-      "CUDA's, "
-      "were not found beside LibTorch",
-      device.str());
-#endif
+constexpr const char* kDone = "done";
+constexpr const char* kFailed = "failed";
+constexpr int kPatienceWithFirst = 10;  // timeouts to wait for what only rank 0 does
+
+// "[.../pair.cc:553] Connection closed by peer [::1]:4. This is typically ..." -> "Connection
+// closed by peer [::1]:4".
+std::string first_sentence(std::string text) {
+  text = text.substr(0, text.find('\n'));
+  if (text.starts_with('[') && text.find("] ") != text.npos) {
+    text = text.substr(text.find("] ") + 2);
+  }
+  return printable(text.substr(0, text.find(". ")), 300);
 }
+
+// Calls `work`; converts exceptions of c10d and Gloo to one-line errors that start with `where`.
+template <typename Work>
+auto with_rank_errors(const std::string& where, Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& fault) {
+    throw_environment("{}: {}", where, first_sentence(fault.what_without_backtrace()));
+  } catch (const std::exception& fault) {
+    throw_environment("{}: {}", where, first_sentence(fault.what()));
+  }
+}
+
+constexpr const char* kLost = "another rank has ended or does not answer";
+
+// c10d also prints warnings for what it throws. TORCH_CPP_LOG_LEVEL re-enables them.
+void report_errors_only() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*replace=*/0);
+  c10::initLogging();
+}
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
-                                                     int rank, int ranks, c10::Device device,
-                                                     std::chrono::milliseconds timeout) {
-  if (!device.is_cpu()) {
-    return make_nccl_group(store, rank, ranks, device, timeout);
+struct ProcessGroup::Group {
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Backend> backend;
+
+  static Pending pending(const c10::intrusive_ptr<c10d::Work>& work) {
+    return {[work] { return work->isCompleted(); },
+            [work] { with_rank_errors(kLost, [&] { work->wait(); }); }};
   }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(
-      store, rank, ranks, c10d::ProcessGroupGloo::Options::create_default(timeout));
+
+  std::string text_at(const std::string& key) const {
+    const std::vector<std::uint8_t> bytes = store->get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+};
+
+ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
+                           std::chrono::milliseconds timeout)
+    : rank_(launch.rank),
+      size_(launch.ranks),
+      device_(device),
+      timeout_(timeout),
+      group_(std::make_unique<Group>()) {
+  report_errors_only();
+  const std::string where =
+      fmt::format("cannot connect to the other ranks, {} in all, at {} port {}", size_,
+                  printable(launch.address), launch.port);
+  with_rank_errors(where, [&] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(launch.port);
+    options.isServer = first() && !launch.has_store;
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    group_->store = c10::make_intrusive<c10d::PrefixStore>(
+        "regroup/" + launch.attempt, c10::make_intrusive<c10d::TCPStore>(launch.address, options));
+    group_->backend = make_backend(group_->store, rank_, size_, device, timeout);
+  });
+}
+
+ProcessGroup::~ProcessGroup() = default;
+
+at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {
+  return with_rank_errors(kLost, [&] {
+    std::vector<at::Tensor> tensors{tensor.detach().to(device_, /*non_blocking=*/false,
+                                                       /*copy=*/true)};
+    group_->backend->allreduce(tensors)->wait();
+    return tensors.front();
+  });
+}
+
+Pending ProcessGroup::reduce(const at::Tensor& tensor, int root) const {
+  return with_rank_errors(kLost, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::ReduceOptions options;
+    options.rootRank = root;
+    return Group::pending(group_->backend->reduce(tensors, options));
+  });
+}
+
+Pending ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
+  return with_rank_errors(kLost, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return Group::pending(group_->backend->broadcast(tensors, options));
+  });
+}
+
+std::string ProcessGroup::next_key() { return "exchange/" + std::to_string(keys_++); }
+
+// Rank 0 hosts the store: it must not exit before the others have read its values.
+void ProcessGroup::meet() const { sum(at::zeros({})); }
+
+std::vector<std::string> ProcessGroup::exchange(const std::string& text) {
+  std::vector<std::string> texts;
+  with_rank_errors(kLost, [&] {
+    const std::string key = next_key() + "/";
+    group_->store->set(key + std::to_string(rank_), bytes_of(text));
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::string theirs = key + std::to_string(rank);
+      group_->store->wait({theirs}, timeout_);
+      texts.push_back(group_->text_at(theirs));
+    }
+  });
+  meet();
+  return texts;
+}
+
+void ProcessGroup::on_first(const std::function<void()>& work) {
+  const std::string key = next_key();
+  if (first()) {
+    const auto say = [&](const char* outcome) {
+      with_rank_errors(kLost, [&] { group_->store->set(key, bytes_of(outcome)); });
+    };
+    try {
+      work();
+    } catch (...) {
+      say(kFailed);
+      throw;
+    }
+    say(kDone);
+  } else {
+    const std::string outcome = with_rank_errors(kLost, [&] {
+      group_->store->wait({key}, timeout_ * kPatienceWithFirst);
+      return group_->text_at(key);
+    });
+    if (outcome != kDone) {
+      throw_environment("rank 0 failed, see its error");
+    }
+  }
+  meet();
 }
 
 }  // namespace regroup

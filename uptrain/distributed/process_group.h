@@ -1,19 +1,67 @@
-// The engines that move tensors between ranks: c10d's, NCCL for GPUs and Gloo for CPUs.
+// The processes that train one model together, each with a device of its own.
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include <c10/core/Device.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/distributed/launch.h"
 
 namespace regroup {
 
-/// Connects rank number `rank` of `ranks` with all others, which do the same, by way of `store`;
-/// for tensors on `device`. An operation that takes longer than `timeout` fails. Throws kUsage for
-/// a GPU where this build has no NCCL, and what c10d throws.
-c10::intrusive_ptr<c10d::Backend> make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
-                                                     int rank, int ranks, c10::Device device,
-                                                     std::chrono::milliseconds timeout);
+/// A collective operation in flight.
+struct Pending {
+  std::function<bool()> is_done;  ///< does not block
+  std::function<void()> wait;     ///< blocks until it is done; throws on failure
+};
+
+/// All ranks call the same functions in the same order. A rank that has ended, or does not answer
+/// within the timeout, causes a kEnvironment error that says so.
+class ProcessGroup {
+ public:
+  /// Connects to the other ranks of `launch` within `timeout`, to exchange tensors on `device`.
+  ProcessGroup(const Launch& launch, c10::Device device, std::chrono::milliseconds timeout);
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+  ~ProcessGroup();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool first() const { return rank_ == 0; }
+  c10::Device device() const { return device_; }
+
+  /// The sum over all ranks, bitwise identical on each (all-reduce).
+  at::Tensor sum(const at::Tensor& tensor) const;
+
+  /// Starts to sum the contiguous tensors of all ranks into that of `root`; the contents of the
+  /// others are unspecified afterwards.
+  Pending reduce(const at::Tensor& tensor, int root) const;
+
+  /// Starts to copy the contiguous tensor of `root` to all ranks.
+  Pending broadcast(const at::Tensor& tensor, int root) const;
+
+  /// The text of each rank, in rank order (all-gather).
+  std::vector<std::string> exchange(const std::string& text);
+
+  /// Rank 0 calls `work`; the others wait until it is done, up to ten times the timeout.
+  void on_first(const std::function<void()>& work);
+
+ private:
+  struct Group;
+
+  std::string next_key();
+  void meet() const;  // a barrier
+
+  int rank_;
+  int size_;
+  c10::Device device_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<Group> group_;
+  int keys_ = 0;  // used in the store so far
+};
 
 }  // namespace regroup

@@ -37,7 +37,7 @@ ModelSpec part_of(const ModelSpec& spec, std::size_t begin, std::size_t end) {
   return part;
 }
 
-// What the plan would write of these tensors.
+// These tensors as the plan would write them.
 Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
                               const ModelSpec& part) {
   std::unordered_map<std::string_view, const TensorStep*> steps;

@@ -1,4 +1,4 @@
-// Whether two models compute the same, found out on random tokens a few layers at a time.
+// Tests on random tokens whether two models compute the same, a few layers at a time.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ struct LogitComparison {
 };
 
 /// Compares `result` with what `reference`, a plan for `source` that keeps its architecture, would
-/// write. Decoder-only models; every layer is computed, in fp32, in runs of layers that together
-/// take little memory: each run between the embedding and the output projection. Throws
+/// write. For decoder-only models. Computes every layer in fp32, in groups of layers that take
+/// little memory; each group is placed between the embedding and the output projection. Throws
 /// kInterrupted soon after `stop` turns true.
 LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
                                const Model& result, const std::atomic<bool>& stop);

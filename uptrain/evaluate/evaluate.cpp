@@ -64,8 +64,7 @@ std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSet
   return windows;
 }
 
-// Windows of `width` tokens in the file that lie `context` apart, as many as max_tokens allows when
-// each predicts so many.
+// Number of windows of `width` tokens, `context` apart, up to max_tokens predicted tokens.
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
                            std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {
@@ -187,7 +186,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
           : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
   PendingFile pending(path);
-  const std::string header = logits_header(windows, positions, model.head().size(0));
+  const std::string header = logits_header(windows, positions, model.lm_head().size(0));
   pending.file().write_at(0, std::as_bytes(std::span(header)));
   std::uint64_t offset = header.size();
   for (std::int64_t first = 0; first < windows; first += settings.batch) {

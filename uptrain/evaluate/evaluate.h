@@ -1,4 +1,4 @@
-// How well a model predicts a text: loss, perplexity, or all its logits.
+// Evaluates a model on a text: loss, perplexity, or all its logits.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@ namespace regroup {
 struct EvaluationSettings {
   std::int64_t context = 1024;             ///< tokens the model sees at most
   std::int64_t batch = 8;                  ///< windows at a time
-  std::optional<std::int64_t> max_tokens;  ///< stop after about so many predicted tokens
+  std::optional<std::int64_t> max_tokens;  ///< stop after about this many predicted tokens
   TaskSettings task = {};
-  std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to look at
-  std::int64_t shares = 1;  ///< with fewer batches than these, some see nothing: a loss of 0
+  std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to evaluate
+  std::int64_t shares = 1;  ///< with fewer batches than shares, some are empty: loss 0
   DocumentSettings documents = {};
 };
 
@@ -29,17 +29,17 @@ struct Evaluation {
   std::int64_t tokens = 0;  ///< predicted tokens
 };
 
-/// Called with the windows done and the windows there are.
+/// Called with the number of windows done and the total.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Windows that evaluate() looks at: consecutive ones of `context` tokens each, window w from token
-/// w·context on, and where the next token is to be predicted the one after them; or those of
-/// DocumentWindows. Throws kBadInput for a file shorter than one, kUsage where it is not known what
-/// stands for a masked token, or where documents cannot be kept apart.
+/// The windows that evaluate() reads: consecutive windows of `context` tokens each, window w from
+/// token w·context on, plus one more token if the task is next-token prediction; or those of
+/// DocumentWindows. Throws kBadInput for a file shorter than one window, kUsage if the mask token
+/// is not known or documents cannot be kept apart.
 std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec);
 
-/// The same for write_logits(), whose windows need no token after them and hide none.
+/// The same for write_logits(), whose windows need no next token and mask none.
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
                             const ModelSpec& spec);
 

@@ -40,7 +40,7 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
     }
     scores = scores.masked_fill(distance < 0, -std::numeric_limits<double>::infinity());
     const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble).cpu();
-    // What lies after the query weighs nothing, wherever it is added.
+    // Keys after the query have weight 0, so it does not matter where they are added.
     sums_.index_add_(1, distance.clamp_min(0).flatten().cpu(), weights.flatten(1));
   }
 }

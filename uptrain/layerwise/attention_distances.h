@@ -1,4 +1,4 @@
-// Measures how far from their queries the keys lie that a causal attention looks at.
+// Measures the distances between queries and the keys that a causal attention attends to.
 //
 // Shapes: B sequences of T positions, H query heads.
 #pragma once
@@ -22,8 +22,8 @@ class AttentionDistances {
 
   bool any() const { return sums_.defined(); }
 
-  /// The part of the attention at each distance, in double: [H, T], at most `most` distances; rows
-  /// add up to 1.
+  /// The fraction of the attention at each distance, in double: [H, T], at most `most` distances;
+  /// rows sum to 1.
   at::Tensor shares() const;
 
  private:

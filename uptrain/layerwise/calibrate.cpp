@@ -23,14 +23,14 @@
 namespace regroup {
 namespace {
 
-// Mean and covariance of vectors that come in batches.
+// Mean and covariance, accumulated over batches of vectors.
 class RunningMoments {
  public:
   // x: [..., D] in fp32.
   void add(const at::Tensor& x) {
     const at::Tensor rows = x.flatten(0, -2);
     if (!origin_.defined()) {
-      // Sums around a point close to the mean lose no digits to its size.
+      // Sums relative to a point close to the mean avoid cancellation.
       origin_ = rows.mean(0);
       const at::TensorOptions sums = rows.options().dtype(at::kDouble);
       sum_ = at::zeros({rows.size(1)}, sums);
@@ -55,7 +55,7 @@ class RunningMoments {
   std::int64_t count_ = 0;
 };
 
-// Attention in that place, if there is any.
+// The attention of that role and layer, if there is one.
 bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   return spec.attention(role, layer).present();
 }
@@ -87,7 +87,7 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
   return tensors;
 }
 
-// What is written, tensor by tensor, and a checksum of each.
+// Writes tensor by tensor, with a checksum of each.
 struct StatisticsWriter {
   CheckpointWriter& file;
   std::string source, tokens;
@@ -98,7 +98,7 @@ struct StatisticsWriter {
     file.write(name, bytes);
   }
 
-  // Those of all others, in the order in which they stand.
+  // The checksums of all other tensors, in file order.
   void write_checksums(std::span<const OutputTensor> tensors) {
     std::vector<std::uint64_t> values;
     for (const OutputTensor& tensor : tensors) {
@@ -114,9 +114,9 @@ void write_values(StatisticsWriter& writer, const std::string& name, const at::T
   const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
   if (!stored.isfinite().all().item<bool>()) {
     throw_bad_input(
-        "statistics {}: NaN or infinity: so are the model's weights (regroup inspect --stats tells "
-        "which), or what it computes with them on this text leaves the range of F32; nothing was "
-        "written",
+        "statistics {}: NaN or infinity: either the model's weights are not finite (regroup "
+        "inspect --stats tells which) or activations on this text exceed the range of F32; nothing "
+        "was written",
         name);
   }
   writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
@@ -128,7 +128,7 @@ void write_moments(StatisticsWriter& writer, const std::string& name,
   write_values(writer, name + ".covariance", moments.covariance());
 }
 
-// Statistics of all layers, as the walk comes by.
+// Statistics of all layers, collected during the walk.
 void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
                   const CalibrationProgress& progress, const std::atomic<bool>& stop) {
   std::int64_t done = 0;

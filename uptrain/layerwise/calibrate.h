@@ -1,5 +1,5 @@
-// Statistics of what every attention of a model reads while it reads a text: what pooling methods
-// need to know which errors matter (converter/pooling/inputs/calibration.h).
+// Input statistics of every attention of a model over a text. Pooling methods weigh errors with
+// them (converter/pooling/inputs/calibration.h).
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace regroup {
 
-/// Called with the layers done and the layers there are.
+/// Called with the number of layers done and the total.
 using CalibrationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Writes `output`, a safetensors file that names its source model, with mean and covariance of the
-/// inputs of each layer's attention and, where keys rotate, how far each head looks, as F32. An
-/// encoder reads the first half of each window, the decoder beside it the second. Computed on
-/// `device`, where one layer is in memory at a time, beside the hidden states of all windows in
-/// fp32 (tokens · D · 4 bytes) and two matrices of D² in fp64. Throws kUsage if `output` exists; it
-/// appears when it is complete; kInterrupted soon after `stop` turns true.
+/// Writes `output`, a safetensors file that names its source model. It holds mean and covariance of
+/// the inputs of each layer's attention and, if keys are rotated, the attention distances of each
+/// head, as F32. In an encoder-decoder the encoder reads the first half of each window, the decoder
+/// the second. Holds on `device` one layer at a time, the hidden states of all windows in fp32
+/// (tokens · D · 4 bytes) and two D² matrices in fp64. `output` appears when it is complete. Throws
+/// kUsage if `output` exists, kInterrupted soon after `stop` turns true.
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
                const CalibrationProgress& progress, const std::atomic<bool>& stop);

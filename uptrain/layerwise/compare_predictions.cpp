@@ -14,7 +14,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/model_tail.h"
+#include "uptrain/model/output_head.h"
 
 namespace regroup {
 namespace {
@@ -23,31 +23,31 @@ std::size_t layers_of(const Model& model) {
   return model.spec.layers.size() + model.spec.encoder_layers.size();
 }
 
-// All predictions of a model, as far as its output projection: [N, D] and [V, D].
-HeadInputs run(const Model& model, const Batches& windows, c10::Device device,
-               const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
+// The inputs of all predictions of a model: [N, D] and [V, D].
+LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
+                 const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
   LayerWalk walk(model, windows, device);
   while (walk.next()) {
     walk.run({}, stop);
     layer_done();
   }
-  const ModelTail tail(model, device);
-  HeadInputs inputs;
+  const OutputHead head(model, device);
+  LmHeadInputs inputs;
   Batches parts;
   for (const at::Tensor& hidden : walk.hidden()) {
-    inputs = tail.head_inputs(hidden);
+    inputs = head.lm_head_inputs(hidden);
     parts.push_back(inputs.hidden);
   }
   inputs.hidden = at::cat(parts, 0);
   return inputs;
 }
 
-// Not std::max, in which a NaN is lost.
+// Not std::max, which drops NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 double largest_of(const at::Tensor& values) { return values.max().item<double>(); }
 
-// Adds up n predictions; means are sums until the end. Both: [n, V] in fp64.
+// Adds n predictions; means are sums until the end. Both inputs: [n, V] in fp64.
 void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
   const at::Tensor expected = at::log_softmax(source, 1);
   const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);
@@ -61,11 +61,11 @@ void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& 
   sum.agreement += source.argmax(1).eq(result.argmax(1)).sum().item<double>();
 }
 
-at::Tensor logits_of(const HeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
   return at::linear(inputs.hidden.narrow(0, begin, count), inputs.head).to(at::kDouble);
 }
 
-PredictionComparison compare(const HeadInputs& source, const HeadInputs& result,
+PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
                              const std::atomic<bool>& stop) {
   const std::int64_t tokens = source.hidden.size(0);
   const std::int64_t step = std::max<std::int64_t>(1, kLogitsPerChunk / source.head.size(0));
@@ -106,7 +106,7 @@ PredictionComparison compare_predictions(const Model& source, const Model& resul
   check_same_vocabulary(source, result);
   std::size_t done = 0;
   const auto layer_done = [&] { progress(++done); };
-  const HeadInputs expected = run(source, windows, device, layer_done, stop);
+  const LmHeadInputs expected = run(source, windows, device, layer_done, stop);
   return compare(expected, run(result, windows, device, layer_done, stop), stop);
 }
 

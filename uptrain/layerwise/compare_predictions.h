@@ -1,4 +1,4 @@
-// How far the predictions of two models lie apart on the same tokens.
+// Measures how far the predictions of two models differ on the same tokens.
 //
 // Shapes: B windows of T tokens.
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace regroup {
 
-/// Means and extremes over all predictions, one for each token of the windows; of encoder-decoders
-/// one for each token of their second halves.
+/// Means and maxima over all predictions: one per token of the windows, for encoder-decoders one
+/// per token of their second halves.
 struct PredictionComparison {
   std::int64_t tokens = 0;
   double kl = 0.0;                  ///< KL(source ‖ result), mean, in nats per token
@@ -29,20 +29,20 @@ struct PredictionComparison {
 /// Layers that compare_predictions() computes, of both models.
 std::size_t layers_to_compare(const Model& source, const Model& result);
 
-/// Throws kBadInput where the two have other vocabularies, or another number of logits.
+/// Throws kBadInput if the two have different vocabularies or numbers of logits.
 void check_same_vocabulary(const Model& source, const Model& result);
 
-/// Runs both models over `windows` (int64 [B, T] each) in fp32, nothing hidden: one layer is in
-/// memory at a time, beside the hidden states of all windows and two output projections. `progress`
-/// is told how many layers are done. Throws what check_same_vocabulary() does, kInterrupted soon
-/// after `stop` turns true.
+/// Runs both models over `windows` (int64 [B, T] each) in fp32, without masking. Holds one layer at
+/// a time in memory, plus the hidden states of all windows and two output projections. Calls
+/// `progress` with the number of layers done. Throws what check_same_vocabulary() does,
+/// kInterrupted soon after `stop` turns true.
 PredictionComparison compare_predictions(const Model& source, const Model& result,
                                          const Batches& windows, c10::Device device,
                                          const std::function<void(std::size_t)>& progress,
                                          const std::atomic<bool>& stop);
 
-/// As many windows as read_windows() would read of a long file, int64 [B, T] each, of random
-/// tokens: the same for the same vocabulary and settings.
+/// Random tokens in as many windows as read_windows() would read from a long file, int64 [B, T]
+/// each; deterministic for a vocabulary and settings.
 Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings);
 
 }  // namespace regroup

@@ -11,7 +11,7 @@
 #include "formats/base/printable.h"
 #include "formats/families/head.h"
 #include "uptrain/model/layers.h"
-#include "uptrain/model/model_tail.h"
+#include "uptrain/model/output_head.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/objective/objective.h"
 
@@ -119,7 +119,7 @@ void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& 
   }
 }
 
-// What the decoder sees of the encoder.
+// The encoder's output, input of the decoder.
 void LayerWalk::finish_encoder() {
   const bool normalised = spec_.encoder_final_norm.present() || spec_.norm_without_parameters;
   const Norm norm = make_norm(

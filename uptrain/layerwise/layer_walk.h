@@ -1,5 +1,5 @@
-// A model's layers, one after the other, over the same windows of tokens: one layer is in memory at
-// a time, beside the hidden states of all windows.
+// Runs a model layer by layer over windows of tokens: only one layer and the hidden states of all
+// windows are in memory at a time.
 //
 // Shapes: B windows at a time of T tokens, D hidden size.
 #pragma once
@@ -26,7 +26,7 @@ using Batches = std::vector<at::Tensor>;
 struct WindowSettings {
   std::int64_t context = 512;        ///< tokens in a window
   std::int64_t batch = 8;            ///< windows at a time
-  std::int64_t max_tokens = 32'768;  ///< read about so many
+  std::int64_t max_tokens = 32'768;  ///< read about this many
 };
 
 /// Windows of consecutive tokens that read_windows() reads. Throws kBadInput for a file shorter
@@ -38,28 +38,28 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings);
 
 class LayerWalk {
  public:
-  /// Computes in fp32 on `device`. An encoder reads the first half of each window, the decoder
-  /// beside it the second. Keeps a reference to `source`.
+  /// Computes in fp32 on `device`. In an encoder-decoder the encoder reads the first half of each
+  /// window, the decoder the second. Keeps a reference to `source`.
   LayerWalk(const Model& source, const Batches& windows, c10::Device device = c10::kCPU);
 
-  /// Goes on to the next layer: the encoder's come first. Returns false after the last.
+  /// Advances to the next layer; encoder layers come first. Returns false after the last.
   bool next();
 
-  /// Runs all windows through the layer, once, and shows each attention batch by batch. Throws
+  /// Runs all windows through the layer once and reports each attention batch by batch. Throws
   /// kInterrupted soon after `stop` turns true.
   void run(const AttentionObserver& observer, const std::atomic<bool>& stop);
 
-  AttentionRole stack() const { return stack_; }  ///< kSelf, or kEncoder beside a decoder
+  AttentionRole stack() const { return stack_; }  ///< kSelf, or kEncoder in an encoder-decoder
   std::size_t layer() const { return layer_; }
   const Block& block() const { return *block_; }
 
-  /// What the layer is told with batch number `batch`.
+  /// The pass context of the layer for batch number `batch`.
   Pass pass(std::size_t batch) const;
 
-  /// What comes out of the layer, or before run() what goes in.
+  /// The layer's output, or before run() its input.
   const Batches& hidden() const { return hidden_; }
 
-  /// What the encoder beside a decoder gave, once the decoder's first layer is reached.
+  /// The encoder's output in an encoder-decoder, once the decoder's first layer is reached.
   const Batches& encoded() const { return encoded_; }
 
  private:
@@ -69,7 +69,7 @@ class LayerWalk {
   const Model& source_;
   const ModelSpec& spec_;
   c10::Device device_;
-  Transformer front_;  // embeddings, and what they are told of positions
+  Transformer front_;  // embeddings and positions
   Batches decoder_tokens_;
   AttentionRole stack_ = AttentionRole::kSelf;
   std::size_t layer_ = 0;

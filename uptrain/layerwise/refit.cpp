@@ -18,7 +18,7 @@
 #include "formats/json/json.h"
 #include "uptrain/model/device.h"
 #include "uptrain/optim/adamw.h"
-#include "uptrain/optim/schedule.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/trainer/gradients.h"
 #include "uptrain/trainer/training_flops.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kFinalRate = 0.02;  // of the peak
 
-// A linear map learned in units of its own size, so that one learning rate suits all of them.
+// A linear map scaled by its RMS, so that one learning rate suits all maps.
 class ScaledLinear {
  public:
   ScaledLinear(const DenseLinear& linear, c10::Device device) {
@@ -77,10 +77,10 @@ class ScaledLinear {
   at::Tensor weight_, bias_;
 };
 
-// One attention while it learns.
+// One attention in training.
 class AttentionFit {
  public:
-  // What is not pooled is taken from `source`, in the order of the queries.
+  // Parts that are not pooled are taken from `source`, in the order of the queries.
   AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
                const at::Tensor& query_order, c10::Device device)
       : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
@@ -122,11 +122,11 @@ class AttentionFit {
   AttentionLayer rest_;
 };
 
-// What the source's attention reads and gives, and what it is told, batch by batch.
-class Lesson {
+// Inputs, outputs and pass contexts of the source's attention, batch by batch.
+class RefitTarget {
  public:
-  Lesson(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
-         const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
+  RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
+              const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
       : spec_(spec),
         role_(role),
         walk_(walk),
@@ -167,15 +167,15 @@ class Lesson {
   const Batches& outputs_;
 };
 
-// Learns from the first `batches`; tells the error of each step.
-void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
+// Trains on the first `batches`; reports the error of each step.
+void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
            const RefitSettings& settings, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
   AdamW optimizer(parameters, {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
-  const Schedule schedule{settings.learning_rate, kFinalRate,
-                          std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
+  const LrSchedule schedule{settings.learning_rate, kFinalRate,
+                            std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
   const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
   for (std::int64_t step = 0; step < settings.steps; ++step) {
     if (stop) {
@@ -184,7 +184,7 @@ void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
     const std::size_t batch = static_cast<std::size_t>(step) % batches;
     gradients.clear();
     const at::Tensor error =
-        lesson.squared_error(fit.attention(), batch) / lesson.power(batch).clamp_min(1e-30);
+        target.squared_error(fit.attention(), batch) / target.power(batch).clamp_min(1e-30);
     gradients.add(error);
     optimizer.step(gradients.sums(), schedule.at(step),
                    clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
@@ -193,8 +193,8 @@ void learn(const AttentionFit& fit, const Lesson& lesson, std::size_t batches,
 }
 
 void check_can_refit(const ModelSpec& spec) {
-  if (spec.qk_norm == QkNorm::kEachHead || spec.qk_norm == QkNorm::kProjection) {
-    throw_usage("refitting: {} normalises keys with weights of their own for each head",
+  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
+    throw_usage("refitting: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
 }
@@ -280,17 +280,17 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   const AttentionFit attention(heads, role == AttentionRole::kCross ? block.cross : block.attention,
                                order, settings_.device);
   const Record& record = records_.at(role);
-  const Lesson lesson(spec_, role, walk_, order, record.inputs, record.outputs);
+  const RefitTarget target(spec_, role, walk_, order, record.inputs, record.outputs);
   const std::size_t learned = batches_ - measured_;
   RefinementReport report;
-  report.error_before = lesson.error_of(attention.attention(), learned, batches_);
-  learn(attention, lesson, learned, settings_, stop_,
+  report.error_before = target.error_of(attention.attention(), learned, batches_);
+  learn(attention, target, learned, settings_, stop_,
         [&](std::int64_t step, const at::Tensor& error) {
           if (progress_) {
             progress_({role, layer, step, error.item<double>()});
           }
         });
-  report.error_after = lesson.error_of(attention.attention(), learned, batches_);
+  report.error_after = target.error_of(attention.attention(), learned, batches_);
   if (report.error_after < report.error_before) {
     attention.write_to(heads);
   } else {

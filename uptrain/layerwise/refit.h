@@ -1,9 +1,9 @@
-// Refitting: after pooling, each attention by itself learns to give what the source's gives on a
-// text, from the inputs that the source gives it.
+// Refitting: after pooling, each attention is trained separately to reproduce the output of the
+// source's attention on a text, given the source's inputs.
 //
-// It is cheap beside uptraining, since gradients stay inside of one attention, and layers do not
-// wait for each other's errors: with the source's own inputs the result measures as well as with
-// those of the converted layers before (docs/pooling.md).
+// It is cheap compared to uptraining, because gradients stay inside one attention and layers are
+// independent. Training on the source's inputs measures as well as training on those of the
+// converted layers before (docs/pooling.md).
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 namespace regroup {
 
 struct RefitSettings {
-  /// Of the text: a step sees one batch of windows, after the last batch it begins anew.
+  /// Windows of the text. A step uses one batch of windows and cycles through the batches.
   WindowSettings windows{.context = 512, .batch = 2, .max_tokens = 131'072};
   std::int64_t steps = 200;  ///< for each attention
   /// The peak, relative to the root mean square of the weights that it moves.
@@ -33,16 +33,16 @@ struct RefitSettings {
 
 class Refit : public AttentionRefiner {
  public:
-  /// One batch in ten, at least one, is not learned from but measures. Throws kBadInput for fewer
-  /// than two batches of text or tokens outside the vocabulary, kUsage for models whose heads have
-  /// norms of their own. Keeps references to `source` and `stop`.
+  /// Holds out one batch in ten, at least one, for measuring. Throws kBadInput for fewer than two
+  /// batches of text or tokens outside the vocabulary, kUsage for models with per-head norms. Keeps
+  /// references to `source` and `stop`.
   Refit(const Model& source, const TokenFile& data, const RefitSettings& settings,
         const std::atomic<bool>& stop);
 
   /// Minimises the mean squared error of the output with AdamW (no decay, cosine schedule), all
-  /// weights scaled to a root mean square of 1; leaves the heads as they are where that does not
-  /// help. In memory are the inputs and outputs of one layer over the whole text, in fp32. Throws
-  /// kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
+  /// weights scaled to a root mean square of 1. Keeps the heads unchanged if the error does not
+  /// decrease. Holds the inputs and outputs of one layer over the whole text in memory, in fp32.
+  /// Throws kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
   RefinementReport refine(AttentionRole role, std::size_t layer,
                           std::span<const std::int64_t> query_order,
                           AttentionHeads& heads) override;
@@ -51,11 +51,11 @@ class Refit : public AttentionRefiner {
 
   std::string recipe() const override;
 
-  /// Walking over the source included.
+  /// Includes the walk over the source.
   double training_token_equivalents(const ModelSpec& grouped) const override;
 
  private:
-  // What an attention reads and gives, batch by batch.
+  // Inputs and outputs of an attention, batch by batch.
   struct Record {
     Batches inputs, outputs;
   };
@@ -69,9 +69,9 @@ class Refit : public AttentionRefiner {
   const std::atomic<bool>& stop_;
   std::int64_t tokens_ = 0;
   std::size_t batches_ = 0;   // all
-  std::size_t measured_ = 0;  // the last of them, which are not learned from
+  std::size_t measured_ = 0;  // the last of them, held out
   LayerWalk walk_;
-  std::map<AttentionRole, Record> records_;  // of the layer where the walk stands
+  std::map<AttentionRole, Record> records_;  // of the current layer of the walk
 };
 
 }  // namespace regroup

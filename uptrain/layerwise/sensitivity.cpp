@@ -17,7 +17,7 @@
 #include "converter/grouping/similar_grouping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/model_tail.h"
+#include "uptrain/model/output_head.h"
 
 namespace regroup {
 namespace {
@@ -52,7 +52,7 @@ class Poolers {
     }
   }
 
-  // What a layer with `heads` kv heads may become, and which of its query heads stands where then.
+  // The options of a layer with `heads` kv heads, with the order of its query heads.
   struct Pooled {
     AttentionHeads heads;
     std::vector<std::int64_t> query_order;
@@ -101,7 +101,7 @@ Block with_heads(const Block& block, const Poolers::Pooled& pooled, c10::Device 
   return changed;
 }
 
-// A text on its way through the model with one layer changed.
+// The hidden states of a text in the model with one layer changed.
 struct Stream {
   Sensitivity change;
   Batches hidden;
@@ -128,15 +128,15 @@ void check_can_measure(const ModelSpec& spec) {
     throw_usage("--kv-budget: {} has an encoder; only decoder-only models keep one cache",
                 printable(spec.architecture));
   }
-  if (spec.qk_norm == QkNorm::kEachHead || spec.qk_norm == QkNorm::kProjection) {
-    throw_usage("--kv-budget: {} normalises keys with weights of their own for each head",
+  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
+    throw_usage("--kv-budget: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
 }
 
-double divergence_of(const ModelTail& tail, const Batches& source, const Batches& changed) {
+double divergence_of(const OutputHead& head, const Batches& source, const Batches& changed) {
   const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B, T, V]
-    return at::log_softmax(tail.logits(hidden), -1);
+    return at::log_softmax(head.logits(hidden), -1);
   };
   double sum = 0.0;
   std::int64_t tokens = 0;
@@ -178,12 +178,12 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
     walk.run({}, stop);
     progress(layer + 1);
   }
-  const ModelTail tail(source, settings.device);
+  const OutputHead head(source, settings.device);
   std::vector<Sensitivity> measured;
   for (const Stream& stream : streams) {
     check_stop(stop);
     measured.push_back(stream.change);
-    measured.back().divergence = divergence_of(tail, walk.hidden(), stream.hidden);
+    measured.back().divergence = divergence_of(head, walk.hidden(), stream.hidden);
   }
   return measured;
 }

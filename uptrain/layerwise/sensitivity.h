@@ -1,4 +1,4 @@
-// What a model loses where the kv heads of one layer alone are shared: measured, layer by layer.
+// Measures, layer by layer, what a model loses if only that layer's kv heads are pooled.
 #pragma once
 
 #include <atomic>
@@ -21,18 +21,18 @@ struct SensitivitySettings {
   c10::Device device = c10::kCPU;
 };
 
-/// Pooled to `kv_heads` by itself, the layer moves the model's next-token distribution by that many
-/// nats: KL(source ‖ changed), mean over tokens.
+/// The change of the next-token distribution if only this layer is pooled to `kv_heads`: KL(source
+/// ‖ changed) in nats, mean over tokens.
 struct Sensitivity {
   std::size_t layer = 0;
   std::int64_t kv_heads = 0;
   double divergence = 0.0;
 };
 
-/// Of every layer of a decoder-only model, for every proper divisor of its kv heads, pooled as
-/// `request` asks but for its kv_heads; where its grouping is "similar", in groups of similar
-/// heads. One layer of the source is in memory at a time, beside the hidden states of the text for
-/// every layer and divisor. `progress` is told how many layers are done. Throws kUsage for models
+/// Measures every layer of a decoder-only model for every proper divisor of its kv heads. Pools as
+/// in `request`, whose kv_heads are ignored; groups similar heads if its grouping is "similar".
+/// Holds one layer of the source at a time in memory, plus the hidden states of the text for every
+/// layer and divisor. Calls `progress` with the number of layers done. Throws kUsage for models
 /// with an encoder, kInterrupted soon after `stop` turns true.
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
                                              const TokenFile& data,

@@ -19,7 +19,7 @@ std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const Mo
   }
   Norm norm = make_norm(names.front(), spec, parameters);
   norm.weight_offset = 0.0;
-  if (spec.qk_norm == QkNorm::kEachHead) {
+  if (spec.qk_norm == QkNorm::kPerHead) {
     for (const NormTensors& head : names) {
       norm.heads.push_back(parameters.at(head.weight));
     }
@@ -31,7 +31,7 @@ at::Tensor clipped(const at::Tensor& features, const ModelSpec& spec) {
   return spec.clip_qkv ? features.clamp(-*spec.clip_qkv, *spec.clip_qkv) : features;
 }
 
-// The heads of one role out of `input`, with the norm that queries and keys may have.
+// The heads of one role, computed from `input`, with the norm of queries or keys if any.
 at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
                         const ModelSpec& spec, const at::Tensor& input) {
   const bool whole = spec.qk_norm == QkNorm::kProjection;
@@ -40,7 +40,7 @@ at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
   return norm && !whole ? (*norm)(heads) : heads;
 }
 
-// Queries of x, keys and values of `source`, which is x itself but in cross-attention.
+// Queries of x, keys and values of `source`, which is x except in cross-attention.
 Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                     const at::Tensor& source) {
   if (layer.packing != Packing::kSeparate) {
@@ -69,7 +69,7 @@ at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec,
       .narrow(-1, 0, heads.v.size(-1));
 }
 
-// Stores the keys and values of the new tokens, and attends over those of all.
+// Stores the keys and values of the new tokens, then attends over the whole cache.
 at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                              const Pass& pass) {
   const CacheStep& step = *pass.step;
@@ -96,7 +96,7 @@ at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec,
                                layer.alibi ? layer.alibi->scale() : spec.attention_scale);
 }
 
-// The encoder's output stays as it is, so its keys and values are made once.
+// The encoder's output does not change, so its keys and values are computed once.
 Heads cross_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                   const Pass& pass) {
   if (pass.cache == nullptr) {
@@ -112,7 +112,7 @@ Heads cross_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::
   return {project_role(layer.q, layer.q_norm, spec, x), cache.cross_k, cache.cross_v};
 }
 
-// Shows the observer what an attention reads and adds.
+// Calls the observer with input and output of an attention.
 at::Tensor shown(const Pass& pass, AttentionRole role, const at::Tensor& input,
                  const at::Tensor& output) {
   if (pass.on_attention) {

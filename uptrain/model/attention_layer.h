@@ -1,4 +1,4 @@
-// One attention with its projections: from hidden states to what it adds to them.
+// One attention layer with its projections.
 //
 // Shapes: B sequences, T positions, S positions of the encoder's output, D hidden size.
 #pragma once
@@ -31,30 +31,30 @@ struct AttentionLayer {
   bool present() const { return o.present(); }
 };
 
-/// Sees what an attention's queries are made of and what it gives, both [B, T, D]; kSelf is a
-/// stack's look at itself.
+/// Observes the input of an attention's queries and its output, both [B, T, D]; kSelf is the
+/// self-attention of a stack.
 using AttentionObserver =
     std::function<void(AttentionRole, const at::Tensor& input, const at::Tensor& output)>;
 
-/// What one pass through a stack tells its blocks, apart from the hidden states.
+/// The inputs of a stack's blocks in one pass, apart from the hidden states.
 struct Pass {
   std::optional<RopeTable> rope;
   at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T or S]; or undefined
-  bool causal = true;  ///< where there is no mask
+  bool causal = true;  ///< used if there is no mask
   AlibiForm alibi_form = AlibiForm::kBias;
-  at::Tensor encoded;  ///< [B, S, D], what cross-attention looks at; or undefined
-  /// Where tokens before these are remembered, and these shall be: the step, the same for all
-  /// layers, and the keys and values of the next one. Null in a pass over whole sequences.
+  at::Tensor encoded;  ///< [B, S, D], input of cross-attention; or undefined
+  /// Set when decoding with a KV cache: the step, the same for all layers, and the keys and values
+  /// of the next layer. Null in a pass over whole sequences.
   const CacheStep* step = nullptr;
   LayerCache* cache = nullptr;
   AttentionObserver on_attention = {};
 };
 
-/// The attention of those names, without ALiBi.
+/// Loads the attention with those tensor names, without ALiBi.
 AttentionLayer make_attention_layer(const AttentionLayout& names, const ModelSpec& spec,
                                     std::int64_t kv_heads, const Parameters& parameters);
 
-/// Queries, keys and values of x [B, T, D], rotated where RoPE does.
+/// Queries, keys and values of x [B, T, D], with RoPE applied if the model has it.
 Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                            const Pass& pass);
 

@@ -7,15 +7,15 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include "uptrain/model/activation_checkpointing.h"
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/model/recomputation.h"
 #include "uptrain/ops/gated_activation.h"
 #include "uptrain/ops/relative_bias.h"
 
 namespace regroup {
 namespace {
 
-// Slopes of one layer, as they stand beside the scores.
+// Slopes of one layer, shaped to broadcast over the scores.
 std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   // Falcon scales the bias together with q·k.
   const double scale =
@@ -53,7 +53,7 @@ at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
   return block.mlp_norm ? (*block.mlp_norm)(x) : x;
 }
 
-// The four ways to put a block together. A part that is absent adds nothing, and is not normed.
+// The four ways to put a block together. An absent part adds nothing and has no norm.
 
 at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {

@@ -31,8 +31,8 @@ at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int6
              : mask.reshape({1, groups, heads * tokens, keys});
 }
 
-// oneDNN multiplies what lies in one piece, and copies all else before it does: that costs several
-// times the reading of slots that are not in use.
+// oneDNN copies non-contiguous inputs first, which costs several times as much as reading unused
+// slots.
 bool reads_whole_cache(const CachedKeys& keys) {
   return keys.k.is_cpu() && keys.k.scalar_type() != at::kFloat &&
          keys.k.scalar_type() != at::kDouble && 2 * keys.used >= keys.k.size(2);

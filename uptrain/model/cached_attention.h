@@ -1,5 +1,5 @@
-// Attention of new tokens over a cache of keys and values. The query heads of a group are made rows
-// of one matrix, so that each key and value is read once for all of them, and none is repeated.
+// Attention of new tokens over a KV cache. The query heads of a group become rows of one matrix, so
+// each key and value is read once per group and never repeated.
 //
 // Shapes: B sequences, T queries each, C slots of a cache, S keys, H query heads, G kv heads, d
 // head dimension.
@@ -14,15 +14,15 @@
 
 namespace regroup {
 
-/// What one more token of each sequence looks at.
+/// The cached keys and values that one more token of each sequence attends to.
 struct CachedKeys {
-  at::Tensor k, v;        ///< [B, G, C, d]; finite numbers in unused slots, too
-  std::int64_t used = 0;  ///< S, slots from the first on
+  at::Tensor k, v;        ///< [B, G, C, d]; unused slots must be finite, too
+  std::int64_t used = 0;  ///< S, counted from the first slot
 };
 
 /// One query per head: softmax(scale · q kᵀ + bias) v. q: [B, H, 1, d]; bias: [1, 1 or H, 1, S] or
-/// undefined -> [B, H, 1, d]. On the CPU scores are rounded to the type of q and k, as torch.bmm
-/// does.
+/// undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and k, as in
+/// torch.bmm.
 at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
                                  const at::Tensor& bias, std::optional<double> scale);
 

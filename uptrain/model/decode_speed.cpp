@@ -42,7 +42,7 @@ KvCacheSettings settings_of(const DecodeLoad& load) {
           .sinks = load.sinks};
 }
 
-// One variant with its cache, and what it would say next.
+// One variant with its cache and next logits.
 struct Decoding {
   const Transformer& model;
   KvCache cache;
@@ -124,7 +124,7 @@ DecodeVariant with_leading_kv_heads(const std::string& name, const ModelSpec& sp
     }
   }
   for (LayerTensors& layer : fewer.layers) {
-    if (spec.qk_norm == QkNorm::kEachHead && layer.attention.present()) {
+    if (spec.qk_norm == QkNorm::kPerHead && layer.attention.present()) {
       layer.attention.k_norms.resize(static_cast<std::size_t>(kv_heads));
     }
   }

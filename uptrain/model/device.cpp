@@ -22,7 +22,8 @@ namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// LibTorch has an exception of its own for devices alone; of a CPU's memory only the text tells.
+// LibTorch has a separate out-of-memory exception only for devices; on a CPU the text must be
+// parsed.
 bool says_out_of_memory(const c10::Error& fault) {
   const std::string_view text = fault.what_without_backtrace();
   return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr ||

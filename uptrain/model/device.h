@@ -15,12 +15,11 @@ namespace regroup {
 /// machine, or this build of LibTorch, has no such device.
 c10::Device parse_device(const std::string& text);
 
-/// Bytes of memory that are free, on the CPU as free_host_memory() has it; none where that is not
-/// known.
+/// Free memory in bytes, on the CPU that of free_host_memory(); none if unknown.
 std::optional<double> available_memory(c10::Device device);
 
-/// The most bytes that were in use at a time so far: on a CPU by this process (VmHWM), else by
-/// LibTorch's tensors on the device.
+/// Peak memory in bytes: of this process on a CPU (VmHWM), else of LibTorch's tensors on the
+/// device.
 double peak_memory(c10::Device device);
 
 enum class Precision { kFp32, kBf16 };
@@ -37,15 +36,15 @@ c10::ScalarType scalar_type_of(Precision precision);
 /// Whether LibTorch has fast matrix products in bf16 for this CPU. On x86 they need AVX-512 or AMX.
 bool cpu_multiplies_bf16();
 
-/// Lets LibTorch compute with so many CPU threads; 0 leaves its own choice, one per core. Applies
-/// to the whole process, so call it before any work.
+/// Sets the number of LibTorch's CPU threads; 0 keeps its default, one per core. Applies to the
+/// whole process, so call it before any work.
 void set_compute_threads(int threads);
 
-/// Returns when the device has done all it was asked to.
+/// Waits for all work queued on the device.
 void wait_for(c10::Device device);
 
-/// Calls `work`, turning LibTorch's own exceptions into OutOfMemory where they say so, else (a
-/// device that failed) into kEnvironment errors of one line.
+/// Calls `work` and converts LibTorch's exceptions: out of memory to OutOfMemory, others (a device
+/// failure) to one-line kEnvironment errors.
 void with_torch_errors(const std::function<void()>& work);
 
 }  // namespace regroup

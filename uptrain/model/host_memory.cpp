@@ -43,7 +43,7 @@ std::optional<double> number_after(const fs::path& path, std::string_view key) {
   return std::nullopt;
 }
 
-// Pages of files that nobody used lately are given back before anything fails.
+// Inactive file pages are reclaimed before an allocation fails.
 std::optional<double> free_in_group(const fs::path& group, const GroupFiles& files) {
   const auto limit = number_in(group / files.limit);
   const auto used = number_in(group / files.used);

@@ -19,7 +19,7 @@
 namespace regroup {
 namespace {
 
-// The names that do not begin as plain normal noise.
+// The names that are not initialised with plain normal noise.
 struct Roles {
   std::set<std::string> norms;
   std::set<std::string> biases;
@@ -74,7 +74,7 @@ Roles roles_in(const ModelSpec& spec) {
   return roles;
 }
 
-// What makes up for scores that are multiplied by another number than the usual 1/√d.
+// The factor that compensates for a score scale other than 1/√d.
 double query_factor(const ModelSpec& spec) {
   const double usual = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
   return usual / spec.attention_scale.value_or(usual);
@@ -89,7 +89,7 @@ double deviation_in(const ConfigReader& config) {
   return deviation;
 }
 
-// What a number of that type can hold is not known before it is stored.
+// Overflow of that type is only known once the number is stored.
 void check_fits(const Parameters& parameters, DType dtype, const NamedConfig& config,
                 double deviation) {
   for (const Parameters::Entry& entry : parameters.entries()) {

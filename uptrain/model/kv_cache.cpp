@@ -18,24 +18,24 @@ namespace {
 
 void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   if (!spec.causal) {
-    throw_usage("{} keeps no keys and values from token to token: its queries see both sides",
-                spec.architecture);
+    throw_usage("{} cannot use a KV cache: its attention is bidirectional", spec.architecture);
   }
   if (settings.batch < 1 || settings.capacity < 1 || settings.sinks < 0 ||
       settings.window.value_or(1) < 1) {
     throw_usage(
         "a cache of {} sequences of {} tokens with a window of {} and {} attention sinks: the "
-        "least are 1, 1, 1 and 0",
+        "minimums are 1, 1, 1 and 0",
         settings.batch, settings.capacity, settings.window.value_or(1), settings.sinks);
   }
   if (settings.window && spec.positions == PositionKind::kRelativeBias) {
-    throw_usage("a window over the cache: the buckets of T5's positions are for all tokens");
+    throw_usage("a window over the cache does not work with T5's relative positions");
   }
   if (settings.sinks > 0 && !settings.window) {
-    throw_usage("attention sinks stay beside a window, and there is none");
+    throw_usage("attention sinks need a window");
   }
   if (settings.sinks > 0 && spec.positions == PositionKind::kLearned) {
-    throw_usage("attention sinks need positions that are not part of what is cached: learned are");
+    throw_usage(
+        "attention sinks do not work with learned positions, which are part of cached keys");
   }
 }
 
@@ -69,7 +69,7 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
-      // Zeros, not whatever memory holds: unused slots may be looked at, with a weight of nothing.
+      // Zeros, not uninitialised memory: unused slots may be read with weight 0.
       layer.k = at::zeros({settings.batch, spec.kv_heads[i], slots_, spec.head_dim}, options);
       layer.v = at::zeros_like(layer.k);
       if (settings.sinks > 0 && rope_) {
@@ -156,8 +156,8 @@ CacheStep KvCache::step(std::int64_t count) {
   return step;
 }
 
-// Positions of the keys that the new queries see. Slot j of the ring behind the sinks holds the
-// last token that came to it: last - (last - j) mod ring.
+// Positions of the keys that the new queries see. Slot j of the ring after the sinks holds the last
+// token written to it: last - (last - j) mod ring.
 at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   const at::TensorOptions options = options_.dtype(at::kLong);
   const std::int64_t read = step.apart ? step.first : step.first + step.count;
@@ -171,7 +171,7 @@ at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   if (step.apart) {
     return at::cat({held, at::arange(read, read + step.count, options)});
   }
-  // Sinks stand right before the window, wherever that is.
+  // Sinks have the positions right before the window.
   return at::cat({at::arange(settings_.sinks, options) + (read - slots_), held});
 }
 

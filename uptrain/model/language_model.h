@@ -1,4 +1,4 @@
-// A model directory opened for computing, and written back.
+// Opens a model directory for computing and writes it back.
 #pragma once
 
 #include <filesystem>
@@ -12,11 +12,11 @@
 
 namespace regroup {
 
-/// Opens a model and checks that every tensor the model computes with is there. Throws
-/// kBadInput for models that cannot be computed.
+/// Opens a model and checks that all its tensors are present. Throws kBadInput for models that
+/// cannot be computed.
 Model open_computable_model(const std::filesystem::path& path);
 
-/// Throws kBadInput for a model without a head, of which nothing can be predicted.
+/// Throws kBadInput for a model without an output head, which cannot predict tokens.
 void check_predicts(const Model& model);
 
 /// open_computable_model() and check_predicts().

@@ -1,4 +1,4 @@
-// The layers that hold parameters: linear maps and norms, in the form in which they are stored.
+// Layers with parameters, in their stored layout: linear maps and norms.
 //
 // Shapes: D the width of what is normalised.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace regroup {
 
-/// y = x Wᵀ + b on a stored linear map.
+/// y = x Wᵀ + b with stored weights.
 struct Linear {
   at::Tensor weight;  ///< [out, in], or [in, out] where input_major
   at::Tensor bias;    ///< [out], or undefined
@@ -38,10 +38,10 @@ struct Norm {
 /// The tensor of that name, or an undefined one for an empty name.
 at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters);
 
-/// The linear map of those names; absent where they are.
+/// The linear map with those tensor names; absent if they are.
 Linear make_linear(const LinearTensors& names, const Parameters& parameters);
 
-/// A norm of the model's kind with the tensors of those names, if there are any.
+/// A norm of the model's kind with those tensors, if there are any.
 Norm make_norm(const NormTensors& names, const ModelSpec& spec, const Parameters& parameters);
 
 at::Tensor activate(Activation activation, const at::Tensor& x);

@@ -141,7 +141,7 @@ at::ScalarType scalar_type_of(DType dtype) {
     case DType::kF32: return at::kFloat;
     case DType::kF64: return at::kDouble;
     default:
-      throw_bad_input("dtype {} is not one to train, allowed are F16, BF16, F32 and F64",
+      throw_bad_input("dtype {} cannot be trained, allowed are F16, BF16, F32 and F64",
                       name_of(dtype));
   }
 }

@@ -42,13 +42,13 @@ class Parameters {
   /// Elements of all tensors together.
   std::int64_t elements() const;
 
-  /// Those of the given names, in this order, their memory shared.
+  /// The tensors of the given names, in this order, sharing their memory.
   Parameters only(std::span<const std::string> names) const;
 
-  /// A copy with memory of its own, in another floating type.
+  /// A deep copy in another floating type.
   Parameters copy_as(at::ScalarType type) const;
 
-  /// Marks every tensor as a leaf that wants a gradient.
+  /// Marks every tensor as a leaf that requires a gradient.
   void require_gradients() const;
 
  private:
@@ -56,15 +56,16 @@ class Parameters {
   std::unordered_map<std::string, std::size_t> by_name_;
 };
 
-/// LibTorch's name for a stored floating type. Throws kBadInput for a type one cannot train.
+/// LibTorch's type for a stored floating type. Throws kBadInput for a type that cannot be trained.
 at::ScalarType scalar_type_of(DType dtype);
 
-/// Stored numbers, of any type that can_decode(), rounded to `type` by way of float; on the CPU.
+/// Decodes stored numbers of any type that can_decode() to float, then rounds to `type`; on the
+/// CPU.
 at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
                              at::ScalarType type);
 
-/// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput where
-/// one is missing, has another shape than the spec implies, or holds what is no number.
+/// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput if
+/// one is missing, has another shape than the spec implies, or holds values that are not numbers.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device);
 

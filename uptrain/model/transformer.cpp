@@ -35,7 +35,7 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
       project_out_(make_linear(spec_.project_out, parameters)),
       head_transform_(make_linear(spec_.head_transform, parameters)),
       head_norm_(make_norm(spec_.head_norm, spec_, parameters)),
-      head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
+      lm_head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
       head_bias_(tensor_or_none(spec_.lm_head_bias, parameters)),
       alibi_form_(Alibi::best_form(token_embedding_.device())) {
   check_computable(spec_);
@@ -63,14 +63,14 @@ Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors
 
 at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
   if (spec_.has_encoder()) {
-    throw_usage("an encoder-decoder computes from two sequences, one for the encoder");
+    throw_usage("an encoder-decoder takes two sequences, one for the encoder");
   }
   return run_stack(stack_, tokens, {});
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor& target) const {
   if (!spec_.has_encoder()) {
-    throw_usage("a model without an encoder beside its decoder computes from one sequence");
+    throw_usage("only encoder-decoder models take two sequences");
   }
   return run_stack(stack_, target, run_stack(encoder_, source, {}));
 }
@@ -102,7 +102,7 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) 
 KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tensor& source) const {
   KvCache cache(spec_, settings, token_embedding_.options());
   if (spec_.has_encoder() != source.defined()) {
-    throw_usage("a decoder beside an encoder speaks of a source, others have none");
+    throw_usage("encoder-decoder models need source tokens; decoder-only models take none");
   }
   if (source.defined()) {
     const at::NoGradGuard no_gradients;
@@ -125,7 +125,7 @@ at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
   return project_out_.present() ? project_out_(x) : x;
 }
 
-// What the output projection multiplies.
+// The input of the output projection.
 at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
   if (head_transform_.present()) {
     const Activation activation = spec_.head_activation.value_or(spec_.activation);
@@ -135,21 +135,21 @@ at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
 }
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  return Linear{head_, head_bias_}(head_input(hidden));
+  return Linear{lm_head_, head_bias_}(head_input(hidden));
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
-  const HeadInputs inputs = head_inputs(hidden);
+  const LmHeadInputs inputs = lm_head_inputs(hidden);
   return next_token_loss(inputs.hidden, inputs.head, targets);
 }
 
-HeadInputs Transformer::head_inputs(const at::Tensor& hidden) const {
+LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
   const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
   if (!head_bias_.defined()) {
-    return {flat, head_};
+    return {flat, lm_head_};
   }
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return {at::cat({flat, ones}, 1), at::cat({head_, head_bias_.unsqueeze(1)}, 1)};
+  return {at::cat({flat, ones}, 1), at::cat({lm_head_, head_bias_.unsqueeze(1)}, 1)};
 }
 
 Pass Transformer::make_pass(std::int64_t length) const {

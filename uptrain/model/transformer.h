@@ -1,4 +1,5 @@
-// The one transformer: every family, decoder-only, encoder-only or both, is a ModelSpec for it.
+// The transformer: computes every family, decoder-only, encoder-only or encoder-decoder, from its
+// ModelSpec.
 //
 // Shapes: B sequences, T positions, S positions of an encoder, D hidden size, V vocabulary.
 #pragma once
@@ -25,32 +26,30 @@ struct KvCacheSettings;
 class Transformer {
  public:
   /// Computes with the tensors in `parameters` (shared, so training changes them in place), in
-  /// their dtype and on their device. Throws kBadInput for what it cannot compute.
+  /// their dtype and on their device. Throws kBadInput for a model it cannot compute.
   Transformer(ModelSpec spec, const Parameters& parameters);
 
   /// The last hidden states of a model with one stack, after the final norm. tokens: int64 [B, T]
-  /// -> [B, T, D]. Throws kUsage when T is longer than a model with learned positions has
-  /// positions, and for an encoder-decoder.
+  /// -> [B, T, D]. Throws kUsage if T exceeds the learned positions, and for an encoder-decoder.
   at::Tensor hidden_states(const at::Tensor& tokens) const;
 
-  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], what the encoder
-  /// reads; target: int64 [B, T], what the decoder reads -> [B, T, D]. Throws kUsage for a model
-  /// with one stack.
+  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], encoder tokens;
+  /// target: int64 [B, T], decoder tokens -> [B, T, D]. Throws kUsage for a model with one stack.
   at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
 
-  /// Those of the tokens that follow the ones `cache` has seen, which remembers them, too; no
-  /// gradients. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does, and kUsage where
-  /// the cache cannot take as many.
+  /// Hidden states of the tokens that follow those in `cache`, and appends them to it; no
+  /// gradients. tokens: int64 [B, T] -> [B, T, D]. Throws as hidden_states() does, and kUsage if
+  /// the cache cannot hold them.
   at::Tensor hidden_states(const at::Tensor& tokens, KvCache& cache) const;
 
-  /// An empty cache; in an encoder-decoder, for what the decoder says of `source`, int64 [B, S].
+  /// An empty cache; in an encoder-decoder, for decoding from `source`, int64 [B, S].
   KvCache make_cache(const KvCacheSettings& settings, const at::Tensor& source = {}) const;
 
-  /// What the first block reads of tokens at positions from `first` on. tokens: int64 [B, T] ->
-  /// [B, T, D]. Throws as hidden_states() does.
+  /// The embeddings of tokens at positions from `first` on: the input of the first block. tokens:
+  /// int64 [B, T] -> [B, T, D]. Throws as hidden_states() does.
   at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0) const;
 
-  /// What a pass over sequences of that length tells the blocks of the only or the decoder's stack.
+  /// The pass context of the (decoder's) stack for sequences of that length.
   Pass make_pass(std::int64_t length) const;
 
   /// hidden: [..., D] -> [..., V].
@@ -60,27 +59,26 @@ class Transformer {
   /// int64 [B·T].
   at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets) const;
 
-  /// What logits() multiplies, hidden: [..., D] -> [N, D] and [V, D], or one column more where the
-  /// output has a bias: the weight of one more input that is always 1.
-  HeadInputs head_inputs(const at::Tensor& hidden) const;
+  /// The factors of logits(), hidden: [..., D] -> [N, D] and [V, D]. If the output has a bias, both
+  /// have one more column: a constant input of 1 and its weight.
+  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
 
-  /// The output projection [V, D]: the token embedding where the two are tied.
-  const at::Tensor& head() const { return head_; }
+  /// The output projection [V, D]: the token embedding if the two are tied.
+  const at::Tensor& lm_head() const { return lm_head_; }
 
   const ModelSpec& spec() const { return spec_; }
   at::Device device() const { return token_embedding_.device(); }
   at::ScalarType scalar_type() const { return token_embedding_.scalar_type(); }
 
-  /// Another form of ALiBi than the device's own choice, to compare them.
+  /// Overrides the device's form of ALiBi, for comparisons.
   void set_alibi_form(AlibiForm form) { alibi_form_ = form; }
 
-  /// Activation checkpointing: of a block only its input is kept for the gradients, the rest is
-  /// computed again. Costs a forward pass more, and gives the
-  /// same gradients, but for the order of sums.
+  /// Activation checkpointing: only the input of each block is kept for the backward pass. Costs
+  /// one more forward pass; gradients are the same up to the order of sums.
   void set_recomputing(bool recomputing) { recomputing_ = recomputing; }
 
-  /// From now on sees every attention of a pass without a cache, in the order in which they are
-  /// computed: the encoder's, the decoder's. Of blocks that are recomputed it sees outputs only.
+  /// Sets an observer for every attention of a pass without a cache, in the order of computation:
+  /// the encoder's, then the decoder's. With activation checkpointing it observes outputs only.
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
 
  private:
@@ -103,11 +101,11 @@ class Transformer {
   at::Tensor token_type_embedding_;  // [types, D], or undefined
   std::optional<Norm> embedding_norm_;
   Linear project_in_, project_out_;
-  Stack encoder_;  // empty unless there is one beside the only or the decoder's stack
+  Stack encoder_;  // empty except in an encoder-decoder
   Stack stack_;
   Linear head_transform_;
   Norm head_norm_;
-  at::Tensor head_;       // [V, D]
+  at::Tensor lm_head_;    // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
   bool recomputing_ = false;

@@ -21,11 +21,11 @@ std::int64_t masked_in(std::int64_t context) {
 
 void check_token(std::string_view what, std::int64_t token, const ModelSpec& spec) {
   if (token < 0 || token >= spec.vocab_size) {
-    throw_usage("{} {} is none of the vocabulary's {} tokens", what, token, spec.vocab_size);
+    throw_usage("{} {} is outside the vocabulary of {} tokens", what, token, spec.vocab_size);
   }
 }
 
-// What stands in the place of a chosen token. `draw` is a well mixed number.
+// The replacement of a chosen token. `draw` is a hash.
 std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t mask,
                          std::int64_t vocab_size) {
   const std::uint64_t tenth = draw % 10;
@@ -143,7 +143,7 @@ Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective ot
       task.objective == Objective::kContinuation || task.objective == Objective::kSpanCorruption;
   if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
     throw_usage(
-        "objective is {}, a model such as {} can be asked for {} only", name_of(task.objective),
+        "objective is {}, a model such as {} supports {} only", name_of(task.objective),
         printable(spec.architecture),
         spec.has_encoder() ? "continuation and span_corruption" : name_of(objective_of(spec)));
   }

@@ -1,4 +1,4 @@
-// What a model is asked about a window of text, which depends on what it was trained for.
+// Training and evaluation objectives: what a model predicts for a window of text.
 //
 // Shapes: B windows of C tokens, N predictions, D hidden size, V vocabulary.
 #pragma once
@@ -31,17 +31,16 @@ std::string_view name_of(Objective objective);
 /// Reads such a name, with - or _ between its words; throws kUsage for anything else.
 Objective parse_objective(std::string_view text);
 
-/// What evaluation asks of a model unless told otherwise.
+/// The default objective of evaluation.
 Objective objective_of(const ModelSpec& spec);
 
-/// What a model is trained on unless told otherwise: the same, or with an encoder beside a decoder
-/// span corruption.
+/// The default training objective: the same, or span corruption for encoder-decoders.
 Objective training_objective_of(const ModelSpec& spec);
 
-/// Tokens a window of context C must hold: C, or with the one that follows it C + 1.
+/// Tokens in a window of context C: C, or C + 1 if the next token is predicted.
 std::int64_t window_width(Objective objective, std::int64_t context);
 
-/// How tokens are hidden: of those chosen 80 % become `token`, 10 % a random one and 10 % stay
+/// BERT's masking: of the chosen tokens 80 % become `token`, 10 % a random token and 10 % stay
 /// (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1). A pure function of the seed
 /// and the window's number.
 struct Masking {
@@ -49,42 +48,42 @@ struct Masking {
   std::uint64_t seed = 0;
 };
 
-/// What a user may say about the objective; the rest is told by the model.
+/// What a user may set about the objective; the rest follows from the model.
 struct TaskSettings {
-  std::optional<std::int64_t> mask_token = std::nullopt;  ///< what stands for a masked token
+  std::optional<std::int64_t> mask_token = std::nullopt;  ///< replaces masked tokens
   std::uint64_t seed = 0;                                 ///< of the choice of hidden tokens
   std::optional<Objective> objective = std::nullopt;
   std::optional<Sentinels> sentinels = std::nullopt;
   std::optional<std::int64_t> end_token = std::nullopt;
 };
 
-/// An objective with all that is needed to ask for it.
+/// An objective with its special tokens and seed.
 struct Task {
   Objective objective = Objective::kNextToken;
   Masking masking = {};
   SpanCorruption spans = {};
 };
 
-/// The task for windows of `context` tokens. Throws kUsage where the model cannot be asked that, or
-/// not of so few or many tokens, and where a special token is needed and not known.
+/// The task for windows of `context` tokens. Throws kUsage if the model does not support the
+/// objective or the context, or if a required special token is not known.
 Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
                std::int64_t context);
 
-/// Throws kUsage where documents are to be kept apart and the task asks for more than the next
-/// token: only then is what fills up a window seen by nothing.
+/// Throws kUsage if documents are to be kept apart and the task is not next-token prediction: only
+/// causal models never see the padding of a window.
 void check_documents(const DocumentSettings& documents, const Task& task);
 
-/// `settings`, with what they leave open taken from the model's files.
+/// `settings`, completed from the model's files.
 TaskSettings with_special_tokens(TaskSettings settings, const Model& model);
 
 /// Tokens predicted in a window of context C: C; 15 % of it, at least one; the larger half; or the
 /// hidden spans with their sentinels and the end token.
 std::int64_t predictions_in(const Task& task, std::int64_t context);
 
-/// A batch of windows with tokens hidden. `positions` are indices into the flattened batch.
+/// A batch of windows with masked tokens. `positions` are indices into the flattened batch.
 struct MaskedTokens {
   at::Tensor ids;        ///< int64 [B, C]
-  at::Tensor positions;  ///< int64 [N], those to predict
+  at::Tensor positions;  ///< int64 [N], of the tokens to predict
   at::Tensor targets;    ///< int64 [N]
 };
 
@@ -92,25 +91,25 @@ struct MaskedTokens {
 MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
                          std::int64_t vocab_size);
 
-/// What the encoder and the decoder read and what the latter shall predict: [B, ⌊C/2⌋] and twice
-/// [B, ⌈C/2⌉], where the decoder begins with its start token.
+/// Encoder input [B, ⌊C/2⌋], decoder input and decoder targets, [B, ⌈C/2⌉] each. The decoder input
+/// begins with the start token.
 struct Halves {
   at::Tensor source, target, answers;
 };
 Halves split_halves(const at::Tensor& ids, std::int64_t start_token);
 
-/// Hidden states [1, N, D] to predict from, and the right tokens, int64 [N], on the model's device.
+/// Hidden states [1, N, D] and their target tokens, int64 [N], on the model's device.
 struct Predictions {
   at::Tensor hidden;
   at::Tensor targets;
 };
 
-/// ids: int64 [B, window_width] in host memory, windows number `first` and following. Where the
-/// next token is asked for, kNoToken at the end of a window is not.
+/// ids: int64 [B, window_width] in host memory, windows number `first` and following. In next-token
+/// prediction, kNoToken at the end of a window is not a target.
 Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
                     const Task& task);
 
-/// Logits of whole windows, nothing hidden: ids [B, C] -> [B, C, V], for encoder-decoders those of
+/// Logits of whole windows, without masking: ids [B, C] -> [B, C, V], for encoder-decoders those of
 /// the second half, [B, ⌈C/2⌉, V].
 at::Tensor window_logits(const Transformer& model, const at::Tensor& ids);
 

@@ -8,15 +8,15 @@
 namespace regroup {
 
 void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSettings& settings) {
-  if (teacher.head().size(0) != model_.head().size(0)) {
+  if (teacher.lm_head().size(0) != model_.lm_head().size(0)) {
     throw_bad_input("the teacher's vocabulary has {} tokens, the model's {}",
-                    teacher.head().size(0), model_.head().size(0));
+                    teacher.lm_head().size(0), model_.lm_head().size(0));
   }
   teacher_ = &teacher;
   distillation_ = settings;
 }
 
-void TrainingLoss::set_answers(TeacherAnswers& answers, const DistillationSettings& settings) {
+void TrainingLoss::set_answers(TeacherLogitsCache& answers, const DistillationSettings& settings) {
   answers_ = &answers;
   distillation_ = settings;
 }
@@ -38,7 +38,7 @@ at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t firs
   if (teacher_ == nullptr) {
     return model_.loss(student.hidden, student.targets);
   }
-  const at::Tensor loss = distillation_loss(model_.head_inputs(student.hidden), student.targets,
+  const at::Tensor loss = distillation_loss(model_.lm_head_inputs(student.hidden), student.targets,
                                             ask_teacher(ids, first), distillation_);
   return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
 }
@@ -46,15 +46,15 @@ at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t firs
 at::Tensor TrainingLoss::answered_loss(const at::Tensor& windows, std::int64_t first,
                                        const Predictions& student) const {
   const at::Device device = model_.device();
-  TopAnswers answers = answers_->read(windows, first);
+  TopKLogits answers = answers_->read(windows, first);
   answers = {answers.ids.to(device), answers.log_probabilities.to(device)};
-  return distillation_loss(model_.head_inputs(student.hidden), student.targets, answers,
+  return distillation_loss(model_.lm_head_inputs(student.hidden), student.targets, answers,
                            distillation_);
 }
 
-HeadInputs TrainingLoss::ask_teacher(const at::Tensor& ids, std::int64_t first) const {
+LmHeadInputs TrainingLoss::ask_teacher(const at::Tensor& ids, std::int64_t first) const {
   const at::NoGradGuard no_gradients;
-  return teacher_->head_inputs(predict(*teacher_, ids, first, task_).hidden);
+  return teacher_->lm_head_inputs(predict(*teacher_, ids, first, task_).hidden);
 }
 
 }  // namespace regroup

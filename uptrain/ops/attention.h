@@ -1,5 +1,5 @@
-// Attention over heads, with fewer key/value heads than query heads where the model has them;
-// repeated keys and values are never materialised.
+// Attention over heads. With fewer kv heads than query heads (GQA), repeated keys and values are
+// never materialised.
 //
 // Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
 // d head dimension.
@@ -35,21 +35,21 @@ at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
                                const at::TensorOptions& options);
 
 /// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
-/// T, S]; an undefined one hides the keys after a query where `causal`, and nothing else.
+/// T, S]; if it is undefined, keys after a query are hidden when `causal` is set.
 at::Tensor attend(const Heads& heads, const at::Tensor& mask,
                   std::optional<double> scale = std::nullopt, bool causal = true);
 
 /// How ALiBi's bias reaches the attention kernel; the results are equal up to rounding.
 enum class AlibiForm {
-  kBias,             ///< as a bias [1, H, 1, T]: exact, the CPU kernel takes it
+  kBias,             ///< as a bias [1, H, 1, T]: exact, supported by the CPU kernel
   kExtraDimensions,  ///< as eight more dimensions of q and k: any flash kernel, O(T) memory
 };
 
-/// ALiBi's bias where queries see both sides: -slope·|i - j| for key j and query i, [1, H, T, T] to
-/// be given to attend() as its mask. slopes: fp64 [1, H, 1, 1]; `options`: dtype and device of the
-/// queries. |i - j| is a matrix of full rank: unlike the causal bias it is no sum of a few products
-/// of a query's number with a key's, so no extra dimensions could hold it. Rounded to bf16 a bias b
-/// moves a key's weight by |b|·exp(b)/512 at most, less than 0.001 of the largest.
+/// ALiBi's bias in bidirectional attention: -slope·|i - j| for key j and query i, [1, H, T, T], the
+/// mask of attend(). slopes: fp64 [1, H, 1, 1]; `options`: dtype and device of the queries. |i - j|
+/// is a matrix of full rank, so extra dimensions of q and k cannot express it, unlike the causal
+/// bias. Rounding a bias b to bf16 changes a key's weight by |b|·exp(b)/512 at most, less than
+/// 0.001 of the largest.
 at::Tensor symmetric_alibi_bias(const at::Tensor& slopes, std::int64_t length,
                                 const at::TensorOptions& options);
 
@@ -62,7 +62,7 @@ class Alibi {
   Alibi(std::span<const double> slopes, std::int64_t head_dim, const at::TensorOptions& options,
         std::optional<double> scale = std::nullopt);
 
-  /// The same of other heads: number order[i] in place i.
+  /// The same with permuted heads: head order[i] in place i.
   Alibi in_order(const at::Tensor& order) const;
 
   /// The form that is fast on `device`.
@@ -71,8 +71,8 @@ class Alibi {
   /// slope·j for keys at positions j, int64 [S] -> [1, H, 1, S] in fp32 at least.
   at::Tensor bias(const at::Tensor& positions) const;
 
-  /// The same bias as eight more dimensions of q, k and v; what attention gives has them, too. No
-  /// gradient flows into positions, int64 [S].
+  /// The same bias as eight more dimensions of q, k and v; the attention output has them, too.
+  /// positions: int64 [S], without gradients.
   Heads extended(const Heads& heads, const at::Tensor& positions) const;
 
   /// Of q·k.

@@ -20,7 +20,7 @@ REGROUP_INLINE float bias_of(const TileScores& scores, std::int64_t key) {
   return scores.bias == nullptr ? 0.0F : scores.bias[key];
 }
 
-// Scores in place of the products, and the largest of each query.
+// Overwrites the products with scores and finds the maximum of each query.
 REGROUP_INLINE void finish_scores(const TileScores& scores, float* largest) {
   const float scale = scores.scale;
   for (std::int64_t key = 0; key < scores.keys; ++key) {

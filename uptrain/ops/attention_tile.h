@@ -1,8 +1,8 @@
-// Attention on one tile of scores, 64 queries by some keys, on a CPU. A tile has a row per key, so
-// that sums over keys are sums of rows, each a vector of queries.
+// Attention on one tile of scores, 64 queries by up to kTileKeys keys, on a CPU. A tile has a row
+// per key, so sums over keys are sums of rows, each a vector of queries.
 //
-// Matrix kernels read the second factor of a product in pairs: what stands one above the other in
-// rows 2r and 2r + 1, side by side in 32 bits. Queries that a tile has no room to fill are zeros.
+// Matrix kernels read the second factor of a product in pairs: the elements of rows 2r and 2r + 1
+// of a column, packed in 32 bits. Missing queries of a partial tile are zeros.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ namespace regroup {
 inline constexpr std::int64_t kTileQueries = 64;
 inline constexpr std::int64_t kTileKeys = 128;  ///< at most
 
-/// A number for each query of a tile.
+/// One number per query of a tile.
 using QueryNumbers = std::array<float, kTileQueries>;
 
-/// What makes scores of the products of a tile's queries and keys.
+/// Turns the products of a tile's queries and keys into scores.
 struct TileScores {
   float* products;      ///< [keys, 64]
   std::int64_t keys;    ///< how many, kTileKeys at most
@@ -29,38 +29,38 @@ struct TileScores {
   const float* bias;    ///< [keys], added to the scaled product; or null
 };
 
-/// Softmax over the keys of all tiles up to one.
+/// Online softmax over the keys of the tiles seen so far.
 struct RunningSoftmax {
   QueryNumbers largest, sum;
-  QueryNumbers factor;  ///< by which the last tile has made earlier weights smaller
+  QueryNumbers factor;  ///< rescales the weights of earlier tiles
 };
 
-/// Goes on with one more tile: its weights exp(score - largest) in pairs of keys,
-/// [⌈keys/2⌉, 64]. Leaves the scores in place of the products.
+/// Adds one tile: computes its weights exp(score - largest) in pairs of keys, [⌈keys/2⌉, 64].
+/// Overwrites the products with the scores.
 void add_tile(const TileScores& scores, RunningSoftmax& softmax, Pair* weights);
 
-/// What the gradients by a tile's scores are made of.
+/// Inputs and outputs of the gradient with respect to a tile's scores.
 struct TileGradients {
   const float* by_weights;      ///< [keys, 64], products of outer gradients and values
-  const QueryNumbers& log_sum;  ///< of softmax; infinite where there is no query
+  const QueryNumbers& log_sum;  ///< of softmax; infinite for a missing query
   const QueryNumbers& along;    ///< outer gradient · output
   c10::BFloat16* weights;       ///< filled with softmax, [keys, 64]
-  c10::BFloat16* by_products;   ///< filled with the gradient by the products, [keys, 64]
+  c10::BFloat16* by_products;   ///< filled with the gradient of the products, [keys, 64]
   Pair* by_products_pairs;      ///< the same in pairs of keys, [⌈keys/2⌉, 64]
 };
 
 void differentiate_tile(const TileScores& scores, const TileGradients& gradients);
 
-/// rows [width, 64] times a factor for each query.
+/// Scales rows [width, 64] by a factor per query.
 void scale_queries(float* rows, std::int64_t width, const QueryNumbers& factor);
 
-/// Row · row of `count` queries, each [width] and `stride` or `other_stride` numbers after the one
-/// before; zeros where there is no query.
+/// Dot products of the rows of `count` queries, each [width], `stride` or `other_stride` numbers
+/// apart; zeros for missing queries.
 void multiply_rows(const c10::BFloat16* rows, std::int64_t stride, const c10::BFloat16* others,
                    std::int64_t other_stride, std::int64_t count, std::int64_t width,
                    QueryNumbers& products);
 
-/// Writes the first `count` of sums [width, 64], times a factor for each query, as rows of bf16.
+/// Writes the first `count` of sums [width, 64], scaled by a factor per query, as rows of bf16.
 void write_queries(const float* sums, std::int64_t count, std::int64_t width,
                    const QueryNumbers& factor, c10::BFloat16* rows, std::int64_t stride);
 

@@ -91,7 +91,7 @@ void check_targets(const at::Tensor& targets, std::int64_t vocabulary) {
   const auto* const begin = targets.const_data_ptr<std::int64_t>();
   for (const std::int64_t target : std::span(begin, static_cast<std::size_t>(targets.numel()))) {
     if (target < 0 || target >= vocabulary) {
-      throw_bad_input("token {} was to be predicted, the vocabulary has {}", target, vocabulary);
+      throw_bad_input("target token {} is outside the vocabulary of {}", target, vocabulary);
     }
   }
 }

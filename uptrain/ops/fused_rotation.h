@@ -1,5 +1,5 @@
-// RoPE's rotation on a CPU in one pass over the heads, forward and backward, where LibTorch takes a
-// pass for each product and sum.
+// RoPE on a CPU in one pass over the heads, forward and backward. LibTorch would make a pass for
+// each product and sum.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +8,11 @@
 
 namespace regroup {
 
-/// Whether fused_rotation() takes these: on a CPU, of one type, fp32 or bf16.
+/// Whether fused_rotation() supports these: on a CPU, of one dtype, fp32 or bf16.
 bool can_fuse_rotation(const at::Tensor& x, const RopeTable& table);
 
-/// rotate() computed in fp32 and rounded once. x: [B, heads, T, d], as it lies in memory; the
-/// result and the gradient by x lie as [B, T, heads, d], as projections write and read them.
+/// rotate() computed in fp32 and rounded once. x: [B, heads, T, d], with any strides. The result
+/// and the gradient of x are stored as [B, T, heads, d], the layout of projections.
 at::Tensor fused_rotation(const at::Tensor& x, const RopeTable& table);
 
 }  // namespace regroup

@@ -28,16 +28,16 @@ at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// What the student is taught by, apart from the text; a weight of 0: nothing else.
-struct Lesson {
-  HeadInputs teacher;
-  TopAnswers answers;  // instead of the teacher, where defined
+// The distillation term; a weight of 0: none.
+struct Distillation {
+  LmHeadInputs teacher;
+  TopKLogits answers;  // instead of the teacher, where defined
   double weight = 0.0;
   double temperature = 1.0;
 };
 
 struct Request {
-  Lesson lesson = {};
+  Distillation distillation = {};
   bool hidden_gradient = false;
   bool head_gradient = false;
   std::int64_t logits_per_chunk = kLogitsPerChunk;
@@ -79,9 +79,9 @@ at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
   return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
 }
 
-// The same of the teacher's k likeliest tokens and the rest as one.
+// The same for the teacher's k most likely tokens and the sum of the rest.
 at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
-                                 const TopAnswers& teacher, double temperature, double scale,
+                                 const TopKLogits& teacher, double temperature, double scale,
                                  bool with_gradient) {
   const std::int64_t k = teacher.ids.size(1);
   const at::Tensor log_s = at::_log_softmax(logits / temperature, 1, false);  // [n, V]
@@ -91,12 +91,12 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   const at::Tensor log_t =
       at::_log_softmax(teacher.log_probabilities.to(loss.scalar_type()), 1, false);
   const at::Tensor t = log_t.exp();
-  // Nothing comes of what is impossible, be its logarithms infinite.
+  // Impossible events contribute 0, although their logarithms are infinite.
   loss.add_(at::where(t > 0, t * (log_t - coarse), 0.0).sum(), scale * temperature * temperature);
   if (!with_gradient) {
     return {};
   }
-  // scale · τ · (s - t) of the k tokens, the others have of the rest's t as much as of its s.
+  // scale · τ · (s - t) for the k tokens; the others share the rest's t in proportion to s.
   at::Tensor gradient = log_s.exp();
   if (k < logits.size(1)) {
     gradient.sub_(at::_softmax(others, 1, false) * t.narrow(1, k, 1));
@@ -105,43 +105,45 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   return gradient.mul_(scale * temperature);
 }
 
-// What the lesson adds to `loss`, and the gradient by the logits.
-at::Tensor add_lesson(const at::Tensor& loss, const at::Tensor& logits, const Lesson& lesson,
-                      double scale, bool with_gradient) {
-  if (lesson.answers.ids.defined()) {
-    return add_coarse_divergence(loss, logits, lesson.answers, lesson.temperature, scale,
-                                 with_gradient);
+// Adds the distillation term to `loss`; returns its gradient with respect to the logits.
+at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
+                            const Distillation& distillation, double scale, bool with_gradient) {
+  if (distillation.answers.ids.defined()) {
+    return add_coarse_divergence(loss, logits, distillation.answers, distillation.temperature,
+                                 scale, with_gradient);
   }
   const at::Tensor teacher =
-      at::linear(lesson.teacher.hidden, lesson.teacher.head).to(logits.scalar_type());
-  return add_divergence(loss, logits, teacher, lesson.temperature, scale, with_gradient);
+      at::linear(distillation.teacher.hidden, distillation.teacher.head).to(logits.scalar_type());
+  return add_divergence(loss, logits, teacher, distillation.temperature, scale, with_gradient);
 }
 
-// The losses of n tokens, added to `loss`, and the gradient by their logits.
-at::Tensor add_losses(const at::Tensor& loss, const HeadInputs& student, const at::Tensor& targets,
-                      const Lesson& lesson, double scale, bool with_gradient) {
+// Adds the losses of n tokens to `loss`; returns the gradient with respect to their logits.
+at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
+                      const at::Tensor& targets, const Distillation& distillation, double scale,
+                      bool with_gradient) {
   at::Tensor logits = at::linear(student.hidden, student.head);
-  if (lesson.weight == 0.0 && can_fuse_cross_entropy(logits)) {
+  if (distillation.weight == 0.0 && can_fuse_cross_entropy(logits)) {
     add_fused_cross_entropy(loss, logits, targets, scale, with_gradient);
     return with_gradient ? logits : at::Tensor();
   }
   logits = logits.to(loss.scalar_type());
   at::Tensor gradient;
-  if (lesson.weight < 1.0) {
-    gradient =
-        add_cross_entropy(loss, logits, targets, scale * (1.0 - lesson.weight), with_gradient);
+  if (distillation.weight < 1.0) {
+    gradient = add_cross_entropy(loss, logits, targets, scale * (1.0 - distillation.weight),
+                                 with_gradient);
   }
-  if (lesson.weight > 0.0) {
-    const at::Tensor more = add_lesson(loss, logits, lesson, scale * lesson.weight, with_gradient);
+  if (distillation.weight > 0.0) {
+    const at::Tensor more =
+        add_distillation(loss, logits, distillation, scale * distillation.weight, with_gradient);
     gradient = gradient.defined() ? gradient.add_(more) : more;
   }
   return gradient;
 }
 
-void add_chunk(ChunkedLoss& sum, const HeadInputs& student, const at::Tensor& targets,
-               const Lesson& lesson, double scale, at::Tensor hidden_gradient) {
+void add_chunk(ChunkedLoss& sum, const LmHeadInputs& student, const at::Tensor& targets,
+               const Distillation& distillation, double scale, at::Tensor hidden_gradient) {
   const bool with_gradient = hidden_gradient.defined() || sum.head_gradient.defined();
-  at::Tensor gradient = add_losses(sum.loss, student, targets, lesson, scale, with_gradient);
+  at::Tensor gradient = add_losses(sum.loss, student, targets, distillation, scale, with_gradient);
   if (!with_gradient) {
     return;
   }
@@ -161,22 +163,23 @@ void add_chunk(ChunkedLoss& sum, const HeadInputs& student, const at::Tensor& ta
 }
 
 // Rows begin … begin + count - 1.
-HeadInputs rows_of(const HeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+LmHeadInputs rows_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
   return {inputs.hidden.defined() ? inputs.hidden.narrow(0, begin, count) : at::Tensor(),
           inputs.head};
 }
 
-Lesson rows_of(const Lesson& lesson, std::int64_t begin, std::int64_t count) {
-  Lesson part = lesson;
-  part.teacher = rows_of(lesson.teacher, begin, count);
-  if (lesson.answers.ids.defined()) {
-    part.answers = {lesson.answers.ids.narrow(0, begin, count),
-                    lesson.answers.log_probabilities.narrow(0, begin, count)};
+Distillation rows_of(const Distillation& distillation, std::int64_t begin, std::int64_t count) {
+  Distillation part = distillation;
+  part.teacher = rows_of(distillation.teacher, begin, count);
+  if (distillation.answers.ids.defined()) {
+    part.answers = {distillation.answers.ids.narrow(0, begin, count),
+                    distillation.answers.log_probabilities.narrow(0, begin, count)};
   }
   return part;
 }
 
-ChunkedLoss compute(const HeadInputs& student, const at::Tensor& targets, const Request& request) {
+ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
+                    const Request& request) {
   const auto wide = student.hidden.options().dtype(wide_type(student.hidden.scalar_type()));
   ChunkedLoss sum{at::zeros({}, wide), {}, {}};
   if (request.hidden_gradient) {
@@ -192,7 +195,7 @@ ChunkedLoss compute(const HeadInputs& student, const at::Tensor& targets, const 
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t count = std::min(step, tokens - begin);
     add_chunk(sum, rows_of(student, begin, count), targets.narrow(0, begin, count),
-              rows_of(request.lesson, begin, count), scale,
+              rows_of(request.distillation, begin, count), scale,
               request.hidden_gradient ? sum.hidden_gradient.narrow(0, begin, count) : at::Tensor());
   }
   return sum;
@@ -221,7 +224,7 @@ struct ChunkedLossFunction : torch::autograd::Function<ChunkedLossFunction> {
   }
 };
 
-at::Tensor loss_of(const HeadInputs& student, const at::Tensor& targets, Request request) {
+at::Tensor loss_of(const LmHeadInputs& student, const at::Tensor& targets, Request request) {
   if (at::GradMode::is_enabled()) {
     request.hidden_gradient = student.hidden.requires_grad();
     request.head_gradient = student.head.requires_grad();
@@ -239,20 +242,20 @@ at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
   return loss_of({hidden, head}, targets, {.logits_per_chunk = logits_per_chunk});
 }
 
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const HeadInputs& teacher, const DistillationSettings& settings,
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const LmHeadInputs& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk) {
-  const HeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
+  const LmHeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
   return loss_of(student, targets,
-                 {.lesson = {frozen, {}, settings.weight, settings.temperature},
+                 {.distillation = {frozen, {}, settings.weight, settings.temperature},
                   .logits_per_chunk = logits_per_chunk});
 }
 
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const TopAnswers& teacher, const DistillationSettings& settings,
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const TopKLogits& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk) {
   return loss_of(student, targets,
-                 {.lesson = {{}, teacher, settings.weight, settings.temperature},
+                 {.distillation = {{}, teacher, settings.weight, settings.temperature},
                   .logits_per_chunk = logits_per_chunk});
 }
 

@@ -1,5 +1,4 @@
-// Losses on logits without ever holding the logits of a whole batch: next-token cross entropy, and
-// distillation from a teacher.
+// Losses that never hold the logits of a whole batch: next-token cross entropy and distillation.
 //
 // Shapes: N tokens, D features of a model and E of its teacher, V vocabulary.
 #pragma once
@@ -10,11 +9,11 @@
 
 namespace regroup {
 
-/// Logits computed at a time unless told otherwise (64 MiB of them in fp32).
+/// Default number of logits computed at a time (64 MiB in fp32).
 inline constexpr std::int64_t kLogitsPerChunk = 16 << 20;
 
-/// What logits are computed from, as hidden headᵀ.
-struct HeadInputs {
+/// The inputs of the logits, hidden headᵀ.
+struct LmHeadInputs {
   at::Tensor hidden;  ///< [N, D]
   at::Tensor head;    ///< [V, D]
 };
@@ -22,38 +21,39 @@ struct HeadInputs {
 /// The mean over N tokens of -log softmax(hidden headᵀ)[target], in fp32 (fp64 for fp64 inputs): a
 /// scalar, in nats. targets: int64 [N] with values in [0, V).
 ///
-/// The gradients of `hidden` and `head` are computed in the same pass, chunk by chunk, where they
-/// are wanted; memory is one chunk of logits and one gradient of the head.
+/// The gradients of `hidden` and `head`, if required, are computed in the same pass, chunk by
+/// chunk. Memory: one chunk of logits and one gradient of the head.
 at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
                            const at::Tensor& targets,
                            std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 struct DistillationSettings {
-  double weight = 0.5;       ///< of the teacher's word against that of the text, 0 to 1
+  double weight = 0.5;       ///< w: of the teacher against the text, 0 to 1
   double temperature = 1.0;  ///< τ
 };
 
-/// (1-w)·next_token_loss + w·τ²·KL, where KL is the mean over N tokens of the divergence
-/// Σ t·log(t/s) of the student's s = softmax(logits/τ) from the teacher's t, likewise; Hinton et
-/// al. 2015, https://arxiv.org/abs/1503.02531, section 2. The teacher has no gradient. Memory is a
-/// few chunks of logits and one gradient of the head. teacher: hidden [N, E], head [V, E].
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const HeadInputs& teacher, const DistillationSettings& settings,
+/// (1-w)·next_token_loss + w·τ²·KL, where KL is the mean over N tokens of the divergence Σ
+/// t·log(t/s) between the student's s = softmax(logits/τ) and the teacher's t, computed likewise;
+/// Hinton et al. 2015, https://arxiv.org/abs/1503.02531, section 2. The teacher has no gradient.
+/// Memory: a few chunks of logits and one gradient of the head. teacher: hidden [N, E], head [V,
+/// E].
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const LmHeadInputs& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk = kLogitsPerChunk);
 
-/// What is known of a teacher's distributions: their k likeliest tokens, and the rest as a whole.
-struct TopAnswers {
-  at::Tensor ids;                ///< int64 [N, k], those of a token all different
-  at::Tensor log_probabilities;  ///< [N, k+1]; the last one of all other tokens together
+/// A teacher's distributions reduced to their k most likely tokens and the sum of the rest.
+struct TopKLogits {
+  at::Tensor ids;                ///< int64 [N, k], all different in a row
+  at::Tensor log_probabilities;  ///< [N, k+1]; the last is that of all other tokens
 };
 
-/// The same of distributions that tell no more than these k+1 events: KL is Σ t·log(t/s) over the k
-/// tokens and the one event of all others, whose t and s are 1 minus the rest. By the log sum
-/// inequality that is never more than the KL over the vocabulary (Cover & Thomas, "Elements of
-/// Information Theory", theorem 2.7.1), and for k = V it is the same. The teacher's probabilities,
-/// which are at settings.temperature already, are made to add up to 1 once more.
-at::Tensor distillation_loss(const HeadInputs& student, const at::Tensor& targets,
-                             const TopAnswers& teacher, const DistillationSettings& settings,
+/// The same over k+1 events: KL is Σ t·log(t/s) over the k tokens and the event of any other token,
+/// whose t and s are 1 minus the sum of the k. By the log sum inequality this is never more than
+/// the KL over the vocabulary (Cover & Thomas, "Elements of Information Theory", theorem 2.7.1);
+/// for k = V both are equal. The teacher's probabilities are already at settings.temperature; they
+/// are renormalised to sum to 1.
+at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
+                             const TopKLogits& teacher, const DistillationSettings& settings,
                              std::int64_t logits_per_chunk = kLogitsPerChunk);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// A pseudo-random order of n things that needs no memory for it.
+// A pseudo-random permutation that needs no memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Permutation {
   /// `size` of at least 1.
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t stream);
 
-  /// Where `index`, which is below size, goes.
+  /// The image of `index`, which must be below size.
   std::uint64_t operator()(std::uint64_t index) const;
 
  private:

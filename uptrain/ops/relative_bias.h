@@ -10,15 +10,15 @@
 
 namespace regroup {
 
-/// The bucket of a key that stands `distance` positions after the query (before it where negative),
-/// from 0 to buckets - 1. Half of the buckets are for one distance each, the others grow with its
-/// logarithm up to `max_distance`, and the last takes all beyond. Where queries see both sides,
-/// each side has half of the buckets; where `causal`, keys after the query share bucket 0.
+/// The bucket, 0 to buckets - 1, of a key `distance` positions after the query (before it if
+/// negative). Half of the buckets hold one distance each, the others grow logarithmically up to
+/// `max_distance`, and the last holds all larger distances. In bidirectional attention each side
+/// has half of the buckets; if `causal`, keys after the query share bucket 0.
 std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance, bool causal);
 
 /// The bias of every key for every query of a sequence: table [buckets, H] -> [1, H, T, T], with
-/// -inf for the keys after a query where `causal`. With queries from position `first` on alone:
-/// [1, H, T - first, T].
+/// -inf for the keys after a query if `causal`. For queries from position `first` on only: [1, H, T
+/// - first, T].
 at::Tensor relative_bias(const at::Tensor& table, const RelativeBiasSpec& spec, std::int64_t length,
                          bool causal, std::int64_t first = 0);
 

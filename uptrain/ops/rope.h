@@ -1,6 +1,6 @@
-// Rotary position embedding: pairs of dimensions turn with the position, dimension i together with
-// i + R/2 (GPT-NeoX, Llama), or 2i with 2i + 1 (GPT-J).
-// Su et al., RoFormer, https://arxiv.org/abs/2104.09864
+// Rotary position embedding: rotates pairs of dimensions by the position: dimension i with i + R/2
+// (GPT-NeoX, Llama), or 2i with 2i + 1 (GPT-J). Su et al., RoFormer,
+// https://arxiv.org/abs/2104.09864
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// Angles of T positions, ready to multiply with heads.
+/// Cosines and sines of the angles of T positions.
 struct RopeTable {
   at::Tensor cosine;  ///< [T, R/2]
   at::Tensor sine;    ///< [T, R/2]
@@ -23,13 +23,12 @@ struct RopeTable {
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t length,
                           const at::TensorOptions& options);
 
-/// The same of positions first … first+length-1 in a sequence of `context` tokens, which matters to
-/// dynamic scaling alone.
+/// The same for positions first … first+length-1 in a sequence of `context` tokens, which only
+/// dynamic scaling uses.
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t first, std::int64_t length,
                           std::int64_t context, const at::TensorOptions& options);
 
-/// The angles of any positions, computed for many at a time: each step of decoding needs those of
-/// one more.
+/// Caches angles, computed for many positions at a time: each step of decoding needs one more.
 class RopePositions {
  public:
   /// As in sequences of `context` tokens.
@@ -46,7 +45,7 @@ class RopePositions {
   RopeTable table_;
 };
 
-/// Rotates the leading R dimensions of each head; the others pass. x: [B, heads, T, d].
+/// Rotates the leading R dimensions of each head; the others are unchanged. x: [B, heads, T, d].
 at::Tensor rotate(const at::Tensor& x, const RopeTable& table);
 
 }  // namespace regroup

@@ -1,5 +1,4 @@
-// Loops over rows of numbers in bf16 or fp32, computed in fp32 and with the widest vectors that the
-// processor at hand has.
+// Loops over rows in bf16 or fp32, computed in fp32 with the widest vectors of the processor.
 #pragma once
 
 #include <bit>
@@ -8,8 +7,8 @@
 
 #include <c10/util/BFloat16.h>
 
-/// Compiles a function for several generations of processors; the fitting one is taken at run time.
-/// What it calls has to be inlined, or is compiled for the oldest.
+/// Compiles a function for several generations of processors; dispatches at run time. Functions it
+/// calls must be inlined, or they are compiled for the oldest.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define REGROUP_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
@@ -24,7 +23,7 @@ REGROUP_INLINE float wide(c10::BFloat16 number) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(number.x) << 16);
 }
 
-/// Rounded to the nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 template <typename Number>
 REGROUP_INLINE Number narrow(float number) {
   if constexpr (sizeof(Number) == sizeof(float)) {
@@ -41,7 +40,7 @@ REGROUP_INLINE Number narrow(float number) {
 /// e^x within two units in the last place; 0 below e^-87, infinite above e^88; NaN stays NaN.
 /// The polynomial is that of Cephes' expf, https://netlib.org/cephes
 REGROUP_INLINE float exponential(float x) {
-  // Adding 1.5 * 2^23 rounds to a whole number, which then lies in the lowest bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the lowest bits.
   const float shifted = x * 1.44269504F + 12582912.0F;
   const float whole = shifted - 12582912.0F;
   const float rest = (x - whole * 0.693359375F) + whole * 2.12194440e-4F;

@@ -1,5 +1,5 @@
-// Small products of bf16 matrices with sums in fp32, by the matrix kernels of oneDNN that LibTorch
-// hands through, on a CPU.
+// Small products of bf16 matrices with fp32 sums on a CPU, by the oneDNN kernels that LibTorch
+// exposes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-/// Two bf16 numbers that stand one above the other in a matrix, side by side in 32 bits.
+/// Two vertically adjacent bf16 numbers of a matrix, packed in 32 bits.
 using Pair = std::uint32_t;
 
 /// [m, k] times [k, n]; k is even, n 16, 32, 48 or 64.
@@ -16,13 +16,13 @@ struct ProductSizes {
   std::int64_t m, n, k;
 };
 
-/// The first factor: rows in one piece, `stride` numbers from one to the next.
+/// The first factor: contiguous rows, `stride` numbers apart.
 struct ProductRows {
   const c10::BFloat16* data;
   std::int64_t stride;
 };
 
-/// The product, likewise; `keep` adds to what is there.
+/// The product, likewise; `keep` accumulates.
 struct ProductSums {
   float* data;
   std::int64_t stride;
@@ -32,12 +32,12 @@ struct ProductSums {
 /// Whether multiply() works with this LibTorch on this processor.
 bool can_multiply_pairs();
 
-/// sums = rows · pairs, of one thread. pairs: rows 2r and 2r + 1 of the second factor in one,
-/// [k/2, n].
+/// sums = rows · pairs, on one thread. pairs: rows 2r and 2r + 1 of the second factor packed, [k/2,
+/// n].
 void multiply(const ProductSizes& sizes, const ProductRows& rows, const Pair* pairs,
               const ProductSums& sums);
 
-/// To be called by a thread after its last product: gives back what the processor has set aside.
+/// To be called by a thread after its last product: releases the processor's tile state.
 void release_products();
 
 }  // namespace regroup

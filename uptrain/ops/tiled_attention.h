@@ -1,6 +1,6 @@
-// Attention in bf16 on CPUs whose matrix kernels multiply bf16: oneDNN's kernels on small tiles,
-// with softmax between them while they are in the cache. LibTorch's own kernel takes MKL's products
-// there, which widen bf16 to fp32 on other processors than Intel's.
+// bf16 attention on CPUs with bf16 matrix kernels: oneDNN products of small tiles, with softmax
+// between them while they are in cache. LibTorch's own kernel uses MKL's products, which widen bf16
+// to fp32 on non-Intel processors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,21 +9,20 @@
 
 namespace regroup {
 
-/// Whether attend_in_tiles() takes these: bf16 on such a CPU, 64 queries or more, a multiple of 16
-/// dimensions.
+/// Whether attend_in_tiles() supports these: bf16 on such a CPU, at least 64 queries, a multiple of
+/// 16 dimensions.
 bool can_attend_in_tiles(const Heads& heads);
 
-/// What attend_in_tiles() is told beside the heads.
+/// Parameters of attend_in_tiles().
 struct TiledAttention {
   double scale = 1.0;  ///< of q·k
   bool causal = true;  ///< query i sees keys 0 … i
-  at::Tensor bias;     ///< of each key, fp32 [1, H, 1, S], without gradients; or undefined
+  at::Tensor bias;     ///< per key, fp32 [1, H, 1, S], without gradients; or undefined
 };
 
-/// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], as it lies in [B, T, H, d]. Scores, softmax and
-/// sums are fp32, products have bf16 factors; memory beside the result is linear in T and S. The
-/// result does not depend on the number of threads.
-/// Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691
+/// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], stored as [B, T, H, d]. Scores, softmax and sums
+/// are fp32, products have bf16 factors. Extra memory is linear in T and S. The result does not
+/// depend on the number of threads. Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691
 at::Tensor attend_in_tiles(const Heads& heads, const TiledAttention& attention);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// How heads are cut into tiles, and where the numbers of each lie.
+// Splits heads into tiles and addresses their elements.
 //
 // Shapes: B sequences, T queries, S keys, H query heads, G kv heads, d head dimension.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace regroup {
 
-/// A tensor [B, n, T, d] with each row in one piece.
+/// A tensor [B, n, T, d] with contiguous rows.
 template <typename Number>
 struct TiledTensor {
   Number* data;
@@ -60,7 +60,7 @@ struct TiledShape {
 struct TilePlace {
   std::int64_t batch, head, first, count;
 
-  /// Number `tile` of the head with number `index` in all sequences.
+  /// Tile number `tile` of head number `index`, counted over all sequences.
   TilePlace(const TiledShape& shape, std::int64_t index, std::int64_t tile)
       : batch(index / shape.heads),
         head(index % shape.heads),
@@ -68,7 +68,7 @@ struct TilePlace {
         count(std::min(kTileQueries, shape.queries - first)) {}
 };
 
-/// Calls for each tile of keys that a tile of queries sees.
+/// Calls the function for each tile of keys that a tile of queries sees.
 template <typename Function>
 void for_each_tile(const TiledShape& shape, const TilePlace& place, float* products,
                    const Function& function) {

@@ -1,4 +1,4 @@
-// Both passes of attention in tiles, over memory that is there.
+// Forward and backward pass of tiled attention, over preallocated memory.
 //
 // Shapes: see tiled_heads.h.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// What the forward pass reads and fills.
+/// Inputs and outputs of the forward pass.
 struct TiledForward {
   TiledShape shape;
   TiledTensor<const c10::BFloat16> q, k, turned_v;
@@ -17,7 +17,7 @@ struct TiledForward {
 
 void attend_forward(const TiledForward& forward);
 
-/// What the backward pass reads and fills.
+/// Inputs and outputs of the backward pass.
 struct TiledBackward {
   TiledShape shape;
   TiledTensor<const c10::BFloat16> q, k, v, turned_k, output, outer;

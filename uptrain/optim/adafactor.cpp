@@ -73,7 +73,7 @@ at::Tensor Adafactor::update_of(const Moments& moments, const at::Tensor& gradie
   } else {
     decay_towards(moments.rows, square.mean(-1), beta, skip);
     decay_towards(moments.columns, square.mean(-2), beta, skip);
-    // Divided before they are multiplied: squares of small numbers must not vanish.
+    // Divides before multiplying, so that squares of small numbers do not underflow.
     const at::Tensor rows = (moments.rows / moments.rows.mean(-1, /*keepdim=*/true)).rsqrt();
     update = gradient * rows.unsqueeze(-1) * moments.columns.rsqrt().unsqueeze(-2);
   }

@@ -12,10 +12,9 @@ struct AdafactorSettings {
   bool scale_by_parameter = true;  ///< multiply by the root mean square of the parameter
 };
 
-/// Shazeer & Stern 2018, https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a learning rate
-/// that is given and no first moment, which is what T5 was trained with. With t counting the
-/// updates made, β = 1 - t^-0.8 and means taken over the last two dimensions of a tensor [..., m,
-/// n]:
+/// Shazeer & Stern 2018, https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a given learning
+/// rate and no first moment, as T5 was trained. With t counting the updates made, β = 1 - t^-0.8
+/// and means taken over the last two dimensions of a tensor [..., m, n]:
 ///   R = βR + (1-β) mean_n(g² + 1e-30)    C = βC + (1-β) mean_m(g² + 1e-30)
 ///   u = g / √(R Cᵀ / mean(R))            (a vector keeps its second moment V whole: u = g / √V)
 ///   u = u / max(1, RMS(u))               α = lr · max(1e-3, RMS(w)), or lr alone

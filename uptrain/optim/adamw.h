@@ -1,4 +1,5 @@
-// AdamW on master weights, clipping and the check for finite gradients fused into its one pass.
+// AdamW on master weights; clipping and the check for finite gradients are fused into its single
+// pass.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ struct AdamWSettings {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
-  /// Of what is remembered, m and v: bf16 halves it. Each update is computed in the parameters'
+  /// Of the moments m and v: bf16 halves their memory. Each update is computed in the parameters'
   /// type.
   Precision moments = Precision::kFp32;
 };
@@ -38,14 +39,14 @@ class AdamW : public Optimizer {
   const at::Tensor& count() const { return count_; }
 
  private:
-  // Parameters that are updated together, by one call.
+  // Parameters that one call updates together.
   struct Batch {
     std::vector<std::size_t> members;
     double weight_decay = 0.0;
   };
   void add_batches(const std::vector<std::size_t>& members, double weight_decay);
 
-  // Tensors that one call of the fused update takes together.
+  // Tensors of one call of the fused update.
   struct Tensors {
     std::vector<at::Tensor> weights, gradients, first, second;
   };

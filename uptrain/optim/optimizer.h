@@ -1,4 +1,4 @@
-// What turns gradients into changes of weights: the part of a trainer that can be exchanged.
+// The interface of optimizers.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// One update with gradients of the parameters' dtypes, in their order. `gradient_divisor` and
-  /// `skip` are scalar fp32 tensors on the parameters' device, so that nothing waits for the
-  /// device: gradients are divided by the first; where the second is 1, not 0, nothing changes,
-  /// whatever the gradients hold.
+  /// `skip` are scalar fp32 tensors on the parameters' device, so that the update does not
+  /// synchronise it. Gradients are divided by the first. If the second is 1, not 0, nothing
+  /// changes, even if gradients are not finite.
   virtual void step(const std::vector<at::Tensor>& gradients, double learning_rate,
                     const at::Tensor& gradient_divisor, const at::Tensor& skip) = 0;
 
-  /// All it remembers between updates, to be saved and restored in place: tensors under names that
-  /// are made of the parameters', such as "first_moment.wte.weight".
+  /// The optimizer's state, to be saved and restored in place: tensors with names derived from the
+  /// parameters', such as "first_moment.wte.weight".
   virtual std::vector<Parameters::Entry> state() const = 0;
 };
 
@@ -42,11 +42,11 @@ struct OptimizerSettings {
   double beta1 = 0.9;     ///< AdamW
   double beta2 = 0.95;    ///< AdamW
   double epsilon = 1e-8;  ///< AdamW
-  /// Of tensors with two or more dimensions; norms and biases have none. Default: 0.1 for AdamW, 0
-  /// for Adafactor.
+  /// Weight decay of tensors with two or more dimensions; none for norms and biases. Default: 0.1
+  /// for AdamW, 0 for Adafactor.
   std::optional<double> weight_decay = std::nullopt;
-  Precision moments = Precision::kFp32;  ///< AdamW: of what it remembers
-  bool scale_by_parameter = true;  ///< Adafactor: updates as large as the parameter's size says
+  Precision moments = Precision::kFp32;  ///< AdamW: dtype of m and v
+  bool scale_by_parameter = true;        ///< Adafactor: scale updates by the parameter's RMS
 
   double decay_of_matrices() const {
     return weight_decay.value_or(kind == OptimizerKind::kAdamW ? 0.1 : 0.0);
@@ -57,11 +57,11 @@ struct OptimizerSettings {
 std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
                                           const OptimizerSettings& settings);
 
-/// Bytes of state for a parameter of such a shape.
+/// Bytes of state for a parameter of that shape.
 double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape);
 
-/// What to divide gradients of that norm by so that it becomes at most `max_norm`: at least 1.
-/// `max_norm` of 0 stands for no limit.
+/// The divisor, at least 1, that clips gradients of that norm to `max_norm`. A `max_norm` of 0
+/// disables clipping.
 at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
 
 }  // namespace regroup

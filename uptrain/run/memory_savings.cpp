@@ -18,7 +18,7 @@ Change change(const UptrainSettings& settings, std::string options,
   return changed;
 }
 
-// With as many sequences in a step. Halves, as far as they are whole.
+// The same number of sequences per step. Halves the batch while it is even.
 std::vector<Change> smaller_batches(const UptrainSettings& settings) {
   std::vector<Change> changes;
   for (std::int64_t parts = 2; settings.batch % parts == 0; parts *= 2) {

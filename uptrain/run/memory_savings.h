@@ -1,4 +1,4 @@
-// How a run that needs more memory than there is could be made to fit.
+// Suggests options for a run that does not fit in memory.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace regroup {
 
-/// The same run with other options, as they are typed, and the bytes that it takes.
+/// The same run with other options, as typed, and its memory in bytes.
 struct LeanerRun {
   std::string options;
   double bytes = 0.0;
 };
 
-/// What makes a run fit in `available` bytes by the estimate `bytes_of`: each single option that is
-/// enough, those first that leave what is learned as it is; where none is, several together; where
-/// even these are not enough, the one run that takes least. A smaller batch goes with more
+/// Runs that fit in `available` bytes by the estimate `bytes_of`: each single option that suffices,
+/// those first that do not change the training result; if none does, several together; if these do
+/// not suffice either, the run that takes least memory. A smaller batch comes with more
 /// accumulation, so that steps stay the same.
 std::vector<LeanerRun> leaner_runs(
     const UptrainSettings& settings, double available,

@@ -1,4 +1,4 @@
-// What a run says of itself: to the other ranks before it begins, and in its result.
+// The description of a run: compared between ranks before it starts, and recorded in its result.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace regroup {
 
-/// What must not differ between ranks: the recipe, and what decides when they do things together.
+/// What must be equal on all ranks: the recipe, and the settings that time collective operations.
 Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume);
 
-/// config.json of the result: what it was made from says so already, this adds how it was trained.
+/// config.json of the result: that of the source plus how it was trained.
 std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress);
 

@@ -35,15 +35,15 @@ std::span<const std::byte> bytes_of(const at::Tensor& row) {
   return {static_cast<const std::byte*>(row.const_data_ptr()), row.nbytes()};
 }
 
-// One file of answers, written window by window.
-class AnswersWriter {
+// Writes one file of teacher logits, window by window.
+class TeacherLogitsWriter {
  public:
-  AnswersWriter(const fs::path& path, const AnswersFacts& facts, std::int64_t number)
+  TeacherLogitsWriter(const fs::path& path, const TeacherLogitsFacts& facts, std::int64_t number)
       : facts_(facts),
         first_(number * facts.samples_per_file),
         file_(File::create(path)),
-        tensors_(answers_tensors(facts, number)) {
-    const std::string header = answers_header(facts, number);
+        tensors_(teacher_logits_tensors(facts, number)) {
+    const std::string header = teacher_logits_header(facts, number);
     header_hash_ = xxh64(std::as_bytes(std::span(header)));
     file_.write_at(0, std::as_bytes(std::span(header)));
     for (TensorInfo& tensor : tensors_) {
@@ -51,8 +51,8 @@ class AnswersWriter {
     }
   }
 
-  // answers: those of one window, its predictions in order.
-  void add(const at::Tensor& window, const TopAnswers& answers) {
+  // answers: the top-k logits of one window, in the order of its predictions.
+  void add(const at::Tensor& window, const TopKLogits& answers) {
     const std::int64_t count = answers.ids.size(0);
     const bool narrow = facts_.id_type() == DType::kU16;
     const at::Tensor ids =
@@ -64,7 +64,7 @@ class AnswersWriter {
     all.insert(all.end(), bytes_of(probabilities).begin(), bytes_of(probabilities).end());
     const std::uint64_t hash = window_hash(window);
     const std::uint64_t checksum =
-        answers_checksum(header_hash_, first_ + static_cast<std::int64_t>(row_), hash, all);
+        teacher_logits_checksum(header_hash_, first_ + static_cast<std::int64_t>(row_), hash, all);
     put(0, std::as_bytes(std::span(&hash, 1)));
     put(1, std::as_bytes(std::span(&checksum, 1)));
     put(2, bytes_of(ids));
@@ -75,12 +75,12 @@ class AnswersWriter {
   void finish() { file_.sync_and_close(); }
 
  private:
-  // The next row of a tensor, by its place among answers_tensors().
+  // The next row of a tensor, by its place among teacher_logits_tensors().
   void put(std::size_t tensor, std::span<const std::byte> row) {
     file_.write_at(tensors_[tensor].begin + row_ * row.size(), row);
   }
 
-  const AnswersFacts& facts_;
+  const TeacherLogitsFacts& facts_;
   std::int64_t first_;  // window of the file
   std::uint64_t header_hash_ = 0;
   File file_;
@@ -91,7 +91,7 @@ class AnswersWriter {
 // Makes the files of one directory, one after the other.
 class Teaching {
  public:
-  Teaching(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+  Teaching(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
            const TeachProgress& progress, const std::atomic<bool>& stop)
       : plan_(plan),
         facts_(plan.facts),
@@ -101,17 +101,17 @@ class Teaching {
         stop_(stop) {}
 
   void write(const fs::path& parts, std::int64_t number) {
-    StagedDirectory staged(parts / answers_file_name(number));
-    const std::string name = answers_file_name(number);
-    AnswersWriter writer(staged.path() / name, facts_, number);
+    StagedDirectory staged(parts / teacher_logits_file_name(number));
+    const std::string name = teacher_logits_file_name(number);
+    TeacherLogitsWriter writer(staged.path() / name, facts_, number);
     const std::int64_t begin = number * facts_.samples_per_file;
     const std::int64_t end = begin + facts_.samples_in(number);
     for (std::int64_t first = begin; first < end; first += plan_.run.batch) {
       if (stop_) {
-        throw Error(ErrorKind::kInterruptedSaved,
-                    fmt::format("stopped; {} of {} windows are answered in {}; the same command "
-                                "goes on",
-                                begin, facts_.samples, printable(parts.string(), 0)));
+        throw Error(
+            ErrorKind::kInterruptedSaved,
+            fmt::format("stopped; {} of {} windows are done in {}; the same command continues",
+                        begin, facts_.samples, printable(parts.string(), 0)));
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
@@ -122,20 +122,20 @@ class Teaching {
   }
 
  private:
-  void answer(AnswersWriter& writer, std::int64_t first, std::int64_t count) const {
+  void answer(TeacherLogitsWriter& writer, std::int64_t first, std::int64_t count) const {
     const at::NoGradGuard no_gradients;
     const at::Tensor windows = data_.batch(first, count);
     const at::Tensor ids =
         windows.narrow(1, 0, window_width(plan_.task.objective, data_.sequence_length()));
-    const TopAnswers answers =
-        top_answers(model_.head_inputs(predict(model_, ids, first, plan_.task).hidden), facts_.top,
-                    facts_.temperature);
-    const TopAnswers here{answers.ids.to(at::kCPU),
+    const TopKLogits answers =
+        top_k_logits(model_.lm_head_inputs(predict(model_, ids, first, plan_.task).hidden),
+                     facts_.top, facts_.temperature);
+    const TopKLogits here{answers.ids.to(at::kCPU),
                           answers.log_probabilities.to(at::kHalf).to(at::kCPU)};
     if (here.log_probabilities.isnan().any().item<bool>()) {
       throw_bad_input(
-          "windows {} to {}: NaN among the teacher's predictions: regroup eval tells its loss, "
-          "regroup inspect --stats which weights are no numbers",
+          "windows {} to {}: NaN in the teacher's predictions: regroup eval tells its loss, "
+          "regroup inspect --stats which weights are not finite",
           first, first + count - 1);
     }
     std::int64_t row = 0;
@@ -149,21 +149,21 @@ class Teaching {
   }
 
   const TeachPlan& plan_;
-  const AnswersFacts& facts_;
+  const TeacherLogitsFacts& facts_;
   Transformer model_;
-  const TokenBatches& data_;
+  const DataLoader& data_;
   const TeachProgress& progress_;
   const std::atomic<bool>& stop_;
 };
 
-// How many files an earlier call left in `parts`: the first ones, whole.
-std::int64_t files_there(const fs::path& parts, const AnswersFacts& facts) {
+// The number of complete files that an earlier call left in `parts`.
+std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts) {
   std::int64_t there = 0;
-  while (there < facts.files() && path_exists(parts / answers_file_name(there))) {
+  while (there < facts.files() && path_exists(parts / teacher_logits_file_name(there))) {
     try {
-      check_answers(open_answers_file(parts, facts, there++), facts);
+      check_teacher_logits(open_teacher_logits_file(parts, facts, there++), facts);
     } catch (const Error& fault) {
-      throw_usage("{}; remove {} to begin anew", fault.what(), printable(parts.string(), 0));
+      throw_usage("{}; remove {} to start again", fault.what(), printable(parts.string(), 0));
     }
   }
   return there;
@@ -171,7 +171,7 @@ std::int64_t files_there(const fs::path& parts, const AnswersFacts& facts) {
 
 void check(const TeachSettings& settings, std::int64_t vocab_size) {
   if (settings.windows < 0) {
-    throw_usage("windows is {}, allowed is 0 (those of one epoch) or more", settings.windows);
+    throw_usage("windows is {}, allowed is 0 (one epoch) or more", settings.windows);
   }
   if (settings.top < 1 || settings.top > vocab_size) {
     throw_usage("top is {}, allowed is 1 to {}, the vocabulary", settings.top, vocab_size);
@@ -190,7 +190,7 @@ std::uint64_t TeachPlan::bytes() const {
 }
 
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
-                        const TokenBatches& data) {
+                        const DataLoader& data) {
   const std::int64_t vocab_size = teacher.spec.vocab_size;
   check(settings, vocab_size);
   TeachPlan plan{settings.run, {}, {}};
@@ -203,7 +203,7 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
   Json recipe = recipe_of(plan.run);
   add_task(recipe, plan.task);
 
-  AnswersFacts& facts = plan.facts;
+  TeacherLogitsFacts& facts = plan.facts;
   facts.questions = questions_in(recipe);
   facts.teacher = fingerprint_of(teacher);
   facts.vocab_size = vocab_size;
@@ -216,8 +216,8 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
   return plan;
 }
 
-TopAnswers top_answers(const HeadInputs& teacher, std::int64_t k, double temperature,
-                       std::int64_t logits_per_chunk) {
+TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
+                        std::int64_t logits_per_chunk) {
   std::vector<at::Tensor> ids, log_probabilities;
   const std::int64_t step = std::max<std::int64_t>(1, logits_per_chunk / teacher.head.size(0));
   const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -234,7 +234,7 @@ TopAnswers top_answers(const HeadInputs& teacher, std::int64_t k, double tempera
   return {at::cat(ids), at::cat(log_probabilities)};
 }
 
-void teach(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
            const fs::path& output, const TeachProgress& progress, const std::atomic<bool>& stop) {
   check_is_new(output);
   const fs::path target = (fs::absolute(output) / "").parent_path();  // "a/" is the directory "a"

@@ -1,5 +1,5 @@
-// Asks a teacher once what a run will ask it, and writes its answers down: afterwards runs learn
-// from them without the teacher.
+// Computes a teacher's top-k logits for all windows of a run and stores them, so that runs can
+// learn from them without the teacher.
 //
 // Shapes: N predictions, k tokens kept.
 #pragma once
@@ -10,49 +10,49 @@
 #include <functional>
 
 #include "formats/model/model.h"
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distill/answers_file.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {
 
 struct TeachSettings {
-  /// Of the run that shall learn from the answers: data, seed, sequence length, task, temperature.
-  /// `model` is the one that answers, in `precision` on `device`, `batch` windows at a time.
+  /// Settings of the run that will use the logits: data, seed, sequence length, task, temperature.
+  /// `model` is the teacher; it runs in `precision` on `device`, `batch` windows at a time.
   UptrainSettings run;
-  std::int64_t windows = 0;            ///< of the run, from its first on; 0: those of one epoch
-  std::int64_t top = 32;               ///< tokens kept of each answer
-  std::uint64_t file_bytes = 1 << 30;  ///< about so many in a file
+  std::int64_t windows = 0;            ///< of the run, from its first; 0: one epoch
+  std::int64_t top = 32;               ///< k, tokens kept per prediction
+  std::uint64_t file_bytes = 1 << 30;  ///< approximate size of a file
 };
 
 struct TeachPlan {
-  UptrainSettings run;  ///< with what was left open filled in
+  UptrainSettings run;  ///< with defaults filled in
   Task task;
-  AnswersFacts facts;
+  TeacherLogitsFacts facts;
 
-  /// Bytes of all files, headers left out.
+  /// Bytes of all files without headers.
   std::uint64_t bytes() const;
 };
 
-/// What `settings` ask of `teacher`. Throws kUsage for settings that make no sense, and as
-/// plan_uptraining() does for the task.
+/// Plans `settings` for `teacher`. Throws kUsage for invalid settings, and as plan_uptraining()
+/// does for the task.
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
-                        const TokenBatches& data);
+                        const DataLoader& data);
 
-/// The k likeliest tokens of softmax(logits/τ), and the rest as a whole; all numbers on the device
-/// of `teacher`. Memory is a few chunks of logits.
-TopAnswers top_answers(const HeadInputs& teacher, std::int64_t k, double temperature,
-                       std::int64_t logits_per_chunk = kLogitsPerChunk);
+/// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
+/// `teacher`. Memory: a few chunks of logits.
+TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
+                        std::int64_t logits_per_chunk = kLogitsPerChunk);
 
-/// Called with the windows answered and all that shall be.
+/// Called with the number of windows done and the total.
 using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Carries out `plan`: makes the directory `output`, which appears when it is complete. Until then
-/// the files that are complete stand in OUTPUT.parts, and are kept when the same is asked for once
-/// more. Throws kUsage where the output exists, or what stands in OUTPUT.parts was made for another
-/// plan; kInterruptedSaved soon after `stop` turns true.
-void teach(const TeachPlan& plan, const Model& teacher, const TokenBatches& data,
+/// Carries out `plan`: writes the directory `output`, which appears when it is complete. Until then
+/// complete files are kept in OUTPUT.parts, and a later call with the same plan continues from
+/// them. Throws kUsage if the output exists or OUTPUT.parts belongs to another plan;
+/// kInterruptedSaved soon after `stop` turns true.
+void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
            const std::filesystem::path& output, const TeachProgress& progress,
            const std::atomic<bool>& stop);
 

@@ -5,18 +5,19 @@
 namespace regroup {
 namespace {
 
-std::optional<WeightShares> shares_of(Ranks* ranks, const Parameters& trained) {
-  return ranks != nullptr ? std::optional<WeightShares>(std::in_place, *ranks, trained)
+std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Parameters& trained) {
+  return group != nullptr ? std::optional<ZeroPartition>(std::in_place, *group, trained)
                           : std::nullopt;
 }
 
 }  // namespace
 
-TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings, Ranks* ranks)
+TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
+                           ProcessGroup* group)
     : weights_(load_parameters(source.spec, source.checkpoint, scalar_type_of(settings.precision),
                                settings.device)),
       trained_(weights_.only(trained_tensors(source.spec, settings.trained))),
-      shares_(shares_of(ranks, trained_)),
+      partition_(partition_of(group, trained_)),
       masters_(own_masters(source, settings)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),
@@ -26,7 +27,7 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
 
 Parameters TrainedModel::own_masters(const Model& source, const UptrainSettings& settings) const {
   const std::vector<std::string> names =
-      shares_ ? shares_->own_names() : trained_tensors(source.spec, settings.trained);
+      partition_ ? partition_->own_names() : trained_tensors(source.spec, settings.trained);
   return settings.precision == Precision::kFp32
              ? trained_.only(names)
              : load_parameters(source.spec, source.checkpoint, at::kFloat, settings.device, names);
@@ -40,10 +41,10 @@ std::vector<Parameters::Entry> TrainedModel::state() const {
   return tensors;
 }
 
-Trainer TrainedModel::trainer(LossFunction loss, const TokenBatches& data,
+Trainer TrainedModel::trainer(LossFunction loss, const DataLoader& data,
                               const LoopSettings& settings) {
   return {std::move(loss), trained_, masters_, frozen_,
-          *optimizer_,     data,     settings, shares_ ? &*shares_ : nullptr};
+          *optimizer_,     data,     settings, partition_ ? &*partition_ : nullptr};
 }
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// A model in training: what it computes with, what is trained of it and what steps it.
+// A model in training: its weights, master weights and optimizer.
 #pragma once
 
 #include <memory>
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "uptrain/distributed/ranks.h"
-#include "uptrain/distributed/weight_shares.h"
+#include "uptrain/distributed/process_group.h"
+#include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/optim/optimizer.h"
@@ -19,29 +19,29 @@ namespace regroup {
 
 class TrainedModel {
  public:
-  /// The weights of `source`, in the precision and on the device of `settings`. With `ranks` (null:
-  /// there is one process) masters and optimizer are this rank's share.
-  TrainedModel(const Model& source, const UptrainSettings& settings, Ranks* ranks = nullptr);
+  /// The weights of `source`, in the precision and on the device of `settings`. With `group` (null:
+  /// a single process), masters and optimizer are this rank's share.
+  TrainedModel(const Model& source, const UptrainSettings& settings, ProcessGroup* group = nullptr);
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;
 
   Transformer& model() { return model_; }
 
-  /// What is trained, in fp32; the model's own weights where it computes in that.
+  /// Trained weights in fp32; the model's own weights if it computes in fp32.
   const Parameters& masters() const { return masters_; }
 
-  /// Masters and all that the optimizer remembers, under the names they are saved by.
+  /// Masters and optimizer state, under the names they are saved by.
   std::vector<Parameters::Entry> state() const;
 
-  /// A loop over it, which keeps references to this and to `data`.
-  Trainer trainer(LossFunction loss, const TokenBatches& data, const LoopSettings& settings);
+  /// A training loop, which keeps references to this and to `data`.
+  Trainer trainer(LossFunction loss, const DataLoader& data, const LoopSettings& settings);
 
  private:
   Parameters own_masters(const Model& source, const UptrainSettings& settings) const;
 
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained
-  std::optional<WeightShares> shares_;
+  std::optional<ZeroPartition> partition_;
   Parameters masters_;
   Transformer model_;
   FrozenQueries frozen_;

@@ -43,8 +43,8 @@ double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t laye
          (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
 }
 
-// Elements per token of a stack. Where blocks are recomputed each keeps what it reads, and the one
-// at work all the rest.
+// Elements per token of a stack. With activation checkpointing each block keeps its input, and only
+// one block keeps the rest.
 double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
   double sum = 0.0;
   double largest = 0.0;
@@ -73,7 +73,7 @@ double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, doub
                   predictions * static_cast<double>(spec.vocab_size));
 }
 
-// What all attentions of two models give, and their difference in fp32.
+// The outputs of all attentions of two models, and their differences in fp32.
 double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
                        const StackTokens& tokens) {
   double outputs = 0.0;

@@ -1,4 +1,4 @@
-// What training needs in memory: an estimate, made before it starts.
+// Estimates the memory of training before it starts.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@ namespace regroup {
 /// Bytes on the device, by what they are for.
 struct TrainingMemory {
   double weights = 0.0;      ///< of the model in the type it computes in, trained or not
-  double masters = 0.0;      ///< fp32 copies of those that are trained; in fp32 none
-  double gradients = 0.0;    ///< their sum in fp32, and those of a batch that is added to it
-  double optimizer = 0.0;    ///< what it remembers between steps
-  double activations = 0.0;  ///< what a batch keeps for its backward pass
-  double logits = 0.0;       ///< the chunk of them that is there at a time
-  double teacher = 0.0;      ///< its weights, and what is compared of its attention
+  double masters = 0.0;      ///< fp32 copies of trained weights; none in fp32
+  double gradients = 0.0;    ///< their sum in fp32, and those of one batch
+  double optimizer = 0.0;    ///< its state
+  double activations = 0.0;  ///< kept for the backward pass of a batch
+  double logits = 0.0;       ///< one chunk
+  double teacher = 0.0;      ///< its weights and attention outputs
 
   double total() const {
     return weights + masters + gradients + optimizer + activations + logits + teacher;
   }
 };
 
-/// An estimate for a model trained on sequences of that length; what the teacher takes is left out.
-/// Allocators and libraries come on top.
+/// Estimate for training on sequences of that length, without the teacher. Excludes the overhead of
+/// allocators and libraries.
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length);
 
-/// Bytes of a teacher's weights, and where its attention teaches of what both give and how far that
-/// is apart.
+/// Bytes of a teacher's weights and, with attention distillation, of both models' attention outputs
+/// and their difference.
 double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
                      std::int64_t sequence_length);
 
-/// Bytes of a saved state: masters, and what the optimizer remembers.
+/// Bytes of a saved state: masters and optimizer state.
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec);
 
 }  // namespace regroup

@@ -69,7 +69,7 @@ double TrainingSpeed::fraction_of_matmul() const {
 }
 
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
-                               const TokenBatches& data, std::int64_t warmup, std::int64_t steps,
+                               const DataLoader& data, std::int64_t warmup, std::int64_t steps,
                                const std::function<void(std::int64_t)>& after_step,
                                const std::atomic<bool>& stop) {
   TrainingSpeed speed;
@@ -87,7 +87,7 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
                             .schedule = {.peak = settings.peak_learning_rate(),
                                          .warmup_steps = 0,
                                          .steps = warmup + steps,
-                                         .kind = ScheduleKind::kConstant}};
+                                         .kind = LrScheduleKind::kConstant}};
     Trainer trainer = trained.trainer(TrainingLoss(trained.model(), task), data, loop);
     TrainingProgress progress;
     const bool complete = trainer.run(progress, stop, [&](const StepReport& report) {

@@ -1,4 +1,4 @@
-// How fast a model trains here, beside what the machine's matrix multiplication can do.
+// Measures training speed relative to the machine's matrix multiplication.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "uptrain/data/token_batches.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_settings.h"
 
@@ -17,28 +17,27 @@ namespace regroup {
 /// elsewhere: in bf16, a CPU without instructions for it is forty times slower than in fp32.
 double matmul_flops_per_second(at::ScalarType type, at::Device device);
 
-/// What was measured; steps and products alternate, so that both see the same machine.
+/// Results. Steps and products alternate, so that both run under the same conditions.
 struct TrainingSpeed {
   std::int64_t tokens_per_step = 0;
   double flops_per_step = 0.0;  ///< by training_flops_per_token(): what is recomputed counts once
   std::vector<double> step_seconds;       ///< in the order they were taken
   std::vector<double> matmul_per_second;  ///< after each step
-  double peak_memory = 0.0;  ///< bytes: of a CPU the process's, else the device's allocations
+  double peak_memory = 0.0;  ///< bytes: of the process on a CPU, else of the device's allocations
 
   double median_seconds() const;
   double tokens_per_second() const;
   double flops_per_second() const;
-  /// The median over steps of their FLOPs per second as a part of those of the product after.
+  /// The median over steps of their FLOP/s relative to that of the following product.
   double fraction_of_matmul() const;
 };
 
-/// Takes `warmup` and then `steps` steps on `data` as uptraining takes them, of which nothing is
-/// kept. Of `settings` it heeds all that a step depends on: batch, accumulation, what is trained,
-/// optimizer, precision, device; they must pass validate_step(). `steps` is 1 at least. Calls
-/// `after_step` with the steps taken so far. Throws kInterrupted once `stop` is set; kBadInput
-/// where losses are not finite.
+/// Runs `warmup` and then `steps` training steps on `data`, and discards the result. Uses the
+/// settings that a step depends on: batch, accumulation, trained weights, optimizer, precision,
+/// device; they must pass validate_step(). `steps` is at least 1. Calls `after_step` with the steps
+/// taken so far. Throws kInterrupted once `stop` is set; kBadInput if losses are not finite.
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
-                               const TokenBatches& data, std::int64_t warmup, std::int64_t steps,
+                               const DataLoader& data, std::int64_t warmup, std::int64_t steps,
                                const std::function<void(std::int64_t)>& after_step,
                                const std::atomic<bool>& stop);
 

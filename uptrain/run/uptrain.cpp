@@ -9,10 +9,10 @@
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
 #include "uptrain/distill/attention_distillation.h"
-#include "uptrain/distill/teacher_answers.h"
-#include "uptrain/distributed/shared_tensors.h"
+#include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/distributed/sharded_state.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/optim/loss_watch.h"
+#include "uptrain/optim/loss_spike_detector.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/metrics.h"
@@ -36,10 +36,10 @@ std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& st
                           settings.device);
 }
 
-// What it answered before, where that is to be read instead.
-std::optional<TeacherAnswers> open_answers(const UptrainPlan& plan) {
+// Its stored logits, if they are used instead.
+std::optional<TeacherLogitsCache> open_answers(const UptrainPlan& plan) {
   const std::filesystem::path& logits = plan.settings.teacher.logits;
-  return logits.empty() ? std::nullopt : std::optional(TeacherAnswers::open(logits));
+  return logits.empty() ? std::nullopt : std::optional(TeacherLogitsCache::open(logits));
 }
 
 RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
@@ -48,13 +48,14 @@ RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume)
                 : RunDirectory::create(plan.settings.output, plan.recipe, model);
 }
 
-EvaluationSettings evaluation_settings(const UptrainPlan& plan, const Ranks* ranks = nullptr) {
+EvaluationSettings evaluation_settings(const UptrainPlan& plan,
+                                       const ProcessGroup* group = nullptr) {
   return {plan.sequence_length,
           plan.settings.batch,
           plan.settings.eval_max_tokens,
           plan.settings.task,
-          ranks != nullptr ? ranks->rank() : 0,
-          ranks != nullptr ? ranks->count() : 1,
+          group != nullptr ? group->rank() : 0,
+          group != nullptr ? group->size() : 1,
           plan.settings.documents};
 }
 
@@ -80,20 +81,20 @@ LoopSettings loop_settings(const UptrainPlan& plan) {
 // One run in progress.
 class Run {
  public:
-  Run(const UptrainPlan& plan, const Model& source, const TokenBatches& data, bool resume,
-      UptrainObserver& observer, const std::atomic<bool>& stop, Ranks* ranks)
+  Run(const UptrainPlan& plan, const Model& source, const DataLoader& data, bool resume,
+      UptrainObserver& observer, const std::atomic<bool>& stop, ProcessGroup* group)
       : plan_(plan),
         source_(source),
         data_(data),
         observer_(observer),
         stop_(stop),
-        ranks_(ranks),
+        group_(group),
         eval_file_(open_eval_data(plan, source)),
-        student_(source, plan.settings, ranks),
+        student_(source, plan.settings, group),
         loss_(student_.model(), plan.task),
         teacher_(load_teacher(plan, source)),
         answers_(open_answers(plan)),
-        state_(ranks, student_.state()),
+        state_(group, student_.state()),
         saver_([this](const auto&... state) { directory_->save(state...); },
                plan.background_saving) {
     if (teacher_) {
@@ -106,7 +107,7 @@ class Run {
     if (answers_) {
       loss_.set_answers(*answers_, plan.settings.teacher.distillation);
     }
-    // Last: nothing else can fail any more.
+    // Last step: nothing else can fail.
     on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
   }
 
@@ -128,7 +129,7 @@ class Run {
       result_.after = evaluate_now();
     }
     const auto own = student_.masters().entries();
-    const Parameters whole(SharedTensors(ranks_, {own.begin(), own.end()}).gather());
+    const Parameters whole(ShardedState(group_, {own.begin(), own.end()}).gather());
     on_first([&] {
       save_model(source_, whole, config_of_result(plan_, source_, progress_),
                  plan_.settings.output);
@@ -140,8 +141,8 @@ class Run {
 
  private:
   void on_first(const std::function<void()>& work) {
-    if (ranks_ != nullptr) {
-      ranks_->on_first(work);
+    if (group_ != nullptr) {
+      group_->on_first(work);
     } else {
       work();
     }
@@ -154,11 +155,11 @@ class Run {
       progress =
           directory_->load_newest(tensors, [&](const auto& text) { observer_.on_warning(text); });
     });
-    if (ranks_ != nullptr) {
-      progress = progress_of_first(*ranks_, progress);
+    if (group_ != nullptr) {
+      progress = progress_of_first(*group_, progress);
     }
-    if (ranks_ != nullptr && progress) {
-      state_.hand_out(tensors);
+    if (group_ != nullptr && progress) {
+      state_.scatter(tensors);
     }
     return progress;
   }
@@ -197,7 +198,8 @@ class Run {
     const double usual = losses_.mean();
     if (losses_.add(report.loss)) {
       observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
-                                       report.step, report.loss, LossWatch::kWindow, usual));
+                                       report.step, report.loss, LossSpikeDetector::kWindow,
+                                       usual));
     }
   }
 
@@ -206,8 +208,8 @@ class Run {
       return std::nullopt;
     }
     std::optional<Evaluation> evaluation = evaluate_share();
-    if (ranks_ != nullptr) {
-      evaluation = evaluation_of_all(*ranks_, evaluation);
+    if (group_ != nullptr) {
+      evaluation = evaluation_of_all(*group_, evaluation);
     }
     if (!evaluation) {
       stop_here();
@@ -232,7 +234,7 @@ class Run {
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
-          student_.model(), *eval_file_, evaluation_settings(plan_, ranks_), [](auto, auto) {},
+          student_.model(), *eval_file_, evaluation_settings(plan_, group_), [](auto, auto) {},
           stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {
@@ -248,7 +250,7 @@ class Run {
     }
   }
 
-  // A full disk need not end a run: the state before stays, and the next may succeed.
+  // A full disk does not end a run: the previous state remains, and the next save may succeed.
   void tell(const std::optional<StateSaver::Outcome>& outcome) {
     if (outcome && outcome->fault.empty()) {
       observer_.on_saved(directory_->path(), outcome->step);
@@ -288,39 +290,39 @@ class Run {
 
   const UptrainPlan& plan_;
   const Model& source_;
-  const TokenBatches& data_;
+  const DataLoader& data_;
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
-  Ranks* ranks_;  // null: this process is the only one
+  ProcessGroup* group_;  // null: this process is the only one
   std::optional<TokenFile> eval_file_;
   TrainedModel student_;
   TrainingLoss loss_;
   std::optional<Transformer> teacher_;
-  std::optional<TeacherAnswers> answers_;
+  std::optional<TeacherLogitsCache> answers_;
   std::optional<AttentionDistillation> attention_;
-  SharedTensors state_;
+  ShardedState state_;
   std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
   StateSaver saver_;
   std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;
-  LossWatch losses_;
+  LossSpikeDetector losses_;
   UptrainResult result_;
 };
 
 }  // namespace
 
-UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const DataLoader& data,
                              bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
-                             Ranks* ranks) {
-  if (ranks != nullptr) {
-    check_same_on_all(*ranks, asked_of_rank(plan, source, resume));
+                             ProcessGroup* group) {
+  if (group != nullptr) {
+    check_same_on_all(*group, asked_of_rank(plan, source, resume));
   }
-  if (ranks == nullptr || ranks->first()) {
+  if (group == nullptr || group->first()) {
     RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
   }
   std::optional<UptrainResult> result;
   with_torch_errors(
-      [&] { result = Run(plan, source, data, resume, observer, stop, ranks).execute(); });
+      [&] { result = Run(plan, source, data, resume, observer, stop, group).execute(); });
   return *result;
 }
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distributed/ranks.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distributed/process_group.h"
 #include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -16,7 +16,7 @@
 
 namespace regroup {
 
-/// Hears of what happens in a run; every call may be left alone.
+/// Observes a run; overriding any function is optional.
 class UptrainObserver {
  public:
   virtual ~UptrainObserver() = default;
@@ -30,20 +30,20 @@ class UptrainObserver {
 struct UptrainResult {
   TrainingProgress progress;
   double last_loss = 0.0;            ///< mean over the last (at most 20) steps of this process
-  std::optional<Evaluation> before;  ///< where there is evaluation data, and the run began here
+  std::optional<Evaluation> before;  ///< with evaluation data, if the run was not resumed
   std::optional<Evaluation> after;
 };
 
-/// Carries out `plan`: trains, evaluates, keeps OUT.run (see RunDirectory) and at last publishes
-/// the settings' output. With `resume` it goes on from the newest state of an earlier run, to the
-/// same result, bit by bit on the CPU. Soon after `stop` turns true it saves the state and throws
-/// kInterruptedSaved. Whatever happens, the output is there whole or not at all.
+/// Carries out `plan`: trains, evaluates, maintains OUT.run (see RunDirectory) and finally
+/// publishes the output. With `resume` it continues from the newest state of an earlier run, with
+/// the same result, bitwise on the CPU. Soon after `stop` turns true it saves the state and throws
+/// kInterruptedSaved. The output appears only when it is complete.
 ///
-/// Of several `ranks` each calls this with the same plan, and all of them stop when one is to; the
-/// first alone writes. A state can be resumed by another number of ranks. Throws kUsage where they
-/// were asked for different things, kEnvironment where one of them is lost.
-UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const TokenBatches& data,
+/// With a process group every rank calls this with the same plan; all stop when one is asked to,
+/// and only the first writes. A state can be resumed with another number of ranks. Throws kUsage if
+/// the ranks got different settings, kEnvironment if one of them is lost.
+UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const DataLoader& data,
                              bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
-                             Ranks* ranks = nullptr);
+                             ProcessGroup* group = nullptr);
 
 }  // namespace regroup

@@ -15,7 +15,7 @@
 #include "formats/families/published_pretraining.h"
 #include "formats/inspect/context_length.h"
 #include "formats/json/printable_json.h"
-#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
@@ -23,14 +23,14 @@ namespace {
 
 constexpr std::int64_t kDefaultSequence = 1024;
 
-// Settings are each within reason; a run of all the largest is not.
+// Each setting is bounded, but their product may overflow.
 std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
   std::int64_t product = 1;
   for (const std::int64_t factor : factors) {
     if (__builtin_mul_overflow(product, factor, &product)) {
       throw_usage(
-          "steps x batch x accumulation x sequence length make more tokens than can be counted: "
-          "lower one of them");
+          "steps x batch x accumulation x sequence length are too many tokens to count: lower one "
+          "of them");
     }
   }
   return product;
@@ -48,7 +48,7 @@ std::int64_t steps_of(const UptrainSettings& settings, std::int64_t tokens_per_s
 }
 
 std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
-  const bool rises = settings.schedule != ScheduleKind::kInverseSqrt;
+  const bool rises = settings.schedule != LrScheduleKind::kInverseSqrt;
   const std::int64_t usual = rises ? std::max<std::int64_t>(1, steps / 50) : 0;
   const std::int64_t warmup = settings.warmup_steps.value_or(usual);
   if (warmup >= steps && settings.warmup_steps && steps > 1) {
@@ -58,12 +58,12 @@ std::int64_t warmup_of(const UptrainSettings& settings, std::int64_t steps) {
   return std::min(warmup, steps);
 }
 
-Schedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
-  Schedule schedule{.peak = settings.peak_learning_rate(),
-                    .final_ratio = settings.min_learning_rate_ratio,
-                    .warmup_steps = warmup_of(settings, steps),
-                    .steps = steps,
-                    .kind = settings.schedule};
+LrSchedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
+  LrSchedule schedule{.peak = settings.peak_learning_rate(),
+                      .final_ratio = settings.min_learning_rate_ratio,
+                      .warmup_steps = warmup_of(settings, steps),
+                      .steps = steps,
+                      .kind = settings.schedule};
   schedule.decay_steps = settings.decay_steps.value_or(std::max<std::int64_t>(1, steps / 10));
   schedule.start_step = settings.start_step.value_or(settings.pretrain_steps.value_or(0));
   if (settings.decay_steps && *settings.decay_steps > steps - schedule.warmup_steps) {
@@ -73,21 +73,21 @@ Schedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
   return schedule;
 }
 
-// The settings with what was left open, as the plan has it.
+// The settings with the plan's defaults filled in.
 UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
   settings.steps = plan.steps;
   settings.sequence_length = plan.sequence_length;
   settings.warmup_steps = plan.schedule.warmup_steps;
-  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+  if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
     settings.decay_steps = plan.schedule.decay_steps;
   }
-  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+  if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     settings.start_step = plan.schedule.start_step;
   }
   return settings;
 }
 
-std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const TokenBatches& data) {
+std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const DataLoader& data) {
   const std::int64_t samples = plan.tokens / plan.sequence_length;
   std::vector<UptrainPlan::Source> sources;
   for (std::size_t i = 0; i < data.files().size(); ++i) {
@@ -105,8 +105,8 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
 }
 
-// Answers of a model that is neither the student nor what it was made of were hardly meant, though
-// one can learn from them.
+// Logits of a model that is neither the student nor its source are probably a mistake, though one
+// can learn from them.
 void check_answers_source(UptrainPlan& plan, const Model& student, const std::string& teacher) {
   if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
     return;
@@ -116,22 +116,21 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   const Json facts = recorded_conversion(student);
   const Json source = facts.is_object() ? facts.value(kSourceFingerprintKey, Json()) : Json();
   if (source.is_null()) {
-    plan.notes.push_back(
-        fmt::format("{} does not record its source, so that nothing tells whether {} are answers "
-                    "of that",
-                    model, answers));
+    plan.notes.push_back(fmt::format(
+        "{} does not record its source, so it is not known whether {} are logits of that source",
+        model, answers));
   } else if (source != teacher) {
     throw_usage(
-        "{}: answers of another model than the one {} was made of: its fingerprint is {}, the "
-        "source's {}; --other-teacher takes them all the same",
+        "{}: teacher logits of another model than the source of {}: its fingerprint is {}, the "
+        "source's {}; --other-teacher accepts them",
         answers, model, printable_json(Json(teacher)), printable_json(source));
   }
 }
 
-// Nothing to compute: its answers are read, and must be to what this run asks.
-void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& data) {
+// Stored logits need no computation, but must match this run.
+void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
-  TeacherAnswers answers = TeacherAnswers::open(teacher.logits);
+  TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
   if (answers.facts().vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
                     printable(teacher.logits.string(), 0), answers.facts().vocab_size,
@@ -145,7 +144,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const TokenBatches& da
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// What the run takes of what there is, and how it could take less.
+// The memory that the run needs and has, and options that need less.
 void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
   const auto bytes_of = [&](const UptrainSettings& settings) {
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
@@ -157,7 +156,7 @@ void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* tea
   }
 }
 
-// Beside what training takes there, if it trains on the CPU; a tenth is left for others.
+// In addition to training on the CPU; a tenth is left for other processes.
 bool has_memory_for_copy(const UptrainPlan& plan) {
   const bool trains_here = plan.settings.device.is_cpu();
   const double training = trains_here ? plan.memory_needed : 0.0;
@@ -196,7 +195,7 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
-TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
   return {settings.data,         sequence_length_of(settings, spec),
           spec.vocab_size,       settings.seed,
           settings.data_weights, settings.documents};
@@ -230,7 +229,7 @@ double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
-                            const TokenBatches& data) {
+                            const DataLoader& data) {
   settings.validate();
   check_writable(source);
   refuse_output_inside(source, settings.output);

@@ -1,4 +1,4 @@
-// What an uptraining run comes to, before it starts: steps, tokens, compute, memory.
+// Plans an uptraining run: steps, tokens, compute, memory.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "uptrain/data/token_batches.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/optim/schedule.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/memory_savings.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
@@ -18,8 +18,8 @@ namespace regroup {
 
 struct UptrainPlan {
   UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
-  Json recipe;               ///< recipe_of() the above, with alpha as it was asked for
-  Schedule schedule;
+  Json recipe;               ///< recipe_of() the above, with alpha as requested
+  LrSchedule schedule;
   Task task;
 
   std::int64_t steps = 0;
@@ -27,8 +27,8 @@ struct UptrainPlan {
   std::int64_t tokens_per_step = 0;
   std::int64_t tokens = 0;       ///< seen in the whole run
   std::int64_t data_tokens = 0;  ///< in the training files
-  double filled = 1.0;           ///< part of these that is text, where documents are kept apart
-  double epochs = 0.0;           ///< passes over them, on average where they have weights
+  double filled = 1.0;           ///< fraction that is text, if documents are kept apart
+  double epochs = 0.0;           ///< passes over them, the average if they have weights
   struct Source {
     std::filesystem::path path;
     std::int64_t tokens = 0;
@@ -39,45 +39,43 @@ struct UptrainPlan {
   std::int64_t parameters = 0;
   double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
   TrainingMemory memory;
-  double memory_needed = 0.0;              ///< of the device: `memory`, on a CPU of all ranks there
-  std::optional<double> memory_available;  ///< bytes the device has free, where that is known
-  std::vector<LeanerRun> leaner;           ///< where that is less: what would fit
+  double memory_needed = 0.0;              ///< on the device: `memory`, on a CPU of all its ranks
+  std::optional<double> memory_available;  ///< free bytes on the device, if known
+  std::vector<LeanerRun> leaner;           ///< if that is less: runs that would fit
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
-  /// States are written while training goes on: this machine has the memory for a copy of one.
+  /// Whether states are written in the background: the machine has the memory for a copy of one.
   bool background_saving = false;
-  std::vector<std::string> notes;  ///< what one should know before it starts
+  std::vector<std::string> notes;  ///< for the user, before it starts
 
   bool fits() const { return !memory_available || memory_needed <= *memory_available; }
 };
 
-/// Bytes that training takes on the device, with a teacher's where one is given: on a CPU of all
-/// ranks of this machine.
+/// Bytes that training takes on the device, including a teacher; on a CPU those of all ranks of
+/// this machine.
 double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
                      const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
 
-/// Checks settings, model, data and teacher (of which it reads headers) together. Throws kUsage,
-/// also for an output inside the model's directory, or kBadInput.
+/// Checks settings, model, data and the teacher's headers together. Throws kUsage, also for an
+/// output inside the model's directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
-                            const TokenBatches& data);
+                            const DataLoader& data);
 
-/// The training data that `settings` name, cut to the model's vocabulary and the sequence length.
-TokenBatches open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
+/// Opens the training data of `settings` for the model's vocabulary and the sequence length.
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
 
-/// Adds to a recipe what it says of a task: the objective, and the special tokens of those that
-/// need any.
+/// Adds a task to a recipe: the objective and its special tokens.
 void add_task(Json& recipe, const Task& task);
 
-/// Where a fraction of the pretraining is asked for and its length is not said: takes the one that
-/// is published for the model, if there is one (see published_pretraining()). A config.json is
-/// enough.
+/// If alpha is set without the length of the pretraining, takes the length published for the model,
+/// if there is one (see published_pretraining()). A config.json is enough.
 void take_published_length(UptrainSettings& settings);
 
-/// Sequence length in use: as set, else 1024 or the model's number of positions where that is less.
-/// Throws kUsage when a model with learned positions has fewer.
+/// The sequence length: as set, else 1024, or the model's number of positions if less. Throws
+/// kUsage if a model with learned positions has fewer.
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec);
 
-/// The model `settings` name as the teacher of `student`. Throws kBadInput where it cannot be: its
-/// vocabulary, what it predicts or the positions it has are others.
+/// Opens the teacher of `student` that `settings` name. Throws kBadInput if its vocabulary,
+/// objective or positions do not match.
 Model open_teacher(const UptrainSettings& settings, const Model& student);
 
 }  // namespace regroup

@@ -47,10 +47,9 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                    "steps excludes alpha and the pretraining length");
     return;
   }
-  faults.require(
-      settings.alpha.has_value(),
-      "how long to train is not said: --alpha with --pretrain-steps or --pretrain-tokens, or "
-      "--steps");
+  faults.require(settings.alpha.has_value(),
+                 "the length of training is not set: --alpha with --pretrain-steps or "
+                 "--pretrain-tokens, or --steps");
   if (!settings.alpha) {
     return;
   }
@@ -58,8 +57,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                  totals == 0
                      ? "alpha is a fraction of the pretraining, whose length is not known: add "
                        "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
-                     : "--pretrain-steps and --pretrain-tokens both tell the pretraining's "
-                       "length: give one of them");
+                     : "--pretrain-steps and --pretrain-tokens both set the length of the "
+                       "pretraining: give one of them");
   if (settings.alpha) {
     faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
                    fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
@@ -76,9 +75,9 @@ void check_schedule(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(0, "warm-up steps", settings.warmup_steps.value_or(0));
   faults.at_least(1, "decay steps", settings.decay_steps.value_or(1));
   faults.at_least(0, "start step", settings.start_step.value_or(0));
-  faults.require(!settings.decay_steps || settings.schedule == ScheduleKind::kWarmupStableDecay,
+  faults.require(!settings.decay_steps || settings.schedule == LrScheduleKind::kWarmupStableDecay,
                  "decay steps are for the schedule wsd");
-  faults.require(!settings.start_step || settings.schedule == ScheduleKind::kInverseSqrt,
+  faults.require(!settings.start_step || settings.schedule == LrScheduleKind::kInverseSqrt,
                  "a start step is for the schedule inverse-sqrt");
 }
 
@@ -90,7 +89,7 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
   const bool narrow = optimizer.moments == Precision::kBf16;
   faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
                  "bf16 moments are for the optimizer adamw");
-  // Less than half of bf16's last place would be forgotten of a moment, which is nothing.
+  // A smaller change of a moment than half a unit in bf16's last place would be lost.
   faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
                  "bf16 moments need a beta1 and beta2 of 0.99 at most");
 }
@@ -99,13 +98,13 @@ void check_teacher(Faults& faults, const TeacherSettings& teacher) {
   faults.within(0, 1, "teacher's weight", teacher.distillation.weight);
   faults.within(0.01, 100, "teacher's temperature", teacher.distillation.temperature);
   faults.require(!teacher.present() || teacher.logits.empty(),
-                 "a teacher is asked, or its logits are read: name one of them");
+                 "a teacher model and stored teacher logits exclude each other");
   faults.within(0, 1000, "attention's weight", teacher.attention_weight);
   faults.require(teacher.attention_weight == 0 || teacher.present(),
-                 "learning from attention needs the teacher itself");
+                 "attention distillation needs the teacher model");
 }
 
-// What is not in use stays out of the recipe, so that it cannot differ.
+// Unused settings are not part of the recipe, so they cannot differ.
 Json recipe_of_optimizer(const OptimizerSettings& settings) {
   Json recipe = {{"optimizer", name_of(settings.kind)},
                  {"weight_decay", settings.decay_of_matrices()}};
@@ -121,7 +120,7 @@ Json recipe_of_optimizer(const OptimizerSettings& settings) {
   return recipe;
 }
 
-// "a.bin:0.7" -> a.bin and 0.7; a file that bears such a name is meant as it is.
+// "a.bin:0.7" -> a.bin and 0.7, unless a file has that whole name.
 std::pair<std::string, std::optional<double>> split_weight(const std::string& name) {
   const std::size_t colon = name.rfind(':');
   if (colon == name.npos || path_exists(name)) {
@@ -142,12 +141,12 @@ Json recipe_of_schedule(const UptrainSettings& settings) {
   Json recipe = {{"schedule", name_of(settings.schedule)},
                  {"learning_rate", settings.peak_learning_rate()},
                  {"warmup_steps", number(settings.warmup_steps)}};
-  if (settings.schedule == ScheduleKind::kInverseSqrt) {
+  if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     recipe["start_step"] = settings.start_step.value_or(0);
-  } else if (settings.schedule != ScheduleKind::kConstant) {
+  } else if (settings.schedule != LrScheduleKind::kConstant) {
     recipe["min_learning_rate_ratio"] = settings.min_learning_rate_ratio;
   }
-  if (settings.schedule == ScheduleKind::kWarmupStableDecay) {
+  if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
     recipe["decay_steps"] = number(settings.decay_steps);
   }
   return recipe;
@@ -167,7 +166,7 @@ void check_step(Faults& faults, const UptrainSettings& settings) {
 void UptrainSettings::validate() const {
   Faults faults;
   check_length(faults, *this);
-  faults.require(!data.empty(), "no training data is named");
+  faults.require(!data.empty(), "no training data is given");
   faults.require(!output.empty(), "no output is named");
   check_step(faults, *this);
   faults.require(accumulation % ranks == 0,

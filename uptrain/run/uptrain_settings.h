@@ -1,4 +1,4 @@
-// What an uptraining run is asked to do.
+// Settings of an uptraining run.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,34 @@
 #include "uptrain/model/device.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/optim/optimizer.h"
-#include "uptrain/optim/schedule.h"
 #include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 
-/// A frozen model whose logits a run learns from: the model itself, or what it answered before.
+/// The teacher of a run: a model, or its stored logits.
 struct TeacherSettings {
   std::filesystem::path model;   ///< empty: none
-  std::filesystem::path logits;  ///< see TeacherAnswers; empty: none
-  bool any_source = false;       ///< `logits` may be of another model than the student's own source
+  std::filesystem::path logits;  ///< see TeacherLogitsCache; empty: none
+  bool any_source = false;       ///< `logits` may come from another model than the student's source
   DistillationSettings distillation;
   std::optional<Precision> precision;  ///< of the model; default: the student's
-  /// Of the attentions' outputs, added to the loss; see AttentionDistillation. Needs the model.
+  /// Weight of attention distillation, added to the loss; see AttentionDistillation. Needs the
+  /// model.
   double attention_weight = 0.0;
 
-  /// Whether the model itself is asked in each step.
+  /// Whether the model runs in each step.
   bool present() const { return !model.empty(); }
   bool any() const { return present() || !logits.empty(); }
 };
 
-/// Lengths are in tokens, batches in sequences. What is not set is derived when a run is planned.
+/// Lengths are in tokens, batches in sequences. Planning derives what is not set.
 struct UptrainSettings {
   std::filesystem::path model;
   std::filesystem::path output;
   std::vector<std::filesystem::path> data;
-  std::vector<double> data_weights;  ///< one per file, or none: as large as they are
+  std::vector<double> data_weights;  ///< one per file, or none: proportional to their sizes
 
   DocumentSettings documents;  ///< of these files and of eval_data
 
@@ -49,7 +50,7 @@ struct UptrainSettings {
   std::optional<std::int64_t> pretrain_steps;
   std::optional<std::int64_t> pretrain_tokens;
   std::optional<std::int64_t> steps;
-  /// Whose published length that is, and where it is published; empty: it was given.
+  /// The model whose published length that is, and the reference; empty: it was given.
   std::string published;
 
   std::optional<std::int64_t>
@@ -62,10 +63,10 @@ struct UptrainSettings {
   TrainedWeights trained = TrainedWeights::kAll;
   TaskSettings task;  ///< its seed is not used, `seed` is
 
-  ScheduleKind schedule = ScheduleKind::kCosine;
-  std::optional<double> learning_rate;   ///< the peak; default: 2e-4, of an inverse square root 1
+  LrScheduleKind schedule = LrScheduleKind::kCosine;
+  std::optional<double> learning_rate;   ///< the peak; default: 2e-4, or 1 for kInverseSqrt
   double min_learning_rate_ratio = 0.1;  ///< the last learning rate over the peak
-  /// Default: one step in fifty, at least one; none ahead of an inverse square root.
+  /// Default: one step in fifty, at least one; none for kInverseSqrt.
   std::optional<std::int64_t> warmup_steps;
   std::optional<std::int64_t> decay_steps;  ///< of kWarmupStableDecay; default: one in ten
   std::optional<std::int64_t> start_step;   ///< of kInverseSqrt; default: `pretrain_steps`, or 0
@@ -86,22 +87,22 @@ struct UptrainSettings {
   bool record = true;                      ///< add an "uptrain" block to the output's config.json
 
   double peak_learning_rate() const {
-    return learning_rate.value_or(schedule == ScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
+    return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
   }
 
   /// Throws kUsage listing every fault in one line.
   void validate() const;
 
-  /// The same for what a single step depends on, lengths, data and output left out.
+  /// The same for the settings of a single step, without lengths, data and output.
   void validate_step() const;
 };
 
-/// Reads training files named as FILE or FILE:WEIGHT into `settings`. Throws kUsage where some have
-/// a weight and some have none.
+/// Reads training files named as FILE or FILE:WEIGHT into `settings`. Throws kUsage if only some
+/// have a weight.
 void set_data(UptrainSettings& settings, const std::vector<std::string>& names);
 
-/// The settings on which the result depends, as they are recorded; a run that resumes must have the
-/// same. Paths are not part of it, but the sizes of the data files are.
+/// The recorded settings that determine the result; a resumed run must have the same. Includes the
+/// sizes of the data files, but no paths.
 Json recipe_of(const UptrainSettings& settings);
 
 /// ⌈alpha · total⌉, at least 1; a product within rounding error of a whole number is that number,

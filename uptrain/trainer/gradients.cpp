@@ -19,8 +19,8 @@ at::Tensor widened(const at::Tensor& gradient) {
   return gradient.scalar_type() == at::kDouble ? gradient : gradient.to(at::kFloat);
 }
 
-// Takes a leaf's gradient from it as soon as a backward pass has added it up. A hook on the leaf's
-// gradient would see parts of it too, where a pass within the pass recomputes what uses the leaf.
+// Takes a leaf's gradient as soon as a backward pass has accumulated it. A hook on the gradient
+// would also see partial gradients from the nested backward passes of activation checkpointing.
 struct Handover : torch::autograd::PostAccumulateGradHook {
   explicit Handover(std::function<void(at::Tensor)> taker) : take(std::move(taker)) {}
 

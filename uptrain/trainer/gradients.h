@@ -10,10 +10,10 @@
 
 namespace regroup {
 
-/// Is given the sum of the gradients of a parameter, by its number.
+/// Receives the sum of the gradients of a parameter and its index.
 using SumTaker = std::function<void(std::size_t parameter, at::Tensor sum)>;
 
-/// Adds gradients up in a wide type, whatever type the model computes in.
+/// Accumulates gradients in a wide type, whatever type the model computes in.
 class GradientSum {
  public:
   /// Sums gradients of `parameters`, leaves that require gradients, in fp32 (fp64 for fp64 ones).
@@ -22,18 +22,18 @@ class GradientSum {
   /// Adds the gradients of a scalar `loss`; its graph is freed.
   void add(const at::Tensor& loss);
 
-  /// The same for the last loss of a sum: hands over the sum of each parameter, in any order, as
-  /// soon as it is complete, while the gradients of others are still to be computed, and forgets
-  /// it. `take` is called in autograd's thread for the loss's device, one call at a time.
+  /// The same for the last loss of a sum: passes the sum of each parameter to `take` as soon as it
+  /// is complete, in any order, during the backward pass, and drops it. `take` is called in
+  /// autograd's thread for the loss's device, one call at a time.
   void add_last(const at::Tensor& loss, const SumTaker& take);
 
   /// The sums, one per parameter, in their order.
   const std::vector<at::Tensor>& sums() const { return sums_; }
 
-  /// Forgets the sums.
+  /// Clears the sums.
   void clear() { sums_.clear(); }
 
-  /// Hands the sums over and forgets them.
+  /// Moves the sums out.
   std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:

@@ -1,4 +1,4 @@
-// The record of a run: one JSON object per line, appended as it happens.
+// The metrics of a run: one JSON object per line, appended during the run.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace regroup {
 /// An append-only file of JSON lines, each with its "step".
 class MetricsLog {
  public:
-  /// Opens `path`, made if it is missing, and cuts off what follows `last_step`: lines of later
-  /// steps, which a resumed run will write again, and a line that was not finished. Throws
-  /// kBadInput where it is no regular file.
+  /// Opens or creates `path` and truncates it after `last_step`: lines of later steps, which a
+  /// resumed run will write again, and an incomplete line. Throws kBadInput if it is not a regular
+  /// file.
   MetricsLog(const std::filesystem::path& path, std::int64_t last_step);
 
   /// Appends one line; it is in the file when this returns. Throws kEnvironment.

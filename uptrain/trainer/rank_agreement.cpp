@@ -12,8 +12,8 @@
 
 namespace regroup {
 
-void check_same_on_all(Ranks& ranks, const Json& asked) {
-  const std::vector<std::string> all = ranks.exchange(asked.dump());
+void check_same_on_all(ProcessGroup& group, const Json& asked) {
+  const std::vector<std::string> all = group.exchange(asked.dump());
   const Json first = Json::parse(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const Json other = Json::parse(all[rank]);
@@ -32,12 +32,12 @@ void check_same_on_all(Ranks& ranks, const Json& asked) {
   }
 }
 
-std::optional<Evaluation> evaluation_of_all(const Ranks& ranks,
+std::optional<Evaluation> evaluation_of_all(const ProcessGroup& group,
                                             const std::optional<Evaluation>& own) {
   const auto tokens = static_cast<double>(own ? own->tokens : 0);
   const double loss = own ? own->loss * tokens : 0.0;
   const at::Tensor sums =
-      ranks.sum(at::tensor({loss, tokens, own ? 0.0 : 1.0}, at::kDouble)).to(at::kCPU);
+      group.sum(at::tensor({loss, tokens, own ? 0.0 : 1.0}, at::kDouble)).to(at::kCPU);
   const auto* values = sums.const_data_ptr<double>();
   if (values[2] != 0.0) {
     return std::nullopt;
@@ -49,13 +49,13 @@ std::optional<Evaluation> evaluation_of_all(const Ranks& ranks,
   return whole;
 }
 
-std::optional<TrainingProgress> progress_of_first(Ranks& ranks,
+std::optional<TrainingProgress> progress_of_first(ProcessGroup& group,
                                                   const std::optional<TrainingProgress>& own) {
   Json text;
   if (own) {
     text = {own->step, own->samples, own->skipped, own->skipped_in_a_row, own->evaluated};
   }
-  const Json first = Json::parse(ranks.exchange(text.dump()).front());
+  const Json first = Json::parse(group.exchange(text.dump()).front());
   if (first.is_null()) {
     return std::nullopt;
   }

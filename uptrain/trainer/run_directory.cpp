@@ -208,7 +208,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
     }
   }
   if (!steps.empty()) {
-    throw_bad_input("{}: no state can be used; the last fault: {}", shown(path_), last_fault);
+    throw_bad_input("{}: no state is usable; the last error: {}", shown(path_), last_fault);
   }
   return std::nullopt;
 }
@@ -226,7 +226,7 @@ void RunDirectory::remove_states() const {
   });
 }
 
-// What a killed process left half written; the lock says that nobody is writing now.
+// Files that a killed process left incomplete; the lock shows that nobody is writing now.
 void RunDirectory::remove_partial_states() const {
   remove_entries(
       [](const std::string& name) { return name.starts_with(kStatePrefix) && !step_of(name); });

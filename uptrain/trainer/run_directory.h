@@ -1,4 +1,4 @@
-// OUT.run, beside the output OUT: what a run asked for, its metrics and its saved states.
+// OUT.run, next to the output OUT: the recipe of a run, its metrics and its saved states.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace regroup {
 
-/// One process at a time works in it:
+/// Used by one process at a time:
 ///   run.json        the recipe and the model it belongs to
 ///   metrics.jsonl   see MetricsLog
 ///   state-<step>/   the last two training states, until the run is complete
@@ -24,8 +24,8 @@ class RunDirectory {
   /// OUT.run for an output OUT.
   static std::filesystem::path path_for(const std::filesystem::path& output);
 
-  /// Throws kUsage where create(), or with `resume` resume(), would find that it cannot be: the
-  /// output exists, there is a run already, or none to resume. Touches nothing.
+  /// Throws kUsage if create(), or with `resume` resume(), would fail: the output exists, there is
+  /// a run already, or none to resume. Changes nothing.
   static void check_output(const std::filesystem::path& output, bool resume);
 
   /// Whether there is a run for an output, complete or not.
@@ -39,9 +39,9 @@ class RunDirectory {
   static RunDirectory create(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
-  /// Opens the directory of an earlier run to go on with it. Throws kUsage when there is none, when
-  /// another process works in it, or naming each setting in which it differs; kBadInput when it was
-  /// made from another model.
+  /// Opens the directory of an earlier run to resume it. Throws kUsage if there is none, if another
+  /// process uses it, or naming each setting that differs; kBadInput if it belongs to another
+  /// model.
   static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
@@ -54,12 +54,11 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
-  /// Saves a state and removes all but the last two. One of that step that is there already stays.
+  /// Saves a state and removes all except the last two. Keeps an existing state of that step.
   void save(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors) const;
 
-  /// Reads the newest state that is whole; none if there are no states. Those that are not are
-  /// reported through `warn` and set aside; throws kBadInput when states exist and none can be
-  /// used.
+  /// Reads the newest intact state; none if there are no states. Damaged states are reported
+  /// through `warn` and set aside. Throws kBadInput if states exist and none can be used.
   std::optional<TrainingProgress> load_newest(
       std::span<const Parameters::Entry> tensors,
       const std::function<void(const std::string&)>& warn) const;

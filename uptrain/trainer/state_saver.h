@@ -1,4 +1,4 @@
-// Writes training states, where there is memory for a copy while training goes on.
+// Writes training states, in the background if there is memory for a copy.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,26 @@ class StateSaver {
  public:
   using Save = std::function<void(const TrainingProgress&, std::span<const Parameters::Entry>)>;
 
-  /// What became of a state.
+  /// The outcome of saving a state.
   struct Outcome {
     std::int64_t step = 0;
     std::string fault;  ///< empty: it is saved
   };
 
-  /// `save` writes a state, see RunDirectory::save(); in the background it is called on a thread of
-  /// its own, with copies of the tensors in this machine's memory, which are kept for the next
-  /// time.
+  /// `save` writes a state, see RunDirectory::save(). In the background it runs on a separate
+  /// thread, with copies of the tensors in host memory that are reused for later states.
   StateSaver(Save save, bool in_background)
       : save_(std::move(save)), in_background_(in_background) {}
 
-  /// Begins to save `tensors`, which may change as soon as this returns. What became of the state
-  /// before must have been told.
+  /// Starts to save `tensors`, which may change as soon as this returns. The outcome of the
+  /// previous state must have been taken.
   void start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors);
 
-  /// What became of the last state, told once; none while it is being written. Throws what `save`
+  /// The outcome of the last state, once; none while it is being written. Rethrows what `save`
   /// threw if that is not an Error.
   std::optional<Outcome> outcome();
 
-  /// The same, but waits for it; none if it has been told, or there was no state.
+  /// The same, but waits for it; none if it was taken or there was no state.
   std::optional<Outcome> wait();
 
  private:
@@ -50,7 +49,7 @@ class StateSaver {
   bool in_background_;
   std::vector<Parameters::Entry> copies_;
   std::int64_t step_ = 0;
-  std::future<void> writing_;  // last: it is waited for before what it uses goes
+  std::future<void> writing_;  // last member: joined before what it uses is destroyed
 };
 
 }  // namespace regroup

@@ -24,21 +24,20 @@ std::string_view name_of(TrainedWeights which);
 /// Reads such a name; throws kUsage for anything else.
 TrainedWeights parse_trained_weights(std::string_view text);
 
-/// Names of the tensors that hold such weights, in all roles of attention. A tensor in which
-/// queries lie beside keys and values is one of them; FrozenQueries keeps its queries as they are.
+/// Names of the tensors that hold such weights, in all roles of attention. Includes fused tensors
+/// of queries, keys and values; FrozenQueries keeps their queries unchanged.
 std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights which);
 
-/// The queries in fused tensors of which only keys and values are trained.
+/// Freezes the queries in fused tensors if only keys and values are trained.
 class FrozenQueries {
  public:
-  /// Remembers the queries' values in `parameters`, the trained ones; nothing unless `which` is
-  /// kKeysAndValues.
+  /// Stores the queries of the trained `parameters`; does nothing unless `which` is kKeysAndValues.
   FrozenQueries(const ModelSpec& spec, TrainedWeights which, const Parameters& parameters);
 
-  /// Sets their part of `gradients`, one per parameter, to zero.
+  /// Zeroes their part of `gradients`, one per parameter.
   void clear(const std::vector<at::Tensor>& gradients) const;
 
-  /// Puts their values back: weight decay changes a weight without a gradient, too.
+  /// Restores their values: weight decay also changes weights without gradients.
   void restore() const;
 
  private:

@@ -12,7 +12,7 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/base/error.h"
-#include "uptrain/distributed/gradient_reduction.h"
+#include "uptrain/distributed/gradient_reducer.h"
 
 namespace regroup {
 
@@ -35,8 +35,8 @@ std::vector<at::Tensor> counterparts_of(const Parameters& some, const Parameters
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
-                 const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
-                 const LoopSettings& settings, const WeightShares* shares)
+                 const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
+                 const LoopSettings& settings, const ZeroPartition* partition)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
       stepped_weights_(counterparts_of(masters, model_weights)),
@@ -46,7 +46,7 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Param
       optimizer_(optimizer),
       data_(data),
       settings_(settings),
-      shares_(shares),
+      partition_(partition),
       gradients_(model_weights_) {
   model_weights.require_gradients();
   refresh_model_weights();
@@ -55,7 +55,7 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Param
 bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
                   const std::function<void(const StepReport&)>& after_step) {
   while (progress.step < settings_.steps) {
-    if (shares_ != nullptr ? stop_agreed_ : stop.load()) {
+    if (partition_ != nullptr ? stop_agreed_ : stop.load()) {
       return false;
     }
     after_step(step(progress, stop));
@@ -73,18 +73,18 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   const auto begin = std::chrono::steady_clock::now();
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
-  std::optional<GradientReduction> reduction;
-  if (shares_ != nullptr) {
-    reduction.emplace(*shares_);
+  std::optional<GradientReducer> reducer;
+  if (partition_ != nullptr) {
+    reducer.emplace(*partition_);
   }
-  at::Tensor loss = accumulate(progress.samples, reduction ? &*reduction : nullptr);
+  at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
 
   // All of this is queued on the device; the host of a single rank waits once, for the figures
   // below.
-  std::vector<at::Tensor> gradients = reduction ? reduction->finish() : gradients_.take();
+  std::vector<at::Tensor> gradients = reducer ? reducer->finish() : gradients_.take();
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
-  if (shares_ != nullptr) {
+  if (partition_ != nullptr) {
     agree(loss, norm, stop);
   }
   const at::Tensor bad = at::isfinite(norm + loss).logical_not().to(at::kFloat);
@@ -111,24 +111,24 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   return report;
 }
 
-// This rank's part of the mean loss over all tokens that a step asks for, of a single rank all of
-// it. Its gradients are in gradients_ afterwards, or on their way in the reduction of all ranks'.
-at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReduction* reduction) {
+// This rank's part of the mean loss over all predicted tokens of a step. Its gradients are in
+// gradients_ afterwards, or in `reducer`.
+at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
   const std::int64_t share =
-      settings_.accumulation / (shares_ != nullptr ? shares_->ranks().count() : 1);
-  const std::int64_t begin = share * (shares_ != nullptr ? shares_->ranks().rank() : 0);
+      settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);
+  const std::int64_t begin = share * (partition_ != nullptr ? partition_->group().rank() : 0);
   const auto asked = static_cast<double>(
       data_.predictions(first_sample, settings_.batch * settings_.accumulation));
   at::Tensor total;
   for (std::int64_t i = begin; i < begin + share; ++i) {
     const std::int64_t first = first_sample + i * settings_.batch;
-    // Where all windows are full the divisor is the number of micro-batches.
+    // If all windows are full, the divisor is the number of micro-batches.
     const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
     const at::Tensor loss =
         loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
-    if (reduction != nullptr && i + 1 == begin + share) {
+    if (reducer != nullptr && i + 1 == begin + share) {
       gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
-        reduction->give(parameter, std::move(sum));
+        reducer->add_ready(parameter, std::move(sum));
       });
     } else {
       gradients_.add(loss);
@@ -138,11 +138,11 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReduction* red
   return total;
 }
 
-// Turns a rank's own loss and norm into those of all, and finds out whether to stop.
+// Combines loss and norm of all ranks, and agrees on whether to stop.
 void Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) {
   const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
-  const at::Tensor sums =
-      shares_->ranks().sum(at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
+  const at::Tensor sums = partition_->group().sum(
+      at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
   loss = sums[0];
   norm = sums[1].sqrt();
   stop_agreed_ = sums[2].item<double>() != 0.0;
@@ -152,8 +152,8 @@ void Trainer::refresh_model_weights() const {
   if (!shared_) {
     copy_weights(masters_, stepped_weights_);
   }
-  if (shares_ != nullptr) {
-    shares_->spread(model_weights_);
+  if (partition_ != nullptr) {
+    partition_->broadcast_weights(model_weights_);
   }
 }
 

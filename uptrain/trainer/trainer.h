@@ -1,24 +1,24 @@
-// The training loop, and nothing but the loop: what it works with is given to it.
+// The training loop.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 
-#include "uptrain/data/token_batches.h"
-#include "uptrain/distributed/weight_shares.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/optim/optimizer.h"
-#include "uptrain/optim/schedule.h"
 #include "uptrain/trainer/gradients.h"
 #include "uptrain/trainer/trained_weights.h"
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {
 
-class GradientReduction;
+class GradientReducer;
 
-/// What one step did.
+/// The result of one step.
 struct StepReport {
   std::int64_t step = 0;       ///< steps done so far, this one included
   double loss = 0.0;           ///< mean over the step's tokens, nats
@@ -36,36 +36,36 @@ struct LoopSettings {
   std::int64_t accumulation = 1;  ///< batches in a step, of all ranks together
   double max_gradient_norm = 1.0;
   std::int64_t max_skipped_in_a_row = 10;
-  Schedule schedule;
+  LrSchedule schedule;
 };
 
 /// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
 using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_t first_sample)>;
 
-/// Trains a model's weights on `data`. The optimizer works on `masters`; where the model computes
-/// in a narrower type than theirs it has weights of its own, which are given the masters' values at
-/// the start and after each step.
+/// Trains a model's weights on `data`. The optimizer updates `masters`. If the model computes in a
+/// narrower type, its separate weights are set to the masters' values at the start and after each
+/// step.
 ///
-/// With `shares` this is one rank of several: each computes an equal part of a step's batches and
-/// steps its own share of the weights, which is what `masters`, `frozen` and `optimizer` hold.
+/// With `partition` this is one of several ranks: each computes an equal part of a step's batches
+/// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold.
 class Trainer {
  public:
-  /// `model_weights`: those to train, in the model's type; `masters`: the same ones (of several
-  /// ranks: the rank's own), in theirs.
+  /// `model_weights`: the weights to train, in the model's dtype; `masters`: the same weights (with
+  /// several ranks: the rank's own), in the master dtype.
   Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
-          const FrozenQueries& frozen, Optimizer& optimizer, const TokenBatches& data,
-          const LoopSettings& settings, const WeightShares* shares = nullptr);
+          const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
+          const LoopSettings& settings, const ZeroPartition* partition = nullptr);
 
   /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
-  /// advanced. Returns false as soon as `stop` is found to be true between two steps, of several
-  /// ranks after the step in which it turned true on any of them. Throws kBadInput when too many
-  /// steps in a row had to be skipped.
+  /// advanced. Returns false once `stop` is true between two steps; with several ranks after the
+  /// step in which it turned true on any of them. Throws kBadInput if too many steps in a row were
+  /// skipped.
   bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
            const std::function<void(const StepReport&)>& after_step);
 
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
-  at::Tensor accumulate(std::int64_t first_sample, GradientReduction* reduction);
+  at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
   void agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop);
   void refresh_model_weights() const;
 
@@ -76,9 +76,9 @@ class Trainer {
   bool shared_;  // the model computes with the masters themselves
   const FrozenQueries& frozen_;
   Optimizer& optimizer_;
-  const TokenBatches& data_;
+  const DataLoader& data_;
   LoopSettings settings_;
-  const WeightShares* shares_;
+  const ZeroPartition* partition_;
   GradientSum gradients_;
   bool stop_agreed_ = false;  // one of several ranks was asked to stop
 };

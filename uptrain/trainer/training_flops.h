@@ -1,4 +1,4 @@
-// What a model and its training come to in parameters, tokens and floating-point operations.
+// Counts parameters, tokens and FLOPs of a model and its training.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@ namespace regroup {
 /// Elements of all tensors the model computes with.
 std::int64_t count_parameters(const ModelSpec& spec);
 
-/// Those that a token is multiplied with: all but the tables that it is looked up in.
+/// Elements that a token is multiplied with: all except embedding tables that are only looked up.
 std::int64_t multiplied_weights(const ModelSpec& spec);
 
-/// The number of elements of a tensor, as a number that cannot overflow.
+/// The number of elements of a tensor, as double to avoid overflow.
 double elements_of(const Shape& shape);
 
-/// Tokens that pass through each stack for one window; a decoder alone sees all of them.
+/// Tokens that pass through each stack per window; a decoder-only model sees all of them.
 struct StackTokens {
   double encoder = 0.0, decoder = 0.0;
 };
 StackTokens tokens_of(const Task& task, std::int64_t sequence_length);
 
-/// Floating-point operations to train on one token in a sequence of T: 6 for each weight that
-/// multiplies (embeddings that are only looked up do not), and 6·H·d·T per layer with attention for
-/// its causal half, twice that where all of it counts. Chowdhery et al., PaLM, appendix B,
-/// https://arxiv.org/abs/2204.02311. Of an encoder-decoder it is the mean over the task's windows,
-/// whose tokens are read in part by the one, in part by the other.
+/// FLOPs to train on one token in a sequence of T: 6 per multiplied weight (not embeddings that are
+/// only looked up), plus 6·H·d·T per layer with causal attention, or twice that if it is
+/// bidirectional. Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311. For an
+/// encoder-decoder it is the mean over the task's windows, whose tokens are split between the two
+/// stacks.
 double training_flops_per_token(const ModelSpec& spec, const Task& task,
                                 std::int64_t sequence_length);
 

@@ -1,4 +1,4 @@
-// All that a run needs to go on bit by bit where it was: one directory, complete or absent.
+// The state of a run, for bitwise resumption: one directory, complete or absent.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace regroup {
 
-/// How far a run has come.
+/// The progress of a run.
 struct TrainingProgress {
   std::int64_t step = 0;     ///< steps done, skipped ones included
-  std::int64_t samples = 0;  ///< the next sample to draw: the data's cursor
-  std::int64_t skipped = 0;  ///< steps without an update, as their gradients were not finite
+  std::int64_t samples = 0;  ///< the next sample to draw
+  std::int64_t skipped = 0;  ///< steps without an update, because of non-finite gradients
   std::int64_t skipped_in_a_row = 0;
   std::int64_t evaluated = -1;  ///< the step after which it was last evaluated
 };

@@ -38,7 +38,7 @@ void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
   const auto recorded = read_number<std::uint64_t>(file.file_of(checksums), at);
   if (recorded != statistics_checksum(fact_in(file, kCalibrationSourceKey),
                                       fact_in(file, kCalibrationTokensKey), tensor.name, bytes)) {
-    throw_bad_input("{}: tensor {}: damaged: its checksum is another", where,
+    throw_bad_input("{}: tensor {}: damaged: its checksum does not match", where,
                     printable(tensor.name));
   }
 }

@@ -1,4 +1,4 @@
-// Statistics of a model's attention inputs over a text, made by `regroup calibrate`.
+// Statistics of a model's attention inputs over a text, written by `regroup calibrate`.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline constexpr const char* kCalibrationFormat = "1";
 inline constexpr const char* kCalibrationSourceKey = "regroup.source_fingerprint";
 inline constexpr const char* kCalibrationTokensKey = "regroup.tokens";
 
-/// The name under which a statistics file keeps the moments of those inputs: "NAME.mean" [D] and
-/// "NAME.covariance" [D, D]. All layers' cross-attention has the same keys and values to read.
+/// The name of the moments of those inputs in a statistics file: "NAME.mean" [D] and
+/// "NAME.covariance" [D, D]. The keys and values of all layers' cross-attention share one input.
 std::string moments_name(AttentionRole role, std::size_t layer, InputSide side);
 
 /// The name of KeyDistances in it, [H, T].
@@ -32,21 +32,21 @@ class Calibration {
   /// Opens a statistics file. Throws kBadInput for any other file.
   explicit Calibration(const std::filesystem::path& path);
 
-  /// Throws kBadInput where the statistics are of another model than the one with that fingerprint.
+  /// Throws kBadInput unless the statistics belong to the model with that fingerprint.
   void check_source(const std::string& fingerprint) const;
 
-  /// The moments of inputs of that width. Throws kBadInput where they are missing, of another width
-  /// or not finite.
+  /// The moments of inputs of that width. Throws kBadInput if they are missing, of another width or
+  /// not finite.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
 
-  /// How far the attention in that place looks, of as many query heads. Throws the same.
+  /// The key distances of that attention with that number of query heads. Throws the same.
   KeyDistances distances(AttentionRole role, std::size_t layer, std::int64_t query_heads) const;
 
-  /// Tokens the statistics were taken over, as the file says.
+  /// Number of tokens in the statistics, as the file states.
   std::string tokens() const;
 
-  /// Tells these statistics from others, of the same source even.
+  /// Identifies these statistics, also among others of the same source.
   std::string fingerprint() const;
 
  private:
@@ -56,8 +56,8 @@ class Calibration {
   Checkpoint checkpoint_;
 };
 
-/// The statistics at `path`, which must be of `source`; none for an empty path. Throws kBadInput as
-/// opening and check_source() do.
+/// The statistics at `path`, which must belong to `source`; none for an empty path. Throws
+/// kBadInput as opening and check_source() do.
 std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,
                                                     const Model& source);
 

@@ -24,8 +24,8 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role) {
   basis.frequencies = rope_frequencies(spec.rope);
   const std::int64_t half = spec.rope.rotary_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
-    basis.planes.push_back(spec.rope.interleaved ? std::pair{2 * i, 2 * i + 1}
-                                                 : std::pair{i, i + half});
+    basis.rope_planes.push_back(spec.rope.interleaved ? std::pair{2 * i, 2 * i + 1}
+                                                      : std::pair{i, i + half});
   }
   for (std::int64_t i = 2 * half; i < spec.head_dim; ++i) {
     basis.free.push_back(i);

@@ -1,4 +1,4 @@
-// What is known of the vectors a linear map reads: their mean and how they vary around it.
+// Mean and covariance of the inputs of a linear map.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace regroup {
 /// mean·meanᵀ.
 struct InputMoments {
   std::vector<double> mean;        ///< [D]
-  std::vector<double> variance;    ///< [D], where the covariance is diagonal; else empty
-  std::vector<double> covariance;  ///< [D, D], symmetric, where it is not; else empty
+  std::vector<double> variance;    ///< [D] if the covariance is diagonal; else empty
+  std::vector<double> covariance;  ///< [D, D], symmetric, if it is not; else empty
 
   std::int64_t width() const { return static_cast<std::int64_t>(mean.size()); }
 };
 
-/// Whose inputs: in cross-attention queries read something else than keys and values.
+/// Which inputs: in cross-attention queries have other inputs than keys and values.
 enum class InputSide { kQueries, kKeysAndValues };
 
-/// The moments without any data: a norm leaves features of variance 1 that do not vary together, so
-/// after its weights γ and biases β they have mean β and covariance diag(γ²). Where no norm stands
-/// before the attention, mean 0 and variance 1.
+/// The moments assumed without data: a norm produces uncorrelated features of variance 1, so after
+/// its weights γ and biases β they have mean β and covariance diag(γ²). Without a norm before the
+/// attention: mean 0 and variance 1.
 InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                 InputSide side, std::int64_t width, const Checkpoint& checkpoint);
 

@@ -1,4 +1,4 @@
-// How far from a query the keys lie that it attends to.
+// Distances between a query and the keys that it attends to.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace regroup {
 
-/// Of H query heads: how much of the attention falls on keys t positions before the query, on
-/// average over queries.
+/// Per query head (H): the fraction of attention on keys t positions before the query, averaged
+/// over queries.
 struct KeyDistances {
   std::int64_t length = 0;      ///< T, distances 0 … T − 1
   std::vector<double> weights;  ///< [H, T], rows that add up to 1
@@ -20,10 +20,10 @@ struct KeyDistances {
   KeyDistances in_order(std::span<const std::int64_t> order) const;
 };
 
-/// Where they matter: keys that RoPE rotates, seen by queries that come after them.
+/// Whether they matter: keys with RoPE in causal attention.
 bool has_distances(const ModelSpec& spec, AttentionRole role);
 
-/// What to expect without any data: attention falls with the distance as (1 + t)^-3/2 (chosen by
+/// The assumption without data: attention decays with the distance as (1 + t)^-3/2 (chosen by
 /// measurement, docs/pooling.md), up to the model's positions, but at most kMostDistances.
 KeyDistances usual_distances(const ModelSpec& spec);
 inline constexpr std::int64_t kMostDistances = 4096;

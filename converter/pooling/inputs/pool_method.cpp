@@ -19,7 +19,7 @@ constexpr std::array<std::pair<PoolMethod, std::string_view>, 6> kNames{{
     {PoolMethod::kLowrank, "lowrank"},
 }};
 
-// A well mixed number of three: splitmix64 (Steele et al. 2014), once per number.
+// Hashes three numbers: splitmix64 (Steele et al. 2014), once per number.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   std::uint64_t state = 0;
   for (const std::uint64_t number : {seed, stream, index}) {
@@ -52,19 +52,19 @@ PoolMethod parse_pool_method(std::string_view name) {
               printable(name));
 }
 
-bool looks_at_weights(PoolMethod method) {
-  return method == PoolMethod::kSelect || changes_readers(method);
+bool needs_solver(PoolMethod method) {
+  return method == PoolMethod::kSelect || rewrites_q_and_o(method);
 }
 
-bool changes_readers(PoolMethod method) {
+bool rewrites_q_and_o(PoolMethod method) {
   return method == PoolMethod::kAligned || method == PoolMethod::kLowrank;
 }
 
 std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
                                                         std::int64_t groups, std::int64_t after,
                                                         std::uint64_t stream) {
-  if (looks_at_weights(pooling.method)) {
-    throw_usage("pooling method {} looks at the weights", name_of(pooling.method));
+  if (needs_solver(pooling.method)) {
+    throw_usage("pooling method {} needs a solver", name_of(pooling.method));
   }
   auto heads = heads_of_groups(before, groups, after);
   if (pooling.method == PoolMethod::kMean) {
@@ -72,7 +72,7 @@ std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, 
   }
   for (std::vector<std::int64_t>& members : heads) {
     const bool random = pooling.method == PoolMethod::kRandom;
-    // The group's first head stands for the group: repeated copies of it agree.
+    // The group's first head seeds the group, so that its repeated copies agree.
     const std::uint64_t chosen =
         random ? draw(pooling.seed, stream, static_cast<std::uint64_t>(members.front())) %
                      members.size()

@@ -1,4 +1,4 @@
-// The ways in which a group of kv heads becomes one.
+// Methods that pool a group of kv heads into one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ enum class PoolMethod {
   kMean,     ///< the mean of the heads (Ainslie et al. 2023)
   kFirst,    ///< the first head
   kRandom,   ///< one head, drawn with a seed
-  kSelect,   ///< the head that leaves the least error where it stands for the others
+  kSelect,   ///< the head with the least error when it replaces the others
   kAligned,  ///< the mean after the heads are rotated into a common basis
   kLowrank,  ///< the head from which the others can be restored with the least error
 };
@@ -23,28 +23,28 @@ std::string_view name_of(PoolMethod method);
 /// The method of that name. Throws kUsage listing the names for any other.
 PoolMethod parse_pool_method(std::string_view name);
 
-/// Whether the method looks at the weights; the others only name the heads to average.
-bool looks_at_weights(PoolMethod method);
+/// Whether the method solves for heads from the weights; the others only choose heads to average.
+bool needs_solver(PoolMethod method);
 
-/// Whether the method changes queries and output projections, too.
-bool changes_readers(PoolMethod method);
+/// Whether the method also rewrites query and output projections.
+bool rewrites_q_and_o(PoolMethod method);
 
 /// How heads are pooled.
 struct Pooling {
   PoolMethod method = PoolMethod::kMean;
   std::uint64_t seed = 0;  ///< of PoolMethod::kRandom
-  bool refined = false;    ///< whether an AttentionRefiner has its say afterwards
+  bool refined = false;    ///< whether an AttentionRefiner runs afterwards
 
-  /// Whether more has to be known of an attention than which heads to average.
-  bool looks_at_weights() const { return refined || regroup::looks_at_weights(method); }
+  /// Whether pooling needs more than the choice of heads to average.
+  bool needs_solver() const { return refined || regroup::needs_solver(method); }
 
-  /// Whether queries and output projections change, too.
-  bool changes_readers() const { return refined || regroup::changes_readers(method); }
+  /// Whether query and output projections also change.
+  bool rewrites_q_and_o() const { return refined || regroup::rewrites_q_and_o(method); }
 };
 
-/// For each of `after` stored heads the heads it is the mean of, as heads_of_groups() gives them,
-/// but with the one head of each group that kFirst or kRandom takes. `stream` tells the draws of
-/// different layers and roles apart. Throws kUsage for methods that look at the weights.
+/// For each of `after` stored heads the heads it is the mean of: those of heads_of_groups(), or the
+/// one head of each group that kFirst or kRandom chooses. `stream` separates the random draws of
+/// different layers and roles. Throws kUsage for methods that need a solver.
 std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
                                                         std::int64_t groups, std::int64_t after,
                                                         std::uint64_t stream);

@@ -1,4 +1,4 @@
-// Checksums of what stands in a statistics file, against damage.
+// Checksums of the tensors in a statistics file.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace regroup {
 
-/// The format of files that have them; those of kCalibrationFormat, which earlier versions wrote,
+/// The format of files with checksums; files of kCalibrationFormat, written by earlier versions,
 /// have none.
 inline constexpr const char* kCheckedCalibrationFormat = "2";
 
-/// The tensor that holds one of each other tensor, U64 [n], in the order in which they stand.
+/// The tensor that holds the checksums of all others, U64 [n], in file order.
 inline constexpr const char* kCalibrationChecksums = "checksums";
 
-/// The checksum of one tensor: of its name and bytes, and of what the file says of all: the
-/// source's fingerprint and how many tokens.
+/// The checksum of one tensor: of its name and bytes, the source's fingerprint and the number of
+/// tokens.
 std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
                                   const std::string& name, std::span<const std::byte> bytes);
 

@@ -34,8 +34,8 @@ at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
   return pull;
 }
 
-// Turns head j by the rotation R that maximises tr(R pullᵀ) (Schönemann 1966). Returns what E|Σ R_i
-// x_i|² gains.
+// Turns head j by the rotation R that maximises tr(R pullᵀ) (Schönemann 1966). Returns the gain of
+// E|Σ R_i x_i|².
 double turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
   const at::Tensor rotation = rotations.select(0, j);
   const auto [u, s, vh] = at::linalg_svd(pull, /*full_matrices=*/false);
@@ -51,8 +51,8 @@ double power_of_sum(const at::Tensor& gram, const at::Tensor& rotations) {
   return (at::matmul(wide, gram.view({n * f, n * f})) * wide).sum().item<double>();
 }
 
-// Rotations [n, f, f]: each head turned to those before it, then one after the other to the sum of
-// the rest until that gains nothing.
+// Rotations [n, f, f]: aligns each head to those before it, then repeatedly each to the sum of the
+// others until there is no gain.
 at::Tensor align(const at::Tensor& gram) {
   const std::int64_t n = gram.size(0);
   at::Tensor rotations = at::eye(gram.size(1), gram.options()).unsqueeze(0).repeat({n, 1, 1});
@@ -111,7 +111,7 @@ at::Tensor align_planes(const at::Tensor& gram) {
   return at::where(better.unsqueeze(1), spectral, plain);
 }
 
-// The mean's scale that gives it the mean power of the heads.
+// Scales the mean to the mean power of the heads.
 double power_scale(double shared, double usual) {
   return shared > 0.0 && usual > 0.0 ? std::sqrt(usual / shared) : 1.0;
 }

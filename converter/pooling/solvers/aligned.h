@@ -1,4 +1,4 @@
-// The mean of heads that were first rotated into a common basis.
+// The mean of heads after rotation into a common basis.
 #pragma once
 
 #include "converter/pooling/solvers/combination.h"

@@ -13,7 +13,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "converter/pooling/solvers/planes.h"
+#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 namespace {
@@ -116,8 +116,8 @@ Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis) {
     put_free(solution.free->back, basis, result.back);
   }
   if (solution.planes) {
-    put_planes(solution.planes->mix, basis, result.mix);
-    put_planes(solution.planes->back, basis, result.back);
+    put_rope_planes(solution.planes->mix, basis, result.mix);
+    put_rope_planes(solution.planes->back, basis, result.back);
   }
   return result;
 }

@@ -1,4 +1,4 @@
-// What pooling a group loses, in one number for keys and values.
+// The loss of pooling a group, as one number for keys and values.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,15 @@
 
 namespace regroup {
 
-/// Expected squared errors of the group's keys and values, each as a part of the expected square
-/// of the whole layer, added: keys in attention scores, values in the output. `layer`: of all its
-/// heads.
+/// The sum of the expected squared errors of the group's keys (in attention scores) and values (in
+/// the output), each relative to the expected square of the whole layer. `layer`: of all its heads.
 double loss_of(const HeadSolutions& solutions, const HeadEnergies& layer);
 
-/// The same where one head stands for the group: one number for each.
+/// The same if one head replaces the group: one number for each head.
 std::vector<double> losses_of_heads(const HeadProblems& problems, const PoolingTask& task,
                                     const HeadEnergies& layer);
 
-/// What `task.method` loses: of kSelect its choice, of kRandom on average.
+/// The loss of `task.method`: for kSelect of its choice, for kRandom the average.
 double loss_of_method(const HeadProblems& problems, const PoolingTask& task,
                       const HeadEnergies& layer);
 

@@ -1,4 +1,4 @@
-// How the heads of one linear map vary together over its inputs.
+// Covariances of the heads of one linear map over its inputs.
 //
 // Shapes: N heads of d features, D inputs; f free features and P planes of each.
 #pragma once
@@ -14,28 +14,27 @@
 
 namespace regroup {
 
-/// The numbers themselves, not a copy: weight [N, d, D] and bias [N, d], undefined where there is
-/// none.
+/// Views, not copies: weight [N, d, D] and bias [N, d], undefined if there is none.
 struct HeadMaps {
   at::Tensor weight, bias;
 
   HeadMaps(const DenseLinear& linear, std::int64_t head_dim);
 };
 
-/// E[x_i x_jᵀ] for heads x = W y + b over inputs y. W is multiplied by the covariance once, for all
-/// heads together.
+/// E[x_i x_jᵀ] for heads x = W y + b over inputs y. Multiplies W by the covariance once, for all
+/// heads.
 class HeadMoments {
  public:
-  /// The means of features with a 0 in `counts_mean` [d] are left out. Keeps references to the
-  /// numbers of `linear` and `inputs`. Throws kInterrupted soon after `stop`, if given, turns true.
+  /// Ignores the means of features with a 0 in `counts_mean` [d]. Keeps references to the numbers
+  /// of `linear` and `inputs`. Throws kInterrupted soon after `stop`, if given, turns true.
   HeadMoments(const DenseLinear& linear, std::int64_t head_dim, const InputMoments& inputs,
               const at::Tensor& counts_mean, const std::atomic<bool>* stop);
 
-  /// Of each head by itself: [N, d, d]. Covariances leave the means out.
+  /// Of each head: [N, d, d]. Covariances exclude the means.
   at::Tensor powers() const;
   at::Tensor covariances() const;
 
-  /// Means, as far as they count: [N, d].
+  /// Means, zero if ignored: [N, d].
   const at::Tensor& means() const { return mean_; }
 
   /// Of the free features of `count` heads from `first` on: [n, f, n, f].
@@ -50,13 +49,13 @@ class HeadMoments {
   at::Tensor mean_;  ///< [N, d]
 };
 
-/// What the maps give on average: [N, d].
+/// The mean outputs of the maps: [N, d].
 at::Tensor mean_of(const HeadMaps& maps, const InputMoments& inputs);
 
-/// Throws kInterrupted where `stop` is given and true.
+/// Throws kInterrupted if `stop` is given and true.
 void check_not_stopped(const std::atomic<bool>* stop);
 
-/// The numbers themselves as a tensor of that shape.
+/// A view of the numbers as a tensor of that shape.
 at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// How much the kv heads of a layer resemble one another, as they are and in bases that suit.
+// Similarity of the kv heads of a layer, as they are and after alignment.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// Of N heads, each beside each: [N, N], row-major. 1: the same up to a factor; 0: nothing in
-/// common; a head that is zero resembles none but itself.
+/// Pairwise similarities of N heads: [N, N], row-major. 1: equal up to a factor; 0: uncorrelated. A
+/// zero head is similar only to itself.
 struct SimilarityMatrix {
   std::vector<double> raw;      ///< E[x_i·x_j] / √(E|x_i|² E|x_j|²)
   std::vector<double> aligned;  ///< the same after the rotation of x_j that makes it most
@@ -20,9 +20,9 @@ struct HeadSimilarity {
   SimilarityMatrix keys, values;
 };
 
-/// Over the inputs that `task` tells the moments of. Keys are rotated as RoPE allows, plane by
-/// plane; where keys are normalised not at all. The largest E[x_i·R x_j] over all rotations R is
-/// the sum of the singular values of E[x_i x_jᵀ] (Schönemann 1966). Throws as pool_attention().
+/// Computed over the inputs whose moments are in `task`. Keys are rotated only as RoPE allows,
+/// plane by plane; normalised keys are not rotated. The largest E[x_i·R x_j] over all rotations R
+/// is the sum of the singular values of E[x_i x_jᵀ] (Schönemann 1966). Throws as pool_attention().
 HeadSimilarity similarity_of_heads(const AttentionHeads& heads, const PoolingTask& task);
 
 }  // namespace regroup

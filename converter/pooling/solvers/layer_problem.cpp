@@ -11,33 +11,33 @@
 
 #include "converter/pooling/solvers/aligned.h"
 #include "converter/pooling/solvers/lowrank.h"
-#include "converter/pooling/solvers/planes.h"
+#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 namespace {
 
-// Keys count this much at least, so that no head's are given up.
+// Minimum weight of keys, so that no head is ignored.
 constexpr double kLeastSpread = 1e-2;
 
-// Which features' means count, [d]. A mean key adds the same to all scores of a query, unless it
-// rotates.
+// The features whose means count, [d]. A mean key without RoPE adds a constant to all scores of a
+// query.
 at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   at::Tensor counts = at::zeros({head_dim}, at::kDouble);
-  for (const auto& [a, b] : basis.planes) {
+  for (const auto& [a, b] : basis.rope_planes) {
     counts[a] = 1.0;
     counts[b] = 1.0;
   }
   return basis.fixed() ? counts + 1.0 : counts;
 }
 
-// The error of a mean value goes into the output's bias, if there is one and the method changes it.
+// The output's bias absorbs the error of a mean value, if there is one and the method changes it.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
-  const bool counts = heads.o.bias.empty() || !changes_readers(method);
+  const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
   return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
 }
 
-// The features of keys that a method may mix: all, for methods that leave the basis alone, where
-// keys are normalised.
+// The features of keys that a method may mix; all, if keys are normalised and the method keeps the
+// basis.
 HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
   return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
 }
@@ -48,7 +48,7 @@ at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) 
   return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
 }
 
-// What the output reads of each query head's values: O_hᵀ O_h, [H, d, d].
+// The weight of each query head's values in the output: O_hᵀ O_h, [H, d, d].
 at::Tensor output_readers(const AttentionHeads& heads) {
   const at::Tensor outputs =
       view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
@@ -56,8 +56,8 @@ at::Tensor output_readers(const AttentionHeads& heads) {
   return at::bmm(outputs, outputs.transpose(1, 2));
 }
 
-// How far the output moves where a query head's attention moves from one value to another, beside
-// the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
+// The change of the output when a query head's attention moves from one value to another, relative
+// to the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
 at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
   const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
   const at::Tensor spread = (readers * values).sum({1, 2});
@@ -65,7 +65,7 @@ at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
   return mean > 0.0 ? (spread / mean).clamp_min(kLeastSpread) : at::ones_like(spread);
 }
 
-// E[q qᵀ], each query head as important as its values differ.
+// E[q qᵀ], each query head weighted by how much its values differ.
 at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
                        const at::Tensor& spread) {
   const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
@@ -73,7 +73,7 @@ at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
   return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
 }
 
-// How far kv heads' readers look: [N, T], each reader as important as its values differ.
+// Key distances of the readers of kv heads: [N, T], weighted by how much their values differ.
 at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
                         std::int64_t kv_heads) {
   const at::Tensor rows = view_of(distances.weights, {spread.size(0), distances.length});
@@ -90,7 +90,7 @@ GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
     problem.free = {moments.free_gram(basis, first, count),
                     readers.index_select(1, features).index_select(2, features)};
   }
-  if (!basis.planes.empty()) {
+  if (!basis.rope_planes.empty()) {
     const auto [a, b] = sides_of(basis);
     const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
     problem.planes = {moments.plane_gram(basis, first, count),
@@ -155,7 +155,7 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
   key_weight_ = key_weights(heads, task, spread);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
   if (key_basis_.rotates() && task.distances.length > 0) {
-    turns_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
+    rope_average_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
   }
 }
 
@@ -166,17 +166,17 @@ HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) cons
 
 HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
   HeadProblems result = problems(first, count);
-  if (turns_) {
+  if (rope_average_) {
     const HeadBasis all = free_basis(key_basis_.head_dim());
     result.scores.emplace(ScoreProblem{
         keys_.free_gram(all, first, count), keys_.means().narrow(0, first, count),
-        key_weight_.narrow(0, first, count), turns_->of(at::arange(first, first + count))});
+        key_weight_.narrow(0, first, count), rope_average_->of(at::arange(first, first + count))});
   }
   return result;
 }
 
 HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
-  const bool fixed = task.key_basis.fixed() && changes_readers(task.method);
+  const bool fixed = task.key_basis.fixed() && rewrites_q_and_o(task.method);
   HeadSolutions solutions{
       solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
       solve_group(task.method, problems.values, chosen)};

@@ -15,10 +15,10 @@
 namespace regroup {
 namespace {
 
-// Components with less than this share of the leading one's power are rounding errors.
+// Components with less than this fraction of the leading one's power are rounding errors.
 constexpr double kSmallest = 1e-14;
 
-// 1/√λ, or 0 for what is no component at all. `largest` broadcasts.
+// 1/√λ, or 0 for negligible components. `largest` broadcasts.
 at::Tensor inverse_root(const at::Tensor& powers, const at::Tensor& largest) {
   const at::Tensor counts = (powers > kSmallest * largest).logical_and(powers > 0.0);
   return at::where(counts, at::where(counts, powers, at::ones_like(powers)).rsqrt(),
@@ -77,7 +77,7 @@ FreeSolution solve_lowrank(const FreeProblem& problem) {
 }
 
 PlaneSolution solve_lowrank(const PlaneProblem& problem) {
-  // Planes that no query looks at: any shared head will do, all heads count alike.
+  // Planes that no query reads: any shared head works, so all heads get equal weight.
   const at::Tensor read = problem.weight.sum(1, true) > 0.0;
   const at::Tensor root =
       at::where(read, problem.weight, at::ones_like(problem.weight)).clamp_min(0.0).sqrt();
@@ -87,7 +87,7 @@ PlaneSolution solve_lowrank(const PlaneProblem& problem) {
   PlaneSolution result;
   result.mix = root * vectors.select(2, last) * inverse_root(power, power);
   result.back = at::matmul(result.mix.conj().unsqueeze(1), problem.gram).squeeze(1);
-  // Each plane as strong as it usually is.
+  // Scales each plane to its mean power.
   const at::Tensor usual =
       at::real(problem.gram.diagonal(0, 1, 2)).mean(1, true).clamp_min(0.0).sqrt();  // [P, 1]
   const at::Tensor scale = at::where(usual > 0.0, usual, at::ones_like(usual));

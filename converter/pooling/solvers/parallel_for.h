@@ -1,4 +1,4 @@
-// at::parallel_for, which is a loop on one thread in files that are compiled without OpenMP.
+// Includes at::parallel_for, which is a serial loop in files compiled without OpenMP.
 #pragma once
 
 #ifndef _OPENMP

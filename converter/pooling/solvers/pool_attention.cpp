@@ -26,7 +26,7 @@ struct Views {
         o(view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})) {}
 };
 
-// Carries solutions out: the shared keys and values, and what fits them.
+// Applies solutions: the shared keys and values, and matching queries and outputs.
 class SharedHeads {
  public:
   SharedHeads(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& target)
@@ -42,7 +42,7 @@ class SharedHeads {
     put_outputs(solutions.values.heads.back, group * members_);
   }
 
-  // Σ_h O_h E[v_h] before minus after: what the output's bias gains, [E].
+  // Σ_h O_h E[v_h] before minus after: the correction of the output's bias, [E].
   at::Tensor mean_error(const InputMoments& inputs) const {
     const auto output = [&](const Views& views) {
       const at::Tensor values = mean_of(views.v, inputs);
@@ -91,7 +91,7 @@ class SharedHeads {
   std::int64_t members_, readers_;
 };
 
-// The groups' problems, made on all cores.
+// Builds the groups' problems on all cores.
 std::vector<HeadProblems> problems_of(const AttentionHeads& heads, const PoolingTask& task) {
   const LayerProblem layer(heads, task);
   const std::int64_t members = heads.kv_heads / task.groups;
@@ -134,7 +134,7 @@ double loss_of_mean(const HeadProblems& problems, PoolingTask task, const HeadEn
   return loss_of(solve(problems, task, 0), layer);
 }
 
-// The head that loses least where it stands for its whole group.
+// The head with the least loss when it replaces its group.
 std::int64_t best_head(const HeadProblems& problems, const PoolingTask& task,
                        const HeadEnergies& layer) {
   const std::vector<double> losses = losses_of_heads(problems, task, layer);
@@ -169,7 +169,7 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
       }
     }
   });
-  if (changes_readers(task.method) && !heads.o.bias.empty()) {
+  if (rewrites_q_and_o(task.method) && !heads.o.bias.empty()) {
     at::Tensor bias = view_of(result.heads.o.bias, {heads.o.outputs});
     bias += shared.mean_error(task.kv_inputs);
   }

@@ -1,5 +1,4 @@
-// One layer's heads in, one layer's heads out: fewer keys and values, and the queries and the
-// output projection that fit them.
+// Pools one layer: fewer keys and values, with matching query and output projections.
 #pragma once
 
 #include <atomic>
@@ -14,30 +13,30 @@
 
 namespace regroup {
 
-/// What a method needs to know beside the heads.
+/// The inputs of a method besides the heads.
 struct PoolingTask {
   PoolMethod method = PoolMethod::kLowrank;
-  std::int64_t groups = 1;  ///< kv heads that are left: a divisor of those there are
+  std::int64_t groups = 1;  ///< remaining kv heads: a divisor of the present number
   HeadBasis key_basis;
   InputMoments query_inputs;
   InputMoments kv_inputs;
-  KeyDistances distances = {};  ///< where keys rotate; none: every turn is as likely
-  /// Of kFirst and kRandom: the head each group keeps; empty: its first.
+  KeyDistances distances = {};  ///< for rotated keys; none: all rotations are equally likely
+  /// For kFirst and kRandom: the head that each group keeps; empty: its first.
   std::vector<std::int64_t> chosen = {};
-  const std::atomic<bool>* stop = nullptr;  ///< asked for in the course of the work, if given
+  const std::atomic<bool>* stop = nullptr;  ///< checked during the work, if given
 };
 
-/// What one group keeps of its heads, for keys (as queries see them, each query head counted by how
-/// far its values differ in the output: that is how far errors of its scores reach) and values (as
-/// they reach the output). Energy: 1 − the expected squared error / the expected square. Norm: of
-/// the shared head beside the root mean square of its members'.
+/// What one group keeps of its heads. Keys are measured as queries see them: each query head is
+/// weighted by how much its values differ in the output, since score errors have that effect.
+/// Values are measured in the output. Energy: 1 − expected squared error / expected square. Norm:
+/// of the shared head relative to the root mean square of its members' norms.
 struct GroupReport {
   double key_energy = 1.0, value_energy = 1.0;
   double key_norm = 1.0, value_norm = 1.0;
-  /// The group's part in the expected square of the layer.
+  /// The group's fraction of the expected square of the layer.
   double key_share = 0.0, value_share = 0.0;
-  /// What the group loses, and where the method is kSelect what its mean would: parts of the
-  /// layer's energy, of keys and values added.
+  /// The group's loss and, for kSelect, the loss of its mean: fractions of the layer's energy, keys
+  /// and values added.
   double loss = 0.0, loss_of_mean = 0.0;
 };
 
@@ -46,12 +45,11 @@ struct PooledAttention {
   std::vector<GroupReport> groups;
 };
 
-/// Pools neighbours into `task.groups` kv heads. As many groups as heads change nothing.
+/// Pools neighbours into `task.groups` kv heads. With as many groups as heads nothing changes.
 ///
-/// Every method but the mean and the choice of one head changes q and o as well. What a key adds to
-/// all scores of a query alike cancels in the softmax, so keys that do not rotate are compared by
-/// their covariance; and where o has a bias, it takes up the mean error of the values exactly, of
-/// those methods that change o.
+/// All methods except the mean and the choice of one head also change q and o. A constant added to
+/// all scores of a query cancels in the softmax, so keys without RoPE are compared by their
+/// covariance. In methods that change o, a bias of o absorbs the mean error of the values exactly.
 /// Throws kInterrupted soon after `task.stop` turns true, kUsage in a build without LibTorch.
 PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task);
 

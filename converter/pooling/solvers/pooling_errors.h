@@ -1,4 +1,4 @@
-// Faults of LibTorch, as one line.
+// One-line errors from LibTorch's exceptions.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// Calls `work`. No memory, or an eigenproblem that does not converge, become kEnvironment.
+/// Calls `work`. Out of memory, or an eigenproblem that does not converge, becomes kEnvironment.
 template <typename Work>
 auto with_pooling_errors(PoolMethod method, const Work& work) {
   try {

@@ -13,12 +13,12 @@
 namespace regroup {
 namespace {
 
-// Sweeps gain less and less: they end where the error of scores changes by less than this.
+// Sweeps end when the error of scores changes by less than this.
 constexpr double kSmallestGain = 1e-3;
 constexpr int kMostSweeps = 100;
 constexpr double kRidge = 1e-12;  // of the mean of the diagonal
-// Variances of keys count as this part of the mean one at least: where a mean stands out from next
-// to none, it would be trusted too much.
+// Lower bound of key variances, as a fraction of the mean variance: otherwise means with almost no
+// variance would be trusted too much.
 constexpr double kLeastVariance = 1e-2;
 
 // A⁻¹ B for symmetric, perhaps singular A [..., m, m].
@@ -30,19 +30,19 @@ at::Tensor solve_symmetric(const at::Tensor& matrix, const at::Tensor& right,
                           right);
 }
 
-// mix as it stands beside the stacked heads: [d, n·d].
+// mix as a factor of the stacked heads: [d, n·d].
 at::Tensor wide(const at::Tensor& mix) { return mix.transpose(0, 1).reshape({mix.size(1), -1}); }
 
-// What queries see of two keys a, b with E[a bᵀ] = `product`: the covariance over keys and
-// distances, for each head. product: [n or 1, d, d], means [n or 1, d].
-at::Tensor seen_covariance(const Turns& turns, const at::Tensor& product, const at::Tensor& a,
+// The covariance, over keys and distances, of two keys a, b with E[a bᵀ] = `product` as queries see
+// them, for each head. product: [n or 1, d, d], means [n or 1, d].
+at::Tensor seen_covariance(const RopeAverage& rope, const at::Tensor& product, const at::Tensor& a,
                            const at::Tensor& b) {
-  const at::Tensor left = at::matmul(turns.mean(), a.unsqueeze(-1));
-  const at::Tensor right = at::matmul(turns.mean(), b.unsqueeze(-1));
-  return turns.seen(product) - at::matmul(left, right.transpose(1, 2));
+  const at::Tensor left = at::matmul(rope.mean(), a.unsqueeze(-1));
+  const at::Tensor right = at::matmul(rope.mean(), b.unsqueeze(-1));
+  return rope.seen(product) - at::matmul(left, right.transpose(1, 2));
 }
 
-// The group's keys, the shared one among them, as queries see them.
+// The group's keys and the shared key as queries see them.
 struct Seen {
   at::Tensor own;      // Cov(S x_j), [n, d, d]
   at::Tensor cross;    // Cov(S x_j, S x), [n, d, d]
@@ -52,7 +52,7 @@ struct Seen {
 
 at::Tensor seen_own(const ScoreProblem& problem) {
   const at::Tensor own = problem.gram.diagonal(0, 0, 2).permute({2, 0, 1}).contiguous();
-  return seen_covariance(problem.turns, own, problem.mean, problem.mean);
+  return seen_covariance(problem.rope, own, problem.mean, problem.mean);
 }
 
 void see_shared(const ScoreProblem& problem, const at::Tensor& mix, Seen& seen) {
@@ -61,8 +61,8 @@ void see_shared(const ScoreProblem& problem, const at::Tensor& mix, Seen& seen) 
   const at::Tensor product = side.view({d, n, d}).permute({1, 2, 0}).contiguous();
   const at::Tensor shared = at::matmul(side, mix.t()).unsqueeze(0);
   const at::Tensor mean = at::matmul(mix, problem.mean.reshape({n * d})).unsqueeze(0);
-  seen.cross = seen_covariance(problem.turns, product, problem.mean, mean);
-  seen.shared = seen_covariance(problem.turns, shared, mean, mean);
+  seen.cross = seen_covariance(problem.rope, product, problem.mean, mean);
+  seen.shared = seen_covariance(problem.rope, shared, mean, mean);
   seen.power = shared.squeeze(0).trace().item<double>();
 }
 
@@ -73,15 +73,15 @@ double lost(const ScoreProblem& problem, const Seen& seen, const at::Tensor& bac
   return (problem.weight * error).sum().item<double>();
 }
 
-// What the queries best make of the shared key: back_j = Cov(S x_j, S x) Cov(S x)⁻¹.
+// The optimal readers of the shared key: back_j = Cov(S x_j, S x) Cov(S x)⁻¹.
 at::Tensor best_back(const Seen& seen) {
   return solve_symmetric(seen.shared, seen.cross.transpose(1, 2)).transpose(1, 2).contiguous();
 }
 
 // The best shared key for given readers, [d, n·d]. Without means P mix = N, whatever the keys'
 // moments, where P = Σ_j E[Sᵀ back_jᵀ Q_j back_j S] and N_j = E[Sᵀ back_jᵀ Q_j S]. A mean key m
-// counts by P' and N' instead, which lack what all distances share: P mix C + P' mix m mᵀ = N C +
-// N' m mᵀ with the keys' covariance C.
+// counts by P' and N' instead, without the part common to all distances: P mix C + P' mix m mᵀ = N
+// C + N' m mᵀ with the keys' covariance C.
 class BestMix {
  public:
   explicit BestMix(const ScoreProblem& problem) : problem_(problem) {
@@ -96,11 +96,11 @@ class BestMix {
   }
 
   at::Tensor operator()(const at::Tensor& back) const {
-    const at::Tensor& turn = problem_.turns.mean();
+    const at::Tensor& turn = problem_.rope.mean();
     const at::Tensor reading = at::bmm(back.transpose(1, 2), problem_.weight);  // backᵀ Q
     const at::Tensor read = at::bmm(reading, back);
-    const at::Tensor each = problem_.turns.unseen(reading);
-    const at::Tensor p = problem_.turns.unseen(read).sum(0), n = wide(each);
+    const at::Tensor each = problem_.rope.unseen(reading);
+    const at::Tensor p = problem_.rope.unseen(read).sum(0), n = wide(each);
     if (!direction_.defined()) {
       return solve_symmetric(p, n);
     }
@@ -135,7 +135,7 @@ ScoreProblem part_of(const ScoreProblem& problem, std::span<const std::int64_t> 
   const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
   return {problem.gram.index_select(0, rows).index_select(2, rows),
           problem.mean.index_select(0, rows), problem.weight.index_select(0, rows),
-          problem.turns.of(rows)};
+          problem.rope.of(rows)};
 }
 
 Combination solve_scores(const ScoreProblem& problem, const Combination& start) {

@@ -127,7 +127,7 @@ void read_block(ModelSpec& spec, const GgufHyperparameters& parameters, const Gg
 // What the vocabulary of ModelSpec has no words for.
 void refuse_to_compute(ModelSpec& spec, const GgufHyperparameters& parameters,
                        const GgufGraph& graph) {
-  if (spec.qk_norm == QkNorm::kEachHead ||
+  if (spec.qk_norm == QkNorm::kPerHead ||
       (spec.qk_norm != QkNorm::kNone && graph.fused_qkv == Presence::kAlways)) {
     spec.not_computable = "norms of queries and keys as this architecture keeps them";
   }

@@ -97,7 +97,7 @@ std::string obstacle_in_norms(const ModelSpec& spec, const GgufGraph& graph) {
     return "norms in other places";
   }
   const bool has_qk_norm = spec.qk_norm != QkNorm::kNone;
-  if ((has_qk_norm && (spec.qk_norm != graph.qk_norm || spec.qk_norm == QkNorm::kEachHead)) ||
+  if ((has_qk_norm && (spec.qk_norm != graph.qk_norm || spec.qk_norm == QkNorm::kPerHead)) ||
       has_qk_norm < (graph.qk_norm_tensors == Presence::kAlways)) {
     return has_qk_norm ? "norms of queries and keys" : "no norms of queries and keys";
   }

@@ -311,7 +311,8 @@ TEST_CASE("a GGUF file's special tokens are in the config of its directory, its 
   }));
 }
 
-TEST_CASE("what grows in a GGUF file because its type is only read is said", "[converter]") {
+TEST_CASE("tensors that grow in a GGUF file because their type is only read are noted",
+          "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(put_changed_gguf(directory / "in.gguf"));
   const auto note_of = [&](const ConversionRequest& request) {

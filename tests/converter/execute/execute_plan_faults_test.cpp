@@ -72,7 +72,7 @@ TEST_CASE("a destination may not be the source, hold it or lie in it", "[convert
   CHECK(scene.untouched());
 }
 
-TEST_CASE("a destination beside the source with a longer name is fine", "[converter]") {
+TEST_CASE("a destination whose name extends the source's is accepted", "[converter]") {
   const Scene scene;
   const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
@@ -100,7 +100,7 @@ TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[co
   }
 }
 
-TEST_CASE("numbers that a smaller type cannot hold are refused as what they are", "[converter]") {
+TEST_CASE("numbers that a smaller type cannot hold are refused and named", "[converter]") {
   TinyModel tiny = tiny_llama();
   const std::string up = "model.layers.0.mlp.up_proj.weight";
   std::vector<double> values = values_of(tiny.tensor(up));

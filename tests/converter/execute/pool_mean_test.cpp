@@ -104,7 +104,7 @@ TEST_CASE("a mean half way between two numbers goes to the even one", "[converte
 }
 
 TEST_CASE("sums keep what a float would lose", "[converter]") {
-  // In float the 1 would vanish beside 2^24, and 2^127 three times over would overflow.
+  // In float the 1 would be lost next to 2^24, and the sum of three 2^127 would overflow.
   CHECK(values_of(pool_scalars(DType::kF32, {0x1p24, 1, -0x1p24, 1}, 1).tensor) == Values{0.5});
   CHECK(values_of(pool_scalars(DType::kF32, {0x1p127, 0x1p127, 0x1p127}, 1).tensor) ==
         Values{0x1p127});
@@ -140,7 +140,7 @@ TEST_CASE("the mean of negative zeros is zero", "[converter]") {
   CHECK_FALSE(std::signbit(mean[0]));
 }
 
-TEST_CASE("NaN and infinities are reported wherever they stand", "[converter]") {
+TEST_CASE("NaN and infinities are reported wherever they are", "[converter]") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
     for (std::size_t at = 0; at < 4; ++at) {

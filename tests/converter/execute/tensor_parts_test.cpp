@@ -76,7 +76,7 @@ Made made_in_parts(const TensorStep& step, const Checkpoint& checkpoint, std::ui
   return made;
 }
 
-TEST_CASE("averaged in parts, heads are what they are averaged at once", "[converter]") {
+TEST_CASE("averaging in parts equals averaging at once", "[converter]") {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     const Keys keys(dtype);
     for (const std::int64_t groups : {1, 2, 3, 6}) {
@@ -121,7 +121,7 @@ TEST_CASE("heads whose elements are smaller than a byte are not cut", "[converte
 
 TEST_CASE("parts follow the result, whichever move they are of", "[converter]") {
   const Keys keys;
-  // The last three heads as they are come to stand between the means of the first three and of all.
+  // The last three heads, unchanged, lie between the mean of the first three and that of all.
   TensorStep step = keys.mean(1, DType::kBF16);
   step.output.shape = {20, 5};
   const HeadBlocks from = step.moves.front().from;
@@ -133,7 +133,7 @@ TEST_CASE("parts follow the result, whichever move they are of", "[converter]") 
   CHECK(made_in_parts(step, keys.checkpoint(), 32).bytes == keys.whole(step));
 }
 
-TEST_CASE("what is not finite is told of, in whichever part", "[converter]") {
+TEST_CASE("non-finite numbers are reported in every part", "[converter]") {
   std::vector<double> values(120, 0.5);
   values[119] = std::nan("");
   const Keys keys(tensor_of("k", DType::kF32, {24, 5}, values));

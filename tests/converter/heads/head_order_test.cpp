@@ -1,4 +1,4 @@
-// Orders of heads: what they mean, which are allowed, and what a converted model says of them.
+// Head orders: their meaning, which are allowed, and their record in a converted model.
 #include "converter/heads/head_order.h"
 
 #include <numeric>
@@ -45,7 +45,7 @@ TEST_CASE("an order that is no permutation of the layer's kv heads is refused", 
 
 using Layers = std::vector<std::size_t>;
 
-TEST_CASE("layers that share a relative bias move their heads in step", "[converter]") {
+TEST_CASE("layers that share a relative bias share one head order", "[converter]") {
   const Model t5 = open_model(golden("t5")), umt5 = open_model(golden("umt5"));
   for (const std::size_t layer : {0U, 1U}) {
     CHECK(layers_in_step(t5.spec, AttentionRole::kSelf, layer) == Layers{0, 1, 2});
@@ -63,7 +63,7 @@ TEST_CASE("layers that share a relative bias move their heads in step", "[conver
 
 const Heads kReversed{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
 
-TEST_CASE("an order of one layer alone is refused where others share its bias", "[converter]") {
+TEST_CASE("an order of a single layer is refused if others share its bias", "[converter]") {
   const Model t5 = open_model(golden("t5"));
   const auto refused = [&](const HeadOrder& order) {
     return refusal_of([&] { plan_conversion(t5, {.order = order}); });
@@ -72,7 +72,7 @@ TEST_CASE("an order of one layer alone is refused where others share its bias", 
     HeadOrder order = order_of(kReversed, AttentionRole::kEncoder, layer);
     CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "relative bias"));
     order.set(AttentionRole::kEncoder, 1 - layer, {1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
-    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "one order"));
+    CHECK_THAT(refused(order), is_wrong_usage("encoder layers 0 and 1", "the same order"));
     order.set(AttentionRole::kEncoder, 1 - layer, kReversed);
     CHECK_NOTHROW(plan_conversion(t5, {.order = order}));
     CHECK_THAT(refused(order_of(kReversed, AttentionRole::kSelf, layer)),
@@ -98,7 +98,7 @@ TEST_CASE("where kv heads differ, layers can still have their query heads in one
   order.set(AttentionRole::kSelf, 2, {3, 4, 5, 0, 1, 2, 6, 7, 8, 9, 10, 11});
   CHECK_NOTHROW(check_order(order, spec));
   order.set(AttentionRole::kSelf, 1, {0, 2, 1, 3});
-  CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("one order"));
+  CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("the same order"));
 }
 
 TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled or not",
@@ -179,7 +179,7 @@ TEST_CASE("rows of queries, keys and values and columns of the output move", "[c
   }
 }
 
-TEST_CASE("config and metadata say which query head stands where", "[converter]") {
+TEST_CASE("config and metadata record the order of query heads", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.query_heads = 6, .kv_heads = 6}));
   convert(directory / "source", directory / "result",

@@ -116,7 +116,7 @@ TEST_CASE("a plan counts bytes, of weights and per token", "[converter]") {
   CHECK(kv_bytes_per_token({8, 4, 1}, 64, DType::kF32) == 2 * 13 * 64 * 4);
 }
 
-TEST_CASE("notes tell what loaders will make of the result", "[converter]") {
+TEST_CASE("notes name the loaders that read the result", "[converter]") {
   CHECK(plan_of(tiny_llama(), {4}).notes.empty());
   CHECK(plan_of(tiny_llama(), {3}).notes.size() == 1);  // no power of two
   const auto bloom = plan_of(tiny_bloom(), {4}).notes;
@@ -155,7 +155,7 @@ TEST_CASE("quantised K and V are refused, with or without their scales", "[conve
   CHECK(changed(plan_of(tiny, {12})).empty());  // a copy need not understand them
 }
 
-TEST_CASE("what stands beside a weight to be pooled must be known", "[converter]") {
+TEST_CASE("all tensors of a pooled projection must be known", "[converter]") {
   for (const std::string part : {"weight_scale", "weight_zero_point", "bias"}) {
     CAPTURE(part);
     TinyModel tiny = tiny_llama();
@@ -211,7 +211,7 @@ TEST_CASE("only what stock loaders cannot read is noted", "[converter]") {
   CHECK(notes_of("phi", 2).empty());
 }
 
-TEST_CASE("key heads with norms of their own are refused", "[converter]") {
+TEST_CASE("key heads with per-head norms are refused", "[converter]") {
   const Model source = open_model(golden("stablelm_qk"));
   CHECK_THAT(refusal_of([&] { plan_conversion(source, {.kv_heads = {2}}); }),
              is_bad_input("StableLmForCausalLM", "k_layernorm.norms.0.weight"));

@@ -53,7 +53,7 @@ TEST_CASE("a layout that forgets a norm of all keys is refused, one that names i
   }
 }
 
-TEST_CASE("norms that serve every head alike may go unmentioned in a layout", "[converter]") {
+TEST_CASE("norms shared by all heads may be omitted in a layout", "[converter]") {
   const TemporaryDirectory directory;
   Json layout = layout_of_llama(false);
   layout["head_dim"] = "head_dim";
@@ -62,7 +62,7 @@ TEST_CASE("norms that serve every head alike may go unmentioned in a layout", "[
   CHECK(result.at("model.layers.0.self_attn.k_norm.weight").shape == Shape{4});
 }
 
-TEST_CASE("what a known family's config does not mention beside the keys is not left too wide",
+TEST_CASE("an unmentioned tensor as wide as the keys is refused for a known family",
           "[converter]") {
   const TemporaryDirectory directory;
   TinyModel model = golden_model("bert");

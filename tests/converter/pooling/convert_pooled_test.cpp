@@ -113,7 +113,7 @@ TEST_CASE("a report tells what each computed layer keeps, and so does the result
   CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
 }
 
-TEST_CASE("what heads keep over the weights alone is not recorded", "[converter]") {
+TEST_CASE("energies measured without a text are not recorded", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
   for (const PoolMethod method :

@@ -19,7 +19,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("heads grouped by similarity lose what was foretold, and less than neighbours",
+TEST_CASE("heads grouped by similarity lose what was predicted, and less than neighbours",
           "[converter]") {
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kSelect, PoolMethod::kLowrank}) {
     const Model source = open_model(golden("llama_mha"));
@@ -40,7 +40,7 @@ TEST_CASE("heads grouped by similarity lose what was foretold, and less than nei
   }
 }
 
-TEST_CASE("each stack of a T5 is grouped as one, and loses what was foretold", "[converter]") {
+TEST_CASE("each stack of a T5 is grouped as one, and loses what was predicted", "[converter]") {
   const Model source = open_model(golden("t5"));
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
     for (const std::int64_t groups : {6, 4}) {

@@ -1,4 +1,4 @@
-// What tests of pooled conversions ask for and look at.
+// Requests and measurements for tests of pooled conversions.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace regroup {
 
-/// So many kv heads in every layer, by that method.
+/// A request for that number of kv heads in every layer, with that method.
 inline ConversionRequest request_of(PoolMethod method, std::int64_t kv_heads) {
   ConversionRequest request;
   request.kv_heads = {kv_heads};
@@ -21,7 +21,7 @@ inline ConversionRequest request_of(PoolMethod method, std::int64_t kv_heads) {
   return request;
 }
 
-/// What a layer loses of its keys and values.
+/// The loss of a layer's keys and values.
 inline double loss_of(const LayerReport& layer) {
   double loss = 0.0;
   for (const GroupReport& group : layer.groups) {
@@ -44,8 +44,8 @@ inline std::map<std::string, std::string> statistics_of(const std::string& finge
           {kCalibrationTokensKey, "100"}};
 }
 
-/// Statistics of a decoder with that much of the first input, and heads that look at two distances
-/// alike where keys rotate.
+/// Statistics of a decoder with that much of the first input; with RoPE all heads attend equally to
+/// two distances.
 inline void put_statistics(const std::filesystem::path& path, const Model& source, double first) {
   std::vector<BuiltTensor> tensors;
   const std::int64_t width = source.spec.hidden_size, heads = source.spec.query_heads;

@@ -51,8 +51,8 @@ at::Tensor project(const DenseLinear& linear, const at::Tensor& inputs, std::int
 at::Tensor rotated(const at::Tensor& heads, const HeadBasis& basis) {
   at::Tensor result = heads.clone();
   const at::Tensor positions = at::arange(heads.size(1), heads.options());
-  for (std::size_t p = 0; p < basis.planes.size(); ++p) {
-    const auto [a, b] = basis.planes[p];
+  for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
+    const auto [a, b] = basis.rope_planes[p];
     const at::Tensor angle = positions * (0.7 / static_cast<double>(p + 1));
     const at::Tensor x = heads.select(2, a), y = heads.select(2, b);
     result.select(2, a).copy_(x * angle.cos() - y * angle.sin());

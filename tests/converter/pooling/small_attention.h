@@ -1,5 +1,5 @@
-// Attention heads made of random numbers, and what they compute, written without the project's
-// transformer: to see whether pooled heads compute the same.
+// Random attention heads and a reference attention, independent of the project's transformer, to
+// check the outputs of pooled heads.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("what was solved for is verified, and a flipped bit of it caught", "[converter]") {
+TEST_CASE("solved heads are verified, and a flipped bit is detected", "[converter]") {
   const Model source = open_model(golden("llama_mha"));
   for (const PoolMethod method :
        {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {

@@ -1,4 +1,4 @@
-// What a converted model says of itself, and that its config is otherwise untouched.
+// The record in a converted model; its config is otherwise unchanged.
 #include "converter/provenance/provenance.h"
 
 #include <catch2/catch_test_macros.hpp>

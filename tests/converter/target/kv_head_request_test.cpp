@@ -47,7 +47,7 @@ TEST_CASE("one number goes to every layer, a list to one each", "[converter]") {
   CHECK(resolve_kv_heads({12, 4, 6}, spec) == Heads{12, 4, 6});
 }
 
-TEST_CASE("a request that does not divide the heads there are names what would", "[converter]") {
+TEST_CASE("a request that does not divide the kv heads lists the divisors", "[converter]") {
   CHECK_THAT(refusal_of([] { resolve_kv_heads({5}, spec_with(12, {12, 12})); }),
              is_wrong_usage("5", "12 kv heads", "layer 0", "1, 2, 3, 4, 6, 12"));
   CHECK_THAT(refusal_of([] { resolve_kv_heads({4, 4}, spec_with(12, {12, 6})); }),

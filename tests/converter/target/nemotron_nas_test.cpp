@@ -34,7 +34,7 @@ TEST_CASE("a converted Nemotron-NAS has its query heads per kv head in each laye
   CHECK(mqa.config["regroup"]["source_kv_heads"] == Json{6, 0, 2, 0, 3});
   check_all_shapes(mqa.spec, mqa.checkpoint);
 
-  // In a list, layers without attention have a place and no say.
+  // In a list, entries of layers without attention are ignored.
   convert(golden("nemotron_nas"), directory / "listed", {.kv_heads = {3, 1, 2, 1, 1}});
   const Model listed = open_model(directory / "listed");
   CHECK(heads_in_groups(listed.config) == Json{2, nullptr, 3, nullptr, 6});

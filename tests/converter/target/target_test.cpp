@@ -48,7 +48,7 @@ TEST_CASE("where nothing computes the same, the refusal says why for each", "[co
              is_wrong_usage("BloomForCausalLM", "LlamaForCausalLM", "positions: alibi",
                             "--target expanded"));
   CHECK_THAT(refusal_of([] { target_of("gpt2", 2); }),
-             is_wrong_usage("GPTBigCodeForCausalLM (its loaders take no such kv heads)"));
+             is_wrong_usage("GPTBigCodeForCausalLM (its loaders do not support these kv heads)"));
   CHECK_THAT(refusal_of([] { target_of("llama", 2, "phi"); }),
              is_wrong_usage("LlamaForCausalLM cannot be written as phi"));
   CHECK_THAT(refusal_of([] { target_of("llama", 2, "nonsense"); }),
@@ -87,7 +87,7 @@ TEST_CASE("every config that is written describes the model it was written for",
   }
 }
 
-TEST_CASE("what differs in the computation is an obstacle", "[converter]") {
+TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   const ModelSpec spec = open_model(golden("gpt_neox")).spec;
   const auto obstacle = [&](auto change) {
     ModelSpec other = spec;

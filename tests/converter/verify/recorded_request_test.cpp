@@ -137,7 +137,7 @@ Error refusal(const fs::path& source, const fs::path& result) {
   return refusal_of([&] { verified(source, result); });
 }
 
-TEST_CASE("what cannot be computed again is said in one line", "[converter]") {
+TEST_CASE("steps that cannot be recomputed are named in one line", "[converter]") {
   const Converted converted;
   CHECK_THAT(refusal(converted.source, converted.source), is_wrong_usage("records no conversion"));
   put_model(converted.directory / "other", tiny_bloom({.query_heads = 6, .kv_heads = 6}));
@@ -177,10 +177,10 @@ TEST_CASE("a recorded order that is none of the source's heads is refused", "[co
   Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
   config["regroup"]["query_order"] = Json::array({heads, heads});
   put_file(directory / "result" / "config.json", config.dump());
-  CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("side by side"));
+  CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("together"));
 }
 
-TEST_CASE("what was trained is no conversion any more", "[converter]") {
+TEST_CASE("trained results are not verified as conversions", "[converter]") {
   const Converted converted;
   converted.change_config([](Json& config) { config["regroup"]["uptrain"] = {{"steps", 3}}; });
   CHECK_THAT(refusal(converted.source, converted.result), is_wrong_usage("was trained"));

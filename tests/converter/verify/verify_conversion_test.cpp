@@ -101,7 +101,7 @@ TEST_CASE("a tensor too many, too few or of another type is caught", "[converter
         std::set<std::string>{"transformer.ln_f.bias", "transformer.ln_f.weight", "stranger"});
 }
 
-TEST_CASE("what any kind of conversion writes is verified", "[converter]") {
+TEST_CASE("results of every kind of conversion are verified", "[converter]") {
   const auto [name, request] = GENERATE(table<const char*, ConversionRequest>(
       {{"gpt2", {.kv_heads = {3}}},
        {"llama_mha", {.kv_heads = {2, 1}}},
@@ -134,7 +134,7 @@ TEST_CASE("what any kind of conversion writes is verified", "[converter]") {
   CHECK(found.computed > 0);
 }
 
-// Orders of heads for the attentions of a model, in step where they have to be.
+// Head orders for the attentions of a model, shared by layers that need it.
 HeadOrder reversed(const ModelSpec& spec) {
   HeadOrder order;
   for (const AttentionRole role : spec.roles()) {

@@ -184,7 +184,7 @@ TEST_CASE("norms of queries and keys can be described", "[formats]") {
   }());
   CHECK((whole.qk_norm == QkNorm::kProjection));
   layout["hidden_size"] = "hidden_size";
-  CHECK((spec_with(golden_model("qwen3"), layout).qk_norm == QkNorm::kEveryHead));
+  CHECK((spec_with(golden_model("qwen3"), layout).qk_norm == QkNorm::kSharedAcrossHeads));
   CHECK_THAT(refusal_with({{"k_norm", of_layer + "k_norm.weight"}}),
              is_bad_input("no tensor model.layers.0.self_attn.k_norm.weight"));
   CHECK_THAT(refusal_with({{"k_norm_bias", of_layer + "k_norm.bias"}}),

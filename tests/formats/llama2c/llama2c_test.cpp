@@ -238,7 +238,7 @@ TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
   CHECK(is_one([](ModelSpec& spec) { spec.norm_epsilon = 1e-6; }));
   CHECK(is_one([](ModelSpec& spec) { spec.norm = NormKind::kLayerNorm; }));
   CHECK(is_one([](ModelSpec& spec) { spec.norm_weight_offset = 1.0; }));
-  CHECK(is_one([](ModelSpec& spec) { spec.qk_norm = QkNorm::kEveryHead; }));
+  CHECK(is_one([](ModelSpec& spec) { spec.qk_norm = QkNorm::kSharedAcrossHeads; }));
   CHECK(is_one([](ModelSpec& spec) { spec.hidden_size = 6; }));
   CHECK(is_one([](ModelSpec& spec) { spec.kv_heads.back() = 2; }));
   CHECK(is_one([](ModelSpec& spec) { spec.layers.back().attention.v.bias = "b"; }));

@@ -1,4 +1,4 @@
-// Documents kept apart: which windows there are, what is asked for in them, and how runs count it.
+// Documents kept apart: their windows, predicted tokens, and how runs count them.
 #include "uptrain/data/document_windows.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/data/token_batches.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/evaluate/evaluate.h"
 
 namespace regroup {
@@ -80,7 +80,7 @@ TEST_CASE("documents apart: an epoch shows each window once, in an order of the 
   const std::vector<std::filesystem::path> files{
       put_documents(directory / "a.bin", {5, 1, 3, 10}),  // 5 windows
       put_documents(directory / "b.bin", {2, 2})};        // 2
-  const TokenBatches data(files, 4, 65536, 3, {}, kSeparate);
+  const DataLoader data(files, 4, 65536, 3, {}, kSeparate);
   REQUIRE(data.windows() == 7);
   CHECK_THAT(data.filled(), WithinAbs(17.0 / 28.0, 1e-12));
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -99,19 +99,19 @@ TEST_CASE("documents apart: an epoch shows each window once, in an order of the 
     CHECK(data.predictions(epoch * 7, 7) == 17);
   }
   CHECK_FALSE(data.batch(0, 7).equal(data.batch(7, 7)));
-  CHECK_FALSE(data.batch(0, 7).equal(TokenBatches(files, 4, 65536, 4, {}, kSeparate).batch(0, 7)));
-  const TokenBatches packed({files.front()}, 4, 65536, 3);
+  CHECK_FALSE(data.batch(0, 7).equal(DataLoader(files, 4, 65536, 4, {}, kSeparate).batch(0, 7)));
+  const DataLoader packed({files.front()}, 4, 65536, 3);
   CHECK(packed.filled() == 1.0);
   CHECK(packed.predictions(1, 5) == 20);
 }
 
 TEST_CASE("documents apart: weights mix files as they do otherwise", "[uptrain]") {
   const TemporaryDirectory directory;
-  const TokenBatches data(
+  const DataLoader data(
       {put_documents(directory / "a.bin", {5, 5, 5, 5}), put_documents(directory / "b.bin", {3})},
       4, 65536, 3, {0.5, 0.5}, kSeparate);
   CHECK(data.filled() == 0.75);
-  const std::int64_t all = TokenBatches::kMixedSamples;
+  const std::int64_t all = DataLoader::kMixedSamples;
   CHECK(data.predictions(0, all) == all / 2 * 4 + all / 2 * 2);
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]
   CHECK(std::abs(loss_of({.context = 20, .batch = 1, .max_tokens = {}}).loss - sum / 17) > 1e-3);
 }
 
-TEST_CASE("documents apart: each token counts alike, however a step is cut", "[uptrain]") {
+TEST_CASE("documents apart: each token has the same weight, however a step is split", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 3);
   settings.documents = {.separate = true, .mark = DocumentMark{.token = 5, .ends = true}};
@@ -167,7 +167,7 @@ TEST_CASE("documents apart: each token counts alike, however a step is cut", "[u
   settings.accumulation = 3;
   settings.output = directory / "parts";
   CHECK_THAT(run_to_end(settings).last_loss, WithinAbs(whole, 1e-5));
-  const TokenBatches data(settings.data, 12, 64, 7, {}, settings.documents);
+  const DataLoader data(settings.data, 12, 64, 7, {}, settings.documents);
   std::set<std::int64_t> asked;  // by micro-batches: a mean of their means would be another
   for (std::int64_t first = 0; first < 18; first += 2) {
     asked.insert(data.predictions(first, 2));

@@ -65,7 +65,7 @@ std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Parameters& p
 
 }  // namespace
 
-TEST_CASE("attentions that give the same have nothing to teach", "[uptrain]") {
+TEST_CASE("equal attention outputs have no distillation loss", "[uptrain]") {
   const auto* name = GENERATE("llama_mha", "gpt2", "bloom", "t5_v1_1", "bert", "olmo2", "phi");
   CAPTURE(name);
   Pair same(name, 0.0);
@@ -76,8 +76,7 @@ TEST_CASE("attentions that give the same have nothing to teach", "[uptrain]") {
   CHECK(changed.term(something).item<double>() > 1e-5);
 }
 
-TEST_CASE("the error is the mean of what each attention's output is off, by its square",
-          "[uptrain]") {
+TEST_CASE("the error is the mean relative squared error of the attention outputs", "[uptrain]") {
   // Of an attention that gives 1.25 times as much (1/4)² of the square is wrong.
   const GoldenCase golden = load_golden_case("llama_mha");
   ModelSpec spec = golden.source.spec;
@@ -152,7 +151,7 @@ TEST_CASE("a run learns from its teacher's attention, and goes on bit by bit", "
   settings.output = directory / "alone";
   settings.teacher.model.clear();
   settings.teacher.attention_weight = 1.0;
-  CHECK_THAT(refusal_of([&] { run_to_end(settings); }), is_wrong_usage("needs the teacher itself"));
+  CHECK_THAT(refusal_of([&] { run_to_end(settings); }), is_wrong_usage("needs the teacher model"));
 }
 
 }  // namespace regroup

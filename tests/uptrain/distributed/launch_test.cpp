@@ -97,7 +97,7 @@ TEST_CASE("the first of SLURM's hosts is found however they are written", "[uptr
   CHECK(first_host("node[3,5]") == "node3");
 }
 
-TEST_CASE("what a launcher left out, or wrote as no number, is named", "[uptrain]") {
+TEST_CASE("missing or malformed launcher variables are named", "[uptrain]") {
   const auto fault = [](const Variables& variables) {
     return refusal_of([&] { launch_in(variables); });
   };

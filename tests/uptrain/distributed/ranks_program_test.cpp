@@ -161,7 +161,8 @@ TEST_CASE("a rank that never comes is not waited for longer than the timeout", "
   CAPTURE(result.err);
   CHECK(result.exit_code == 4);
   CHECK(result.one_line_of_error());
-  CHECK(result.err.find("rank 0: cannot meet the other ranks, of 2 in all") != std::string::npos);
+  CHECK(result.err.find("rank 0: cannot connect to the other ranks, 2 in all") !=
+        std::string::npos);
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 

@@ -12,8 +12,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("a query that sees all keys alike looks at each distance it has in equal parts",
-          "[uptrain]") {
+TEST_CASE("uniform attention is spread equally over each query's distances", "[uptrain]") {
   AttentionDistances distances(10);
   CHECK_FALSE(distances.any());
   const at::Tensor keys = at::randn({2, 1, 3, 4});

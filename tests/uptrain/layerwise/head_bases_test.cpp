@@ -1,4 +1,4 @@
-// Rewrites of a model's heads that leave what it computes alone, and some that do not.
+// Rewrites of a model's heads that preserve its outputs, and some that do not.
 #include <cmath>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -102,7 +102,7 @@ class Gauges {
         }
       }
     }
-    for (const auto& [a, b] : basis.planes) {
+    for (const auto& [a, b] : basis.rope_planes) {
       const double angle = 3 * random({1}).item<double>();
       const double size = scales_ ? std::exp2(std::tanh(random({1}).item<double>()) / 2) : 1.0;
       gauge[a][a] = gauge[b][b] = size * std::cos(angle);
@@ -143,8 +143,8 @@ void change_bases(const ModelSpec& spec, const Parameters& parameters, Attention
   }
 }
 
-// How far logits move, beside the largest, when every role's heads are described in other bases;
-// `keys` in place of those that leave them alone, where given.
+// The change of logits, relative to the largest, when every role's heads are expressed in other
+// bases; `keys`, if given, replaces the bases that preserve logits.
 double moved_by_bases(const std::string& name, bool scales, const HeadBasis* keys = nullptr) {
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case(name);
@@ -170,7 +170,7 @@ TEST_CASE("heads described in other bases compute the same logits", "[uptrain]")
   CHECK(moved_by_bases(name, true) <= kRounding);
 }
 
-TEST_CASE("a rotation across RoPE's planes changes what keys say of distance", "[uptrain]") {
+TEST_CASE("a rotation across RoPE's planes changes logits", "[uptrain]") {
   const auto* name = GENERATE("llama_mha", "gptj", "gpt_neox");
   CAPTURE(name);
   const HeadBasis everything = free_basis(load_golden_case(name).source.spec.head_dim);

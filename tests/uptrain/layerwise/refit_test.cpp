@@ -108,7 +108,7 @@ TEST_CASE("refitted attentions are closer to the source's, and so are logits far
         REQUIRE(layer.refinement.has_value());
         CHECK(layer.refinement->error_after < layer.refinement->error_before);
       }
-      // What little lowrank leaves to gain in each layer of a random model may cancel further on.
+      // The small gain after lowrank in each layer of a random model may cancel in later layers.
       if (method == PoolMethod::kMean) {
         CHECK(half.error_of("refitted") < half.error_of("pooled"));
       }
@@ -228,7 +228,7 @@ TEST_CASE("a refitted model records how, and only its attention differs from the
   }
 }
 
-TEST_CASE("heads that already give what the source gives stay as they are", "[uptrain]") {
+TEST_CASE("heads that already match the source are not changed", "[uptrain]") {
   const Halved half("llama_mha");
   AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
                                               half.golden.source.checkpoint);

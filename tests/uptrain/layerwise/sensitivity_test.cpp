@@ -1,4 +1,4 @@
-// What one pooled layer does to a model, against converting that layer and running both models; and
+// The effect of one pooled layer, against converting that layer and running both models; and
 // `regroup convert --kv-budget`.
 #include "uptrain/layerwise/sensitivity.h"
 

@@ -1,4 +1,4 @@
-// Models without a head: what needs none works, what predicts says what is missing.
+// Models without an output head: commands that predict name what is missing, others work.
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
@@ -72,7 +72,7 @@ TEST_CASE("a base model is calibrated, compared, solved for and refitted", "[upt
   }
 }
 
-TEST_CASE("what predicts refuses a base model in one line that names what is missing",
+TEST_CASE("commands that predict refuse a base model in one line that names what is missing",
           "[uptrain]") {
   for (const BaseCase& base : base_cases()) {
     CAPTURE(base.fixture);

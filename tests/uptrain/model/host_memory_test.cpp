@@ -1,4 +1,4 @@
-// What of the machine's memory a process may take.
+// Host memory available to a process.
 #include "uptrain/model/host_memory.h"
 
 #include <catch2/catch_test_macros.hpp>

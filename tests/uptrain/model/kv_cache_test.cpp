@@ -45,7 +45,7 @@ KvCacheSettings room_for(const at::Tensor& tokens) {
   return {.batch = tokens.size(0), .capacity = tokens.size(1), .window = {}, .sinks = 0};
 }
 
-// Every query's chunk of the sequence sees what a whole pass shows it.
+// Chunked passes give the same logits as one pass.
 void check_decoding(const Transformer& model, const at::Tensor& tokens) {
   const at::Tensor expected = whole_logits(model, tokens);
   for (const std::int64_t chunk : {1, 4, 7}) {
@@ -144,7 +144,7 @@ TEST_CASE("a window over any model is the sliding window of that model", "[uptra
   CHECK(largest_difference(whole_logits(model, golden.tokens), expected) >= kClearlyWrong);
 }
 
-TEST_CASE("attention sinks and the window stand side by side whatever was dropped between them",
+TEST_CASE("attention sinks and the window are adjacent whatever was dropped between them",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "gptj", "bloom", "llama_rope_yarn_mscale");
@@ -174,7 +174,7 @@ TEST_CASE("attention sinks and the window stand side by side whatever was droppe
   }
 }
 
-TEST_CASE("a decoder beside an encoder reads on in what it has said", "[uptrain]") {
+TEST_CASE("the decoder of an encoder-decoder continues its own output", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("t5", "t5_v1_1", "umt5");
   const auto chunk = GENERATE(std::int64_t{1}, std::int64_t{3}, std::int64_t{7});
@@ -241,11 +241,11 @@ TEST_CASE("a cache refuses what it cannot hold", "[uptrain]") {
     return [&model, settings] { model.make_cache(settings); };
   };
   const KvCacheSettings plain{.batch = 2, .capacity = 6, .window = {}, .sinks = 0};
-  CHECK_THAT(refusal_of(make(load("bert"), plain)), is_wrong_usage("see both sides"));
+  CHECK_THAT(refusal_of(make(load("bert"), plain)), is_wrong_usage("bidirectional"));
   CHECK_THAT(refusal_of(make(llama, {2, 0, {}, 0})), is_wrong_usage("of 0 tokens"));
-  CHECK_THAT(refusal_of(make(llama, {2, 6, {}, 2})), is_wrong_usage("beside a window"));
+  CHECK_THAT(refusal_of(make(llama, {2, 6, {}, 2})), is_wrong_usage("need a window"));
   CHECK_THAT(refusal_of(make(load("gpt2"), {2, 6, 3, 2})), is_wrong_usage("learned"));
-  CHECK_THAT(refusal_of(make(load("t5"), {2, 6, 3, 0})), is_wrong_usage("buckets"));
+  CHECK_THAT(refusal_of(make(load("t5"), {2, 6, 3, 0})), is_wrong_usage("relative positions"));
   CHECK_THAT(refusal_of(make(load("t5"), plain)), is_wrong_usage("source"));
   const at::Tensor tokens = load_golden_case("llama").tokens;
   KvCache cache = llama.make_cache(plain);

@@ -109,7 +109,7 @@ TEST_CASE("a fresh encoder-decoder has norms of one, biases of zero and quiet ou
   }
 }
 
-TEST_CASE("files that travel with a model are saved beside it", "[uptrain]") {
+TEST_CASE("companion files of a model are saved with it", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = put_model(directory / "model", tiny_llama());
   put_file(path / "tokenizer.json", "{}");
@@ -164,7 +164,7 @@ TEST_CASE("a fresh model is normal noise with quiet residual projections", "[upt
   CHECK(parameters.at(layer.attention_norm.weight).eq(1).all().item<bool>());
 }
 
-TEST_CASE("a config says how wide the weights of a fresh model are spread", "[uptrain]") {
+TEST_CASE("a config sets the standard deviation of a fresh model's weights", "[uptrain]") {
   const TemporaryDirectory directory;
   TinySizes sizes;
   sizes.head_dim = 16;
@@ -184,7 +184,7 @@ TEST_CASE("a config says how wide the weights of a fresh model are spread", "[up
              is_bad_input("config.json", "initializer_range", "0"));
 }
 
-TEST_CASE("queries of a fresh model make up for scores that are not divided", "[uptrain]") {
+TEST_CASE("queries of a fresh model compensate for scores that are not scaled", "[uptrain]") {
   const auto ratio_to_keys = [](const char* name) {
     const ModelSpec spec = open_computable_model(golden(name)).spec;
     const Parameters parameters = initialise_parameters(spec, 1);

@@ -26,7 +26,8 @@ at::Tensor loss_of(const Transformer& model, const at::Tensor& tokens) {
   }
   const std::int64_t length = tokens.size(1) - 1;
   const at::Tensor hidden = model.hidden_states(tokens.narrow(1, 0, length));
-  return next_token_loss(hidden.flatten(0, 1), model.head(), tokens.narrow(1, 1, length).flatten());
+  return next_token_loss(hidden.flatten(0, 1), model.lm_head(),
+                         tokens.narrow(1, 1, length).flatten());
 }
 
 // (loss(x + h) - loss(x - h)) / 2h for one element of a parameter.

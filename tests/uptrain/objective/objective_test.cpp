@@ -1,4 +1,4 @@
-// Which tokens are hidden and which are asked for, told by hand.
+// Masked tokens and targets, checked against hand-computed values.
 #include "uptrain/objective/objective.h"
 
 #include <set>
@@ -42,7 +42,7 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
 
 }  // namespace
 
-TEST_CASE("a model is asked what it was trained for", "[uptrain]") {
+TEST_CASE("the default objective is that of the model's training", "[uptrain]") {
   CHECK(objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(objective_of(load_golden_case("t5").source.spec) == Objective::kContinuation);
@@ -122,7 +122,7 @@ TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
   }
 }
 
-TEST_CASE("what stands for a masked token must be known and in the vocabulary", "[uptrain]") {
+TEST_CASE("the mask token must be known and in the vocabulary", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("bert");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
@@ -145,7 +145,7 @@ TEST_CASE("hidden states of one and of two sequences are not mixed up", "[uptrai
   const Transformer encoder = load_transformer(one.source, at::kFloat, at::kCPU);
   CHECK_THAT(refusal_of([&] { both.hidden_states(two.tokens); }), is_wrong_usage("two sequences"));
   CHECK_THAT(refusal_of([&] { encoder.hidden_states(one.tokens, one.tokens); }),
-             is_wrong_usage("one sequence"));
+             is_wrong_usage("only encoder-decoder"));
 }
 
 TEST_CASE("a model is trained on what it was pretrained on", "[uptrain]") {
@@ -154,7 +154,7 @@ TEST_CASE("a model is trained on what it was pretrained on", "[uptrain]") {
   CHECK(training_objective_of(load_golden_case("t5").source.spec) == Objective::kSpanCorruption);
 }
 
-TEST_CASE("a model is asked only what it can answer", "[uptrain]") {
+TEST_CASE("objectives that a model does not support are refused", "[uptrain]") {
   const ModelSpec decoder = load_golden_case("llama").source.spec;
   const ModelSpec encoder = load_golden_case("bert").source.spec;
   const ModelSpec both = load_golden_case("t5").source.spec;
@@ -188,7 +188,7 @@ TEST_CASE("names of objectives are read back with either mark between words", "[
   CHECK_THAT(refusal_of([] { parse_objective("words"); }), is_wrong_usage("words"));
 }
 
-TEST_CASE("span corruption asks for what the decoder shall write", "[uptrain]") {
+TEST_CASE("the targets of span corruption are the decoder's output", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);

@@ -59,7 +59,7 @@ TEST_CASE("the fused cross-entropy is LibTorch's, and so is its gradient", "[upt
   const LossAndGradient found = fused(logits, targets, 0.25);
   CHECK(std::abs(found.loss - expected.loss) <= 1e-6 * std::abs(expected.loss));
   CHECK(found.gradient.scalar_type() == type);
-  // Of one token alone the gradient is nothing.
+  // With a vocabulary of one token the gradient is 0.
   CHECK((vocabulary == 1 ? found.gradient.abs().max().item<double>() == 0.0
                          : error_of(found.gradient, expected.gradient) < tolerance));
   const LossAndGradient other = fused(logits, (targets + 1).remainder(vocabulary), 0.25);
@@ -89,7 +89,7 @@ TEST_CASE("the fused cross-entropy is the same with any number of threads", "[up
   CHECK(at::equal(alone.gradient, together.gradient));
 }
 
-TEST_CASE("the fused cross-entropy keeps what is no number, and refuses tokens there are not",
+TEST_CASE("the fused cross-entropy propagates NaN and refuses tokens outside the vocabulary",
           "[uptrain]") {
   at::Tensor logits = at::randn({2, 8});
   logits.select(0, 1).select(0, 3).fill_(NAN);

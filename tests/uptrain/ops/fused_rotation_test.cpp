@@ -59,7 +59,7 @@ TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[
   const at::Tensor outer = at::randn({3, 5, kLength, width}).to(type);
   const RopeTable table = table_of(turning, interleaved, type);
   REQUIRE(can_fuse_rotation(x, table));
-  // In fp64 rotate() is the operations themselves.
+  // In fp64 rotate() uses LibTorch's operations.
   REQUIRE_FALSE(can_fuse_rotation(x.to(at::kDouble), widened(table)));
   const Turned expected =
       turned_by([&](const at::Tensor& input) { return rotate(input, widened(table)); },
@@ -71,7 +71,7 @@ TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[
   CHECK(error_of(found.by_x, expected.by_x) < tolerance);
   RopeTable wrong = table;
   wrong.interleaved = !interleaved;
-  // Of two dimensions there is one pair, however pairs are made.
+  // Two dimensions form one pair in both layouts.
   CHECK((turning == 2 || error_of(fused_rotation(x, wrong), expected.y) > 0.1));
 }
 
@@ -99,8 +99,7 @@ TEST_CASE("the fused rotation's result lies as projections read it, with any num
   CHECK(at::equal(alone, together));
 }
 
-TEST_CASE("the fused rotation rounds no more than its operations, and keeps what is no number",
-          "[uptrain]") {
+TEST_CASE("the fused rotation rounds no more than its operations and propagates NaN", "[uptrain]") {
   const RopeTable table = table_of(64, false, at::kBFloat16);
   const at::Tensor x = at::randn({2, 3, kLength, 64}).to(at::kBFloat16);
   const at::Tensor first = x.narrow(-1, 0, 32);

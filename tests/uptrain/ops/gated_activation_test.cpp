@@ -84,7 +84,7 @@ TEST_CASE("the fused gated activation rounds no more than its operations in bf16
   CHECK(error_of(found.by_up, expected.by_up) < error_of(usual.by_up, expected.by_up));
 }
 
-TEST_CASE("gates far open, far shut and without a number give what they should", "[uptrain]") {
+TEST_CASE("saturated gates and NaN are computed correctly", "[uptrain]") {
   const Activation activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   const at::Tensor gate = at::tensor({1000.0F, -1000.0F, 0.0F, NAN});
   const at::Tensor up = at::tensor({3.0F, 3.0F, 3.0F, 3.0F});

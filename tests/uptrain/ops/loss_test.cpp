@@ -42,7 +42,7 @@ at::Tensor reference_loss(const Subject& subject) {
 }
 
 // (1-w)·CE + w·τ²·KL as one would write it with all logits at hand.
-at::Tensor plain_distillation(const Subject& subject, const HeadInputs& teacher,
+at::Tensor plain_distillation(const Subject& subject, const LmHeadInputs& teacher,
                               const DistillationSettings& settings) {
   const double tau = settings.temperature;
   const at::Tensor student = at::linear(subject.hidden, subject.head) / tau;
@@ -52,15 +52,15 @@ at::Tensor plain_distillation(const Subject& subject, const HeadInputs& teacher,
          divergence * (settings.weight * tau * tau);
 }
 
-HeadInputs make_teacher() {
+LmHeadInputs make_teacher() {
   at::Generator generator = at::detail::createCPUGenerator(9);
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   return {at::randn({kTokens, kWidth + 3}, generator, wide).requires_grad_(true),
           at::randn({kVocab, kWidth + 3}, generator, wide)};
 }
 
-// The k likeliest tokens of a teacher at temperature τ and what is left, from its probabilities.
-TopAnswers likeliest(const HeadInputs& teacher, std::int64_t k, double temperature) {
+// The k most likely tokens of a teacher at temperature τ and the rest, from its probabilities.
+TopKLogits likeliest(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
   const at::Tensor t = at::linear(teacher.hidden, teacher.head).div(temperature).softmax(1);
   const auto [top, ids] = t.detach().sort(1, /*descending=*/true);
   const at::Tensor kept = top.narrow(1, 0, k);
@@ -69,7 +69,7 @@ TopAnswers likeliest(const HeadInputs& teacher, std::int64_t k, double temperatu
 }
 
 // (1-w)·CE + w·τ²·KL of k tokens and one event of all others, from probabilities.
-at::Tensor plain_coarse_distillation(const Subject& subject, const TopAnswers& teacher,
+at::Tensor plain_coarse_distillation(const Subject& subject, const TopKLogits& teacher,
                                      const DistillationSettings& settings) {
   const double tau = settings.temperature;
   const at::Tensor s = at::linear(subject.hidden, subject.head).div(tau).softmax(1);
@@ -144,7 +144,7 @@ TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]")
                                  DistillationSettings{0.5, 2.5}, DistillationSettings{1.0, 0.7});
   CAPTURE(tokens_per_chunk, settings.weight, settings.temperature);
   const Subject subject = make_subject(at::kDouble);
-  const HeadInputs teacher = make_teacher();
+  const LmHeadInputs teacher = make_teacher();
   const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
                                             teacher, settings, tokens_per_chunk * kVocab);
   const at::Tensor reference = plain_distillation(subject, teacher, settings);
@@ -161,7 +161,7 @@ TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[u
   const auto settings = GENERATE(DistillationSettings{0.3, 1.0}, DistillationSettings{1.0, 2.5});
   CAPTURE(k, tokens_per_chunk, settings.weight, settings.temperature);
   const Subject subject = make_subject(at::kDouble);
-  const TopAnswers teacher = likeliest(make_teacher(), k, settings.temperature);
+  const TopKLogits teacher = likeliest(make_teacher(), k, settings.temperature);
   const at::Tensor loss = distillation_loss({subject.hidden, subject.head}, subject.targets,
                                             teacher, settings, tokens_per_chunk * kVocab);
   const at::Tensor reference = plain_coarse_distillation(subject, teacher, settings);
@@ -172,12 +172,11 @@ TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[u
   CHECK(largest_difference(computed[1], expected[1]) <= 1e-11);
 }
 
-TEST_CASE("what is known of a teacher tells more with each token, and with all tells everything",
-          "[uptrain]") {
+TEST_CASE("the top-k loss grows with k and equals the full loss with all tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
   const DistillationSettings settings{1.0, 1.5};
-  const HeadInputs student{subject.hidden, subject.head};
+  const LmHeadInputs student{subject.hidden, subject.head};
   const double whole =
       distillation_loss(student, subject.targets, make_teacher(), settings).item<double>();
   double before = 0.0;
@@ -193,11 +192,11 @@ TEST_CASE("what is known of a teacher tells more with each token, and with all t
   CHECK_THAT(before, Catch::Matchers::WithinAbs(whole, 1e-12));
 }
 
-TEST_CASE("stored probabilities need not add up to 1", "[uptrain]") {
+TEST_CASE("stored probabilities need not sum to 1", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
-  const HeadInputs student{subject.hidden, subject.head};
-  TopAnswers teacher = likeliest(make_teacher(), 4, 1.0);
+  const LmHeadInputs student{subject.hidden, subject.head};
+  TopKLogits teacher = likeliest(make_teacher(), 4, 1.0);
   const double exact =
       distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>();
   teacher.log_probabilities = teacher.log_probabilities + 0.25;
@@ -207,7 +206,7 @@ TEST_CASE("stored probabilities need not add up to 1", "[uptrain]") {
 
 TEST_CASE("a teacher that is the student has nothing to say", "[uptrain]") {
   const Subject subject = make_subject(GENERATE(at::kFloat, at::kBFloat16));
-  const HeadInputs own{subject.hidden, subject.head};
+  const LmHeadInputs own{subject.hidden, subject.head};
   const at::Tensor loss = distillation_loss(own, subject.targets, own, {1.0, 2.0}, 100);
   CHECK(loss.item<double>() == 0.0);
   const auto gradients = torch::autograd::grad({loss}, {subject.hidden, subject.head});

@@ -64,7 +64,7 @@ TEST_CASE("fused RMSNorm equals the operations it is made of, and so do its grad
   CHECK((found.y.scalar_type() == type && found.by_weight.scalar_type() == type));
   CHECK(near(found.y, expected.y, tolerance));
   CHECK(near(found.by_weight, expected.by_weight, 2 * tolerance));
-  // With one number in a row nothing of it is left but epsilon's share.
+  // With one number per row only the effect of epsilon remains.
   CHECK((width == 1 || near(found.by_x, expected.by_x, 2 * tolerance)));
   CHECK_FALSE(near(found.y, 1.02 * expected.y, tolerance));
 }

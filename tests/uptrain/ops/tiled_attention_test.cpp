@@ -25,7 +25,7 @@ struct Sizes {
   bool causal;
 };
 
-// As projections give them: [B, T, n, d], seen as [B, n, T, d].
+// Layout of projections: [B, T, n, d], viewed as [B, n, T, d].
 at::Tensor random_heads(std::int64_t heads, std::int64_t length, std::int64_t width) {
   return at::randn({kBatch, length, heads, width}).to(at::kBFloat16).transpose(1, 2);
 }
@@ -36,7 +36,7 @@ Heads random_heads(const Sizes& sizes) {
           random_heads(sizes.kv_heads, sizes.keys, sizes.width)};
 }
 
-// What `attend` gives of heads in `type`, and the gradients by q, k and v.
+// The output of `attend` for heads in `type`, and the gradients of q, k and v.
 template <typename Function>
 std::vector<at::Tensor> results_of(const Function& attend, const Heads& heads,
                                    const at::Tensor& outer, at::ScalarType type) {
@@ -69,7 +69,7 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
 }  // namespace
 
 TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", "[uptrain]") {
-  // Tiles are 64 by 128: whole ones, cut ones, a last key without another one beside it.
+  // Tiles are 64 by 128: full tiles, partial tiles, an odd last key.
   const Sizes sizes = GENERATE(Sizes{2, 64, 64, 16, true}, Sizes{2, 129, 129, 64, true},
                                Sizes{6, 300, 300, 80, true}, Sizes{1, 200, 200, 128, true},
                                Sizes{3, 70, 257, 96, false}, Sizes{2, 130, 33, 32, false});

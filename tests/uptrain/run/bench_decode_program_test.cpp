@@ -1,5 +1,4 @@
-// `regroup bench decode` as a user meets it: what it reports of sizes, and what it refuses. How
-// fast anything is is no matter for a test.
+// `regroup bench decode` as a program: reported sizes and refusals. Speed is not tested.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"
@@ -102,7 +101,7 @@ TEST_CASE("bench decode refuses with one line what it cannot measure", "[uptrain
   check(llama, {"--device", "abacus"}, 2, "abacus");
   check(llama, {"--wrong"}, 2, "see regroup bench decode --help");
   check(golden("gpt2").string(), {"--context", "4k"}, 2, "learned positions");
-  check(golden("bert").string(), {}, 2, "see both sides");
+  check(golden("bert").string(), {}, 2, "bidirectional");
   check(llama, {"--sinks", "2"}, 2, "--window");
   check(llama, {"--window", "9223372036854775807"}, 2, "--window");
   check(golden("gpt2").string(), {"--window", "4", "--sinks", "2"}, 2, "learned");

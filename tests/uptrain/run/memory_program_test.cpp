@@ -47,8 +47,7 @@ TEST_CASE("training that cannot fit is refused with what would, before anything 
   CHECK(plan["leaner"][0]["memory_bytes"] <= plan["memory_available"]);
 }
 
-TEST_CASE("where memory runs out all the same there is one line that says what to do",
-          "[uptrain]") {
+TEST_CASE("running out of memory ends with one line that says what to do", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto arguments =
       with_all(with_value(uptrain_arguments(directory, "out"), "--batch", "600000"), {"--quiet"});

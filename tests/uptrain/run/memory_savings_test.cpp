@@ -1,4 +1,4 @@
-// What makes a run fit that needs more memory than there is.
+// Options that make a run fit in memory.
 #include "uptrain/run/memory_savings.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -6,8 +6,7 @@
 namespace regroup {
 namespace {
 
-// Stands in for the estimate: 8 units per sequence, 40 for the weights and what training them
-// takes.
+// A fake estimate: 8 units per sequence, 40 for weights and optimizer.
 double bytes_of(const UptrainSettings& settings) {
   double bytes = 8.0 * static_cast<double>(settings.batch);
   bytes /= settings.recomputing ? 4 : 1;

@@ -1,4 +1,4 @@
-// NaN and infinities are said, and end what would write them.
+// NaN and infinities are reported and stop commands that would write them.
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
@@ -25,8 +25,7 @@ std::string put_filled(const TemporaryDirectory& directory, const std::string& n
   return put_model(directory / "model", model).string();
 }
 
-TEST_CASE("what reads a model that is no numbers ends with one line and writes nothing",
-          "[uptrain]") {
+TEST_CASE("commands that read a model with NaN end with one line and write nothing", "[uptrain]") {
   for (const double number :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const TemporaryDirectory directory;

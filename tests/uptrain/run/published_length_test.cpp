@@ -1,4 +1,4 @@
-// The pretraining length of a model that is known, where nobody says it.
+// The published pretraining length of a model as the default.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/file_tree.h"

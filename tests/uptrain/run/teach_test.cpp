@@ -1,4 +1,4 @@
-// What a teacher answers once, and runs that learn from it afterwards.
+// Stored teacher logits, and runs that learn from them.
 #include "uptrain/run/teach.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/distill/teacher_answers.h"
+#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/model/initialise.h"
 #include "uptrain/run/uptrain_plan.h"
 
@@ -62,16 +62,16 @@ TEST_CASE("answers are the teacher's likeliest tokens for the windows a run draw
   make_answers(settings, directory / "answers");
 
   const Model teacher = open_computable_model(run.model);
-  const TokenBatches data = open_training_data(run, teacher.spec);
+  const DataLoader data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(settings, teacher, data);
   const Transformer model = load_transformer(teacher, at::kFloat, at::kCPU);
-  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  TeacherLogitsCache answers = TeacherLogitsCache::open(directory / "answers");
   CHECK(answers.facts().files() == 3);
   for (std::int64_t sample = 0; sample < 12; ++sample) {
     CAPTURE(sample);
     const at::Tensor window = data.batch(sample, 1);
     const at::Tensor exact = probabilities_of(model, window, sample, plan.task, 1.5);
-    const TopAnswers read = answers.read(window, sample);
+    const TopKLogits read = answers.read(window, sample);
     const at::Tensor stored = read.log_probabilities.exp();
     REQUIRE(read.ids.size(0) == exact.size(0));
     CHECK(largest_difference(stored.narrow(1, 0, 3), exact.gather(1, read.ids)) < 1e-3);
@@ -91,9 +91,9 @@ TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
   const TeachSettings settings = settings_for(run, directory / "teacher", 2, vocab_size);
   make_answers(settings, directory / "answers");
-  TeacherAnswers answers = TeacherAnswers::open(directory / "answers");
+  TeacherLogitsCache answers = TeacherLogitsCache::open(directory / "answers");
   const Model teacher = open_computable_model(directory / "teacher");
-  const TokenBatches data = open_training_data(run, teacher.spec);
+  const DataLoader data = open_training_data(run, teacher.spec);
   const at::Tensor ids = answers.read(data.batch(1, 1), 1).ids;
   const auto [sorted, order] = ids.sort(1);
   CHECK(sorted.select(0, 11).equal(at::arange(vocab_size, at::kLong)));  // each of them once
@@ -101,7 +101,7 @@ TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
         static_cast<std::uint64_t>(12 * vocab_size * (vocab_size == 65'536 ? 2 : 4)));
 }
 
-TEST_CASE("all of a teacher's tokens teach what the teacher does, a few of them less",
+TEST_CASE("logits of all tokens equal the teacher, logits of a few tokens approximate it",
           "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings all = taught_run(directory / "all", 64);
@@ -132,7 +132,7 @@ TEST_CASE("a run that learns from answers goes on bit by bit", "[uptrain]") {
              is_wrong_usage("teacher_top was 8, now 9"));
 }
 
-TEST_CASE("answers serve whatever the batch and the micro-batches", "[uptrain]") {
+TEST_CASE("teacher logits do not depend on batch and micro-batches", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 8);
   const double loss = loss_of(run, directory / "three");
@@ -154,7 +154,7 @@ TEST_CASE("documents kept apart have answers as long as they are", "[uptrain]") 
   CHECK(std::abs(loss_of(run, directory / "same")) < 1e-5);  // model and teacher are one
 }
 
-TEST_CASE("answers to other questions are refused before a run exists", "[uptrain]") {
+TEST_CASE("teacher logits for other settings are refused before a run exists", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
@@ -194,12 +194,12 @@ TEST_CASE("answers to other questions are refused before a run exists", "[uptrai
   }
   SECTION("a model that is asked as well") {
     run.teacher.model = golden("llama");
-    CHECK_THAT(refusal(), is_wrong_usage("one of them"));
+    CHECK_THAT(refusal(), is_wrong_usage("exclude each other"));
   }
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("answers of another model than the student was made of are refused, unless asked for",
+TEST_CASE("teacher logits of another model than the student's source are refused unless allowed",
           "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);  // of llama_bf16
@@ -217,8 +217,8 @@ TEST_CASE("answers of another model than the student was made of are refused, un
   record_source(fingerprint_of(open_computable_model(golden("llama_bf16"))));
   CHECK(notes().empty());
   record_source(fingerprint_of(open_computable_model(golden("llama"))));
-  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: answers of another model",
-                                               "student was made of", "--other-teacher"));
+  CHECK_THAT(refusal_of(notes), is_wrong_usage("answers: teacher logits of another model",
+                                               "student", "--other-teacher"));
   run.teacher.any_source = true;
   CHECK(notes().empty());
   run.teacher.any_source = false;
@@ -255,11 +255,11 @@ TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
   SECTION("and asked for something else it says so") {
     settings.top = 5;
     CHECK_THAT(refusal_of([&] { make_answers(settings, directory / "stopped"); }),
-               is_wrong_usage("other answers", "remove", "stopped.parts"));
+               is_wrong_usage("other teacher logits", "remove", "stopped.parts"));
   }
 }
 
-TEST_CASE("what cannot be asked of a teacher is refused", "[uptrain]") {
+TEST_CASE("invalid settings of teach are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
   TeachSettings settings = settings_for(run, run.model, 24, 4);

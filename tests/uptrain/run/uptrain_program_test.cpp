@@ -227,7 +227,7 @@ TEST_CASE("eval warns of windows longer than the model was made for, and takes n
         std::string::npos);
 }
 
-TEST_CASE("eval says what it asks of models with an encoder", "[uptrain]") {
+TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
   constexpr int kWrongUsage = 2;
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();

@@ -136,7 +136,7 @@ TEST_CASE("T5's own recipe recovers a T5 whose heads were pooled", "[uptrain]") 
       .set("encoder_num_key_value_heads", "3");
   settings.model = put_model(directory / "grouped", grouped);
   settings.optimizer.kind = OptimizerKind::kAdafactor;
-  settings.schedule = ScheduleKind::kInverseSqrt;
+  settings.schedule = LrScheduleKind::kInverseSqrt;
   settings.learning_rate = 5.0;  // a model of this size needs larger steps: 5 / √10⁴
   settings.eval_data = settings.data.front();
   const UptrainResult result = run_to_end(settings);
@@ -150,13 +150,13 @@ TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
   SECTION("Adafactor, scaled, with decay") {
     settings.optimizer.kind = OptimizerKind::kAdafactor;
     settings.optimizer.weight_decay = 0.1;
-    settings.schedule = ScheduleKind::kInverseSqrt;
+    settings.schedule = LrScheduleKind::kInverseSqrt;
     settings.start_step = 100'000;
     settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
   }
   SECTION("keys and values only, warm-up, stable, decay") {
     settings.trained = TrainedWeights::kKeysAndValues;
-    settings.schedule = ScheduleKind::kWarmupStableDecay;
+    settings.schedule = LrScheduleKind::kWarmupStableDecay;
     settings.decay_steps = 2;
   }
   SECTION("in little memory") {

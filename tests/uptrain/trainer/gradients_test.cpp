@@ -79,7 +79,7 @@ TEST_CASE("sums that are handed over are as wide as those that are kept", "[uptr
   CHECK(taken.types[1] == at::kDouble);
 }
 
-TEST_CASE("what goes wrong where a sum is taken ends the pass and leaves no hooks", "[uptrain]") {
+TEST_CASE("an exception while a sum is taken ends the pass and leaves no hooks", "[uptrain]") {
   const at::Tensor weight = leaf(2);
   GradientSum gradients({weight});
   const auto fail = [](std::size_t, const at::Tensor&) { throw_environment("lost"); };

@@ -123,7 +123,7 @@ TEST_CASE("a run whose states are all damaged does not begin again by itself", "
   run.save({1, 1, 0, 0, -1}, tensors_of(1));
   fs::resize_file(run.path() / "state-00000001" / "state.json", 10);
   CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
-             is_bad_input("out.run", "no state can be used", "state.json"));
+             is_bad_input("out.run", "no state is usable", "state.json"));
 }
 
 TEST_CASE("a state left half written is no state", "[uptrain]") {

@@ -114,7 +114,7 @@ TEST_CASE("a state that cannot be saved is told of", "[uptrain]") {
   CHECK((outcome->step == 7 && outcome->fault == "no room"));
 }
 
-TEST_CASE("what is being saved is saved before its saver is gone", "[uptrain]") {
+TEST_CASE("the destructor waits for a state that is being saved", "[uptrain]") {
   bool saved = false;
   {
     StateSaver saver(
@@ -136,7 +136,7 @@ TEST_CASE("a full disk at a save does not end a run, nor change it", "[uptrain]"
   run_to_end(settings);
   settings.output = directory / "short of room";
   const Model source = open_computable_model(settings.model);
-  const TokenBatches data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
   plan.background_saving = in_background;
   FullAfter observer(2);

@@ -35,7 +35,7 @@ struct Bench {
   Transformer model;
   FrozenQueries frozen;
   AdamW optimizer;
-  TokenBatches data;
+  DataLoader data;
   Trainer trainer;
   TrainingProgress progress;
 };

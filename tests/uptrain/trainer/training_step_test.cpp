@@ -21,8 +21,8 @@ constexpr double kRate = 0.05;
 constexpr double kEpsilon = 1e-2;
 
 // A fixture's model, and its loss on the tokens its logits were computed for.
-struct Lesson {
-  explicit Lesson(const std::string& fixture)
+struct TrainingSetup {
+  explicit TrainingSetup(const std::string& fixture)
       : name(fixture),
         golden(load_golden_case(fixture)),
         parameters(
@@ -54,14 +54,14 @@ void exchange_rows(const Parameters& parameters) {
 }
 
 // The gradients' largest distance from the expected ones, as a part of the largest of them all.
-double stray_of_gradients(const Lesson& lesson) {
-  lesson.parameters.require_gradients();
-  GradientSum gradients(lesson.parameters.tensors());
-  gradients.add(lesson.loss());
+double stray_of_gradients(const TrainingSetup& setup) {
+  setup.parameters.require_gradients();
+  GradientSum gradients(setup.parameters.tensors());
+  gradients.add(setup.loss());
   double stray = 0.0;
   double largest = 0.0;
   for (std::size_t i = 0; i < gradients.sums().size(); ++i) {
-    const at::Tensor expected = lesson.expected("gradient." + lesson.parameters.entries()[i].name);
+    const at::Tensor expected = setup.expected("gradient." + setup.parameters.entries()[i].name);
     stray = std::max(stray, largest_difference(gradients.sums()[i], expected));
     largest = std::max(largest, expected.abs().max().item<double>());
   }
@@ -69,26 +69,26 @@ double stray_of_gradients(const Lesson& lesson) {
 }
 
 // Steps on the same tokens, whatever the data hold, by the loop that uptraining runs.
-void take_steps(const Lesson& lesson, OptimizerKind kind, std::int64_t steps) {
+void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t steps) {
   const TemporaryDirectory directory;
-  const TokenBatches data(short_run(directory.path(), lesson.name, 1).data, 12, 64, 7);
-  const auto optimizer = make_optimizer(lesson.parameters, {.kind = kind, .epsilon = kEpsilon});
-  const FrozenQueries frozen(lesson.model.spec(), TrainedWeights::kAll, lesson.parameters);
+  const DataLoader data(short_run(directory.path(), setup.name, 1).data, 12, 64, 7);
+  const auto optimizer = make_optimizer(setup.parameters, {.kind = kind, .epsilon = kEpsilon});
+  const FrozenQueries frozen(setup.model.spec(), TrainedWeights::kAll, setup.parameters);
   Trainer trainer(
-      [&](const at::Tensor&, std::int64_t) { return lesson.loss(); }, lesson.parameters,
-      lesson.parameters, frozen, *optimizer, data,
+      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters,
+      setup.parameters, frozen, *optimizer, data,
       {.steps = steps,
        .schedule = {
-           .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = ScheduleKind::kConstant}});
+           .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = LrScheduleKind::kConstant}});
   TrainingProgress progress;
   REQUIRE(trainer.run(progress, std::atomic<bool>(false), [](const StepReport&) {}));
 }
 
-double stray_of_weights(const Lesson& lesson, OptimizerKind kind) {
+double stray_of_weights(const TrainingSetup& setup, OptimizerKind kind) {
   double stray = 0.0;
-  for (const Parameters::Entry& entry : lesson.parameters.entries()) {
+  for (const Parameters::Entry& entry : setup.parameters.entries()) {
     const std::string name = fmt::format("{}.{}", name_of(kind), entry.name);
-    stray = std::max(stray, largest_difference(entry.value.detach(), lesson.expected(name)));
+    stray = std::max(stray, largest_difference(entry.value.detach(), setup.expected(name)));
   }
   return stray;
 }
@@ -98,12 +98,12 @@ double stray_of_weights(const Lesson& lesson, OptimizerKind kind) {
 TEST_CASE("loss and gradients are torch's", "[uptrain]") {
   const std::string name = GENERATE("llama_mha", "gpt2", "bloom", "t5_v1_1");
   CAPTURE(name);
-  const Lesson lesson(name);
-  CHECK_THAT(lesson.loss().item<double>(),
-             Catch::Matchers::WithinAbs(lesson.expected("loss").item<double>(), 1e-5));
-  CHECK(stray_of_gradients(lesson) < 1e-5);
+  const TrainingSetup setup(name);
+  CHECK_THAT(setup.loss().item<double>(),
+             Catch::Matchers::WithinAbs(setup.expected("loss").item<double>(), 1e-5));
+  CHECK(stray_of_gradients(setup) < 1e-5);
 
-  const Lesson wrong(name);
+  const TrainingSetup wrong(name);
   exchange_rows(wrong.parameters);
   CHECK(stray_of_gradients(wrong) > 1e-2);
 }
@@ -112,11 +112,11 @@ TEST_CASE("two steps of training end with torch's weights", "[uptrain]") {
   const std::string name = GENERATE("llama_mha", "t5_v1_1");
   const OptimizerKind kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
   CAPTURE(name, name_of(kind));
-  const Lesson lesson(name);
-  take_steps(lesson, kind, 2);
-  CHECK(stray_of_weights(lesson, kind) < 1e-4 * kRate);
+  const TrainingSetup setup(name);
+  take_steps(setup, kind, 2);
+  CHECK(stray_of_weights(setup, kind) < 1e-4 * kRate);
 
-  const Lesson behind(name);
+  const TrainingSetup behind(name);
   take_steps(behind, kind, 1);
   CHECK(stray_of_weights(behind, kind) > 0.1 * kRate);
 }

@@ -1,4 +1,4 @@
-// How much heads resemble one another, against heads that are made to.
+// The similarity of heads, checked with heads of known similarity.
 #include "converter/pooling/solvers/head_similarity.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Pooling methods on whole layers: what they leave unchanged, and what the others lose.
+// Pooling methods on whole layers: invariants and losses.
 #include "converter/pooling/solvers/pool_attention.h"
 
 #include <cmath>
@@ -66,8 +66,8 @@ at::Tensor random_rotation(std::int64_t size, RandomNumbers& random) {
   return std::get<0>(at::linalg_qr(random({size, size})));
 }
 
-// A change of basis that leaves attention's results alone: a random one of the free features, and
-// in each plane an angle. With `scales` neither keeps lengths.
+// A change of basis that does not change the attention output: a random matrix for the free
+// features and an angle for each plane. With `scales` neither preserves lengths.
 at::Tensor random_gauge(const HeadBasis& basis, std::int64_t d, bool scales,
                         RandomNumbers& random) {
   at::Tensor gauge = at::zeros({d, d}, at::kDouble);
@@ -81,7 +81,7 @@ at::Tensor random_gauge(const HeadBasis& basis, std::int64_t d, bool scales,
           part[i][j];
     }
   }
-  for (const auto& [a, b] : basis.planes) {
+  for (const auto& [a, b] : basis.rope_planes) {
     const double angle = 3 * random({1}).item<double>();
     const double size = scales ? 1.5 + std::tanh(random({1}).item<double>()) : 1.0;
     gauge[a][a] = size * std::cos(angle);
@@ -144,7 +144,7 @@ TEST_CASE("groups of equal heads are pooled without loss by every method", "[con
         const InputMoments moments = random_moments(30, random);
         const PooledAttention pooled = pool_attention(heads, task_of(method, 2, basis, moments));
         const at::Tensor inputs = random({9, 30});
-        CAPTURE(name_of(method), biases, basis.planes.size(), basis.frequencies);
+        CAPTURE(name_of(method), biases, basis.rope_planes.size(), basis.frequencies);
         CHECK(pooled.heads.kv_heads == 2);
         CHECK(distance(attend(pooled.heads, basis, inputs), attend(heads, basis, inputs)) < 1e-9);
         CHECK(std::abs(pooled.groups[1].key_energy - 1.0) < 1e-9);
@@ -172,7 +172,7 @@ double error_after_change(PoolMethod method, const HeadBasis& basis, bool scales
 TEST_CASE("heads that are rotated copies of one another are aligned without loss", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
-      CAPTURE(basis.planes.size(), basis.free.size(), basis.frequencies, biases);
+      CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
       const SmallSizes sizes{.biases = biases};
       CHECK(error_after_change(PoolMethod::kAligned, basis, false, basis, sizes) < 1e-8);
       CHECK(error_after_change(PoolMethod::kLowrank, basis, false, basis, sizes) < 1e-8);
@@ -184,7 +184,7 @@ TEST_CASE("heads that are rotated copies of one another are aligned without loss
 TEST_CASE("lowrank merges heads that any invertible change of basis sets apart", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
-      CAPTURE(basis.planes.size(), basis.free.size(), basis.frequencies, biases);
+      CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
       const SmallSizes sizes{.biases = biases};
       CHECK(error_after_change(PoolMethod::kLowrank, basis, true, basis, sizes) < 1e-7);
       CHECK(error_after_change(PoolMethod::kAligned, basis, true, basis, sizes) > 1e-2);
@@ -255,7 +255,7 @@ Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMo
     const at::Tensor k_new = head(after.k, after.kv_heads);
     const at::Tensor v_new = head(after.v, after.kv_heads);
     const at::Tensor o_new = output_of(after).select(1, h).t();
-    // Errors of scores reach the output as far as the values differ.
+    // Errors of scores affect the output in proportion to the differences of values.
     const double spread = expected_square(o, one, v, covariance);
     found.all_keys += spread * expected_square(q, second, k, covariance);
     found.all_values += expected_square(o, one, v, second);
@@ -291,7 +291,7 @@ TEST_CASE("lowrank keeps more than aligned, aligned more than the mean", "[conve
       };
       const GroupReport mean = kept(PoolMethod::kMean), aligned = kept(PoolMethod::kAligned),
                         lowrank = kept(PoolMethod::kLowrank);
-      CAPTURE(groups, basis.planes.size(), basis.frequencies);
+      CAPTURE(groups, basis.rope_planes.size(), basis.frequencies);
       CHECK(lowrank.key_energy > aligned.key_energy);
       CHECK(lowrank.value_energy > aligned.value_energy);
       CHECK(aligned.key_energy > mean.key_energy);
@@ -345,7 +345,7 @@ TEST_CASE("a mean value counts unless the output's bias takes it up", "[converte
   RandomNumbers random(23);
   AttentionHeads heads = random_heads({.biases = true}, random);
   for (DenseLinear* linear : {&heads.k, &heads.v}) {
-    for (std::int64_t head = 1; head < 6; ++head) {  // all alike, but for the values' means
+    for (std::int64_t head = 1; head < 6; ++head) {  // all equal except the means of values
       weight_of(*linear, 4).select(0, head).copy_(weight_of(*linear, 4).select(0, 0));
     }
   }
@@ -356,7 +356,7 @@ TEST_CASE("a mean value counts unless the output's bias takes it up", "[converte
     const PooledAttention pooled =
         pool_attention(heads, task_of(method, 2, free_basis(4), moments));
     for (const GroupReport& group : pooled.groups) {
-      CHECK((group.value_energy < 1.0 - 1e-3) == !changes_readers(method));
+      CHECK((group.value_energy < 1.0 - 1e-3) == !rewrites_q_and_o(method));
     }
   }
 }

@@ -1,5 +1,5 @@
-// Keys that RoPE turns, as scores see them: averages over distances against sums over every one,
-// and the shared key that is solved for.
+// Scores of keys with RoPE: averages over distances against explicit sums, and the solution for a
+// shared key.
 #include "converter/pooling/solvers/shared_scores.h"
 
 #include <cmath>
@@ -33,8 +33,8 @@ at::Tensor random_distances(RandomNumbers& random) {
 // S_t, by the definition of a rotation: the key t positions back, as its query sees it.
 at::Tensor turn(const HeadBasis& basis, std::int64_t t) {
   at::Tensor matrix = at::eye(kFeatures, at::kDouble);
-  for (std::size_t p = 0; p < basis.planes.size(); ++p) {
-    const auto [a, b] = basis.planes[p];
+  for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
+    const auto [a, b] = basis.rope_planes[p];
     const double angle = -basis.frequencies[p] * static_cast<double>(t);
     matrix[a][a] = matrix[b][b] = std::cos(angle);
     matrix[a][b] = -std::sin(angle);
@@ -52,7 +52,7 @@ ScoreProblem random_problem(const HeadBasis& basis, const at::Tensor& distances,
   const at::Tensor covariance = square_of(random({rows, rows}));
   const at::Tensor flat = mean.reshape({rows});
   return {(covariance + flat.unsqueeze(1) * flat).view({kHeads, kFeatures, kHeads, kFeatures}),
-          mean, square_of(random({kHeads, kFeatures, kFeatures})), Turns(basis, distances)};
+          mean, square_of(random({kHeads, kFeatures, kFeatures})), RopeAverage(basis, distances)};
 }
 
 at::Tensor wide(const at::Tensor& mix) {
@@ -93,7 +93,7 @@ TEST_CASE("averages over distances are sums over every one of them", "[converter
   RandomNumbers random(1);
   const HeadBasis basis = partial_basis();
   const at::Tensor distances = random_distances(random);
-  const Turns turns(basis, distances);
+  const RopeAverage rope(basis, distances);
   const at::Tensor matrices = random({kHeads, kFeatures, kFeatures});
   for (std::int64_t j = 0; j < kHeads; ++j) {
     const at::Tensor one = matrices.select(0, j);
@@ -104,10 +104,10 @@ TEST_CASE("averages over distances are sums over every one of them", "[converter
       seen += distances[j][t] * at::matmul(s, at::matmul(one, s.t()));
       unseen += distances[j][t] * at::matmul(s.t(), at::matmul(one, s));
     }
-    CHECK(distance(turns.mean().select(0, j), mean) < 1e-12);
-    CHECK(distance(turns.seen(matrices).select(0, j), seen) < 1e-12);
-    CHECK(distance(turns.unseen(matrices).select(0, j), unseen) < 1e-12);
-    const at::Tensor part = turns.of(at::arange(j, j + 1)).seen(matrices.narrow(0, j, 1));
+    CHECK(distance(rope.mean().select(0, j), mean) < 1e-12);
+    CHECK(distance(rope.seen(matrices).select(0, j), seen) < 1e-12);
+    CHECK(distance(rope.unseen(matrices).select(0, j), unseen) < 1e-12);
+    const at::Tensor part = rope.of(at::arange(j, j + 1)).seen(matrices.narrow(0, j, 1));
     CHECK(distance(part.select(0, 0), seen) < 1e-12);
   }
 }
@@ -167,8 +167,9 @@ TEST_CASE("attention that looks at many distances keeps planes apart", "[convert
   RandomNumbers random(5);
   const HeadBasis basis = partial_basis();
   const at::Tensor everywhere = random({kHeads, 20000}) * 0.0 + 1.0 / 20000.0;
-  const at::Tensor seen = Turns(basis, everywhere).seen(random({kHeads, kFeatures, kFeatures}));
-  for (const auto& [a, b] : basis.planes) {
+  const at::Tensor seen =
+      RopeAverage(basis, everywhere).seen(random({kHeads, kFeatures, kFeatures}));
+  for (const auto& [a, b] : basis.rope_planes) {
     for (std::int64_t other = 0; other < kFeatures; ++other) {
       if (other != a && other != b) {
         CHECK(seen.select(1, a).select(1, other).abs().max().item<double>() < 1e-2);

@@ -38,7 +38,7 @@ double loss_of(const PooledAttention& pooled) {
   return loss;
 }
 
-TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
+TEST_CASE("similar heads are found at any positions", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const PoolMethod method :
          {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
@@ -50,7 +50,7 @@ TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
           weight_of(*linear, 4).select(0, to).copy_(weight_of(*linear, 4).select(0, from));
         }
       }
-      CAPTURE(name_of(method), basis.planes.size());
+      CAPTURE(name_of(method), basis.rope_planes.size());
       const SimilarHeads found =
           find_similar_heads(heads, task_of(method, 2, basis, random_moments(30, random)));
       CHECK(found.partition == Partition{{0, 3, 4}, {1, 2, 5}});
@@ -60,7 +60,7 @@ TEST_CASE("heads that are alike are found wherever they stand", "[converter]") {
   }
 }
 
-TEST_CASE("what a partition loses is what pooling its groups loses", "[converter]") {
+TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
                                     PoolMethod::kAligned, PoolMethod::kLowrank}) {
@@ -69,7 +69,7 @@ TEST_CASE("what a partition loses is what pooling its groups loses", "[converter
         const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
         const PoolingTask task = task_of(method, groups, basis, random_moments(30, random));
         const SimilarHeads found = find_similar_heads(heads, task);
-        CAPTURE(name_of(method), basis.planes.size(), groups);
+        CAPTURE(name_of(method), basis.rope_planes.size(), groups);
         CHECK(found.loss <= found.contiguous_loss);
         CHECK(std::abs(loss_of(pool_attention(heads, task)) - found.contiguous_loss) < 1e-9);
         const AttentionHeads moved = in_order(heads, order_of(found.partition));

@@ -1,0 +1,113 @@
+// regroup where computing needs LibTorch: what only reads and moves numbers is done here, at once;
+// for all else the program with LibTorch, which takes a fifth of a second to load, takes this one's
+// place.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "cli/process/exec_compute.h"
+#include "cli/process/malloc_tuning.h"
+#include "cli/process/missing_library.h"
+#include "cli/process/standard_streams.h"
+#include "cli/program.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace {
+
+using namespace regroup;
+namespace fs = std::filesystem;
+
+// Whether the words are answered here: those of commands without LibTorch, those that name no
+// command there is, and calls for help with the program as a whole. A --config may hold options of
+// any command, and --similarity has heads to multiply.
+bool is_done_here(int argc, char** argv) {
+  const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
+  const auto is_name = [](std::string_view word) { return !word.starts_with('-'); };
+  auto command = std::find_if(words.begin(), words.end(), is_name);
+  if (command != words.end() && *command == "help") {
+    command = std::find_if(command + 1, words.end(), is_name);
+  }
+  const bool elsewhere = command != words.end() && needs_whole_program(*command);
+  return !elsewhere && std::none_of(words.begin(), words.end(), [](std::string_view word) {
+    return word.starts_with("--config") || word == "--similarity";
+  });
+}
+
+fs::path folder_of_program() {
+  std::error_code fault;
+  return fs::read_symlink("/proc/self/exe", fault).parent_path();
+}
+
+// Beside this program, as it is built, or where it is installed.
+fs::path program_with_libtorch() {
+  std::error_code fault;
+  const fs::path here = folder_of_program();
+  const fs::path beside = here / "regroup-compute";
+  return fs::exists(beside, fault) ? beside : here / REGROUP_LIBEXEC / "regroup-compute";
+}
+
+// LibTorch_ROOT, the torch/ folder of a wheel, comes ahead of where the program looks by itself.
+void prefer_named_libtorch() {
+  const char* root = std::getenv("LibTorch_ROOT");
+  if (root == nullptr || *root == '\0') {
+    return;
+  }
+  const char* others = std::getenv("LD_LIBRARY_PATH");
+  const std::string paths = std::string(root) + "/lib" +
+                            (others != nullptr && *others != '\0' ? ":" + std::string(others) : "");
+  ::setenv("LD_LIBRARY_PATH", paths.c_str(), 1);
+}
+
+char** words_given = nullptr;  // of the command line
+
+// What to do about a library that the other program would not start without.
+std::string how_to_get(const std::string& library) {
+  return fmt::format(
+      "this command needs LibTorch {}, and {} was not found: set LibTorch_ROOT to the torch folder "
+      "of a "
+      "wheel (python3 -m pip install torch=={}), or make a link to it, {}",
+      REGROUP_LIBTORCH_VERSION, printable(library), REGROUP_LIBTORCH_VERSION,
+      printable((folder_of_program().parent_path() / "lib/regroup/torch").string(), 0));
+}
+
+// Returns only where that is impossible, with the reason.
+std::string become_program_with_libtorch() {
+  const fs::path program = program_with_libtorch();
+  prefer_named_libtorch();
+  if (const std::string missing = missing_library(program); !missing.empty()) {
+    return how_to_get(missing);
+  }
+  ::execv(program.c_str(), words_given);
+  const std::string fault = std::strerror(errno);
+  return printable(program.string(), 0) + ": " + fault;
+}
+
+}  // namespace
+
+void regroup::exec_compute() { throw_environment("{}", become_program_with_libtorch()); }
+
+int main(int argc, char** argv) {
+  secure_standard_streams();
+  words_given = argv;
+  if (is_done_here(argc, argv)) {
+    keep_freed_memory();
+    return run_program(argc, argv, [](Command program, Console& console) {
+      add_file_commands(program, console);
+      for (const WholeProgramCommand& command : whole_program_commands()) {
+        add_whole_command(program, command.name);
+      }
+    });
+  }
+  Console().error("regroup: " + become_program_with_libtorch());
+  return 4;  // the environment failed
+}

@@ -1,0 +1,46 @@
+#include "cli/process/distributed_launch.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "formats/base/error.h"
+#include "uptrain/model/device.h"
+
+namespace regroup {
+
+c10::Device device_of_rank(const std::string& text, const Launch& launch) {
+  const c10::Device device = parse_device(text);
+  if (launch.alone() || text != "cuda") {
+    return device;
+  }
+  // Where the launcher shows each rank its own GPU only, that is number 0 for all.
+  const int visible = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
+  return visible == 1 ? device : parse_device("cuda:" + std::to_string(launch.local_rank));
+}
+
+int threads_of_rank(int asked, const Launch& launch) {
+  if (asked > 0 || launch.alone() || variable_of_process("OMP_NUM_THREADS")) {
+    return asked;
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / launch.local_ranks);
+}
+
+std::unique_ptr<ProcessGroup> join_process_group(const Launch& launch, c10::Device device,
+                                                 std::chrono::seconds timeout) {
+  return launch.alone() ? nullptr : std::make_unique<ProcessGroup>(launch, device, timeout);
+}
+
+void with_rank_named(const Launch& launch, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& fault) {
+    if (launch.alone()) {
+      throw;
+    }
+    throw Error(fault.kind(), fmt::format("rank {}: {}", launch.rank, fault.what()));
+  }
+}
+
+}  // namespace regroup

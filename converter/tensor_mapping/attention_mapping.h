@@ -1,0 +1,46 @@
+// Maps the attention tensors of one model to those of another: reorders, pools, packs and
+// transposes heads.
+#pragma once
+
+#include "converter/tensor_mapping/tensor_mapping.h"
+#include "converter/tensor_mapping/tensor_step_builder.h"
+
+namespace regroup {
+
+/// Adds the steps of one layer's attention at a time.
+class AttentionMapping {
+ public:
+  /// Both arguments must outlive this object.
+  AttentionMapping(const TensorMapping& models, TensorStepBuilder& steps);
+
+  /// Maps queries, keys, values, output and the norms of queries and keys; `fold` is folded into
+  /// the maps that read the layer's input. Throws kBadInput if heads with per-head norms would be
+  /// pooled.
+  void attention(AttentionRole role, std::size_t layer, const NormFold* fold = nullptr);
+
+  /// Maps T5's relative bias if the layer holds one.
+  void relative_bias(AttentionRole self, std::size_t layer);
+
+ private:
+  struct Projections {
+    Features q, k, v, o;
+  };
+
+  Projections projections(AttentionRole role, std::size_t layer) const;
+  void take_pooled(Projections& parts, AttentionRole role, std::size_t layer) const;
+  void head_norms(AttentionRole role, std::size_t layer, const Projections& parts);
+  void norms(const std::vector<NormTensors>& from, const std::vector<NormTensors>& to,
+             const Features& heads);
+  void outputs(const AttentionLayout& from, const AttentionLayout& to, const Rows& heads);
+
+  const ModelSpec& source_;
+  const ModelSpec& grouped_;
+  const ModelSpec& target_;
+  const Checkpoint& checkpoint_;
+  const Pooling& pooling_;
+  const HeadOrder& order_;
+  Rows rope_order_;
+  TensorStepBuilder& steps_;
+};
+
+}  // namespace regroup

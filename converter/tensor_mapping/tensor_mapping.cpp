@@ -1,0 +1,147 @@
+#include "converter/tensor_mapping/tensor_mapping.h"
+
+#include <optional>
+
+#include "converter/tensor_mapping/attention_mapping.h"
+#include "converter/tensor_mapping/norm_fold.h"
+#include "converter/tensor_mapping/tensor_step_builder.h"
+
+namespace regroup {
+namespace {
+
+TensorStepBuilder no_steps(const TensorMapping& models) {
+  return {models.checkpoint, models.source.norm_weight_offset, models.target.norm_weight_offset};
+}
+
+// Walks both models in parallel.
+class ModelMapping {
+ public:
+  explicit ModelMapping(const TensorMapping& models)
+      : source_(models.source),
+        target_(models.target),
+        checkpoint_(models.checkpoint),
+        steps_(no_steps(models)),
+        attention_(models, steps_) {}
+  ModelMapping(const ModelMapping&) = delete;
+  ModelMapping& operator=(const ModelMapping&) = delete;
+
+  void embeddings();
+  void encoder();
+  void stack(AttentionRole self);
+  void head();
+
+  std::vector<TensorStep> take() { return steps_.take(); }
+
+ private:
+  void layer(AttentionRole self, std::size_t i);
+
+  const ModelSpec& source_;
+  const ModelSpec& target_;
+  const Checkpoint& checkpoint_;
+  TensorStepBuilder steps_;
+  AttentionMapping attention_;
+};
+
+void ModelMapping::layer(AttentionRole self, std::size_t i) {
+  const LayerTensors& from = source_.stack(self)[i];
+  const LayerTensors& to = target_.stack(self)[i];
+  std::optional<NormFold> attention_fold, mlp_fold;
+  if (source_.parallel_residual && from.mlp_norm.present() && !to.mlp_norm.present()) {
+    // Two norms become one: the MLP's is folded into its first map, unless that would divide by
+    // numbers close to zero; then both are folded.
+    mlp_fold = {from.mlp_norm, from.attention_norm, {}, {}};
+    if (!can_fold(checkpoint_, *mlp_fold, source_.norm_weight_offset)) {
+      attention_fold = {from.attention_norm, {}, {}, {}};
+      mlp_fold->to = {};
+    }
+  }
+  const auto pointer = [](const std::optional<NormFold>& fold) { return fold ? &*fold : nullptr; };
+  if (attention_fold) {
+    steps_.identity_norm(to.attention_norm, from.attention_norm);
+  } else {
+    steps_.norm(from.attention_norm, to.attention_norm);
+  }
+  attention_.attention(self, i, pointer(attention_fold));
+  attention_.relative_bias(self, i);
+  steps_.norm(from.cross_norm, to.cross_norm);
+  if (source_.has_encoder() && self == AttentionRole::kSelf) {
+    attention_.attention(AttentionRole::kCross, i);
+  }
+  steps_.norm(from.mlp_norm, to.mlp_norm);
+  steps_.linear(from.gate, to.gate, pointer(mlp_fold));
+  steps_.linear(from.up, to.up, pointer(mlp_fold));
+  steps_.linear(from.down, to.down);
+}
+
+void ModelMapping::stack(AttentionRole self) {
+  for (std::size_t i = 0; i < source_.stack(self).size(); ++i) {
+    layer(self, i);
+  }
+}
+
+void ModelMapping::encoder() {
+  if (source_.has_encoder()) {
+    stack(AttentionRole::kEncoder);
+    steps_.norm(source_.encoder_final_norm, target_.encoder_final_norm);
+  }
+}
+
+void ModelMapping::embeddings() {
+  const auto whole = [&](const std::string& from, const std::string& to) {
+    if (!from.empty() && !to.empty()) {
+      steps_.linear({from, "", false}, {to, "", false});
+    }
+  };
+  whole(source_.token_embedding, target_.token_embedding);
+  if (!source_.position_embedding.empty() && !target_.position_embedding.empty()) {
+    const std::int64_t rows = steps_.rows_of(source_.position_embedding);
+    const std::int64_t skip = source_.position_offset - target_.position_offset;
+    steps_.place(source_.position_embedding, false, target_.position_embedding, false,
+                 {{skip}, {0}, rows - skip, rows - skip, {}, {}});
+  }
+  whole(source_.token_type_embedding, target_.token_type_embedding);
+  steps_.linear(source_.project_in, target_.project_in);
+  steps_.norm(source_.embedding_norm, target_.embedding_norm);
+}
+
+void ModelMapping::head() {
+  steps_.norm(source_.final_norm, target_.final_norm);
+  steps_.linear(source_.project_out, target_.project_out);
+  steps_.linear(source_.head_transform, target_.head_transform);
+  steps_.norm(source_.head_norm, target_.head_norm);
+  const std::string& output = source_.lm_head.empty() ? source_.token_embedding : source_.lm_head;
+  if (!target_.lm_head.empty()) {
+    steps_.linear({output, source_.lm_head_bias, false},
+                  {target_.lm_head, target_.lm_head_bias, false});
+  } else if (!source_.lm_head_bias.empty()) {
+    steps_.vector(source_.lm_head_bias, target_.lm_head_bias,
+                  Features::all(steps_.rows_of(source_.lm_head_bias)));
+  }
+}
+
+}  // namespace
+
+std::vector<TensorStep> map_attention_tensors(const TensorMapping& models) {
+  TensorStepBuilder steps = no_steps(models);
+  AttentionMapping attention(models, steps);
+  for (const AttentionRole role : models.source.roles()) {
+    for (std::size_t i = 0; i < models.source.stack(role).size(); ++i) {
+      attention.attention(role, i);
+      if (role != AttentionRole::kCross) {
+        attention.relative_bias(role, i);
+      }
+    }
+  }
+  return steps.take();
+}
+
+std::vector<TensorStep> map_model_tensors(const TensorMapping& models) {
+  ModelMapping mapping(models);
+  mapping.embeddings();
+  mapping.encoder();
+  mapping.stack(AttentionRole::kSelf);
+  mapping.head();
+  return mapping.take();
+}
+
+}  // namespace regroup

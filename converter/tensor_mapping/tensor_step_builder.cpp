@@ -1,0 +1,113 @@
+#include "converter/tensor_mapping/tensor_step_builder.h"
+
+#include "formats/base/error.h"
+#include "formats/checkpoint/tensor_place.h"
+#include "formats/dtype/numbers.h"
+
+namespace regroup {
+
+TensorStep& TensorStepBuilder::step(const std::string& name, DType dtype, Shape shape) {
+  const auto [place, is_new] = by_name_.emplace(name, steps_.size());
+  if (is_new) {
+    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}, {}});
+  }
+  return steps_[place->second];
+}
+
+void TensorStepBuilder::place(const std::string& from, bool from_columns, const std::string& to,
+                              bool to_columns, const Features& features) {
+  const TensorInfo& tensor = checkpoint_.at(from);
+  Shape shape = tensor.shape;
+  const bool matrix = shape.size() == 2;
+  if (matrix && from_columns != to_columns) {
+    std::swap(shape[0], shape[1]);
+  }
+  shape[matrix && to_columns ? 1 : 0] = features.total;
+  HeadBlocks blocks = head_blocks(tensor.shape, from_columns, features.from, features.rows);
+  if (features.pooled && matrix) {  // always [out, in]
+    blocks = head_blocks({features.rows, tensor.shape[from_columns ? 0 : 1]}, false, features.from,
+                         features.rows);
+  }
+  HeadMove move = copy_of_heads(from, std::move(blocks),
+                                head_blocks(shape, to_columns, features.to, features.rows));
+  move.pooled = features.pooled;
+  if (move.pooled) {
+    move.pooled->bias = !matrix;
+  }
+  if (!features.mean_of.empty()) {
+    move.mean_of = features.mean_of;
+  }
+  move.row_order = features.row_order;
+  if ((move.pools() || move.pooled) && !can_decode(tensor.dtype)) {
+    throw_bad_input("{}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
+                    place_of(checkpoint_, tensor), name_of(tensor.dtype));
+  }
+  step(to, tensor.dtype, std::move(shape)).moves.push_back(std::move(move));
+}
+
+void TensorStepBuilder::linear(const LinearTensors& from, const LinearTensors& to,
+                               const Features& features, const NormFold* fold) {
+  if (!to.present()) {
+    return;
+  }
+  place(from.weight, from.input_major, to.weight, to.input_major, features);
+  if (!to.bias.empty() && !from.bias.empty()) {
+    place(from.bias, false, to.bias, false, features);
+  } else if (!to.bias.empty()) {
+    zeros(to.bias, checkpoint_.at(from.weight).dtype, features.total);
+  }
+  if (fold != nullptr) {
+    fold_into(to, *fold);
+  }
+}
+
+void TensorStepBuilder::linear(const LinearTensors& from, const LinearTensors& to,
+                               const NormFold* fold) {
+  if (from.present()) {
+    const Shape& shape = checkpoint_.at(from.weight).shape;
+    linear(from, to, Features::all(shape.at(from.input_major ? 1 : 0)), fold);
+  }
+}
+
+// Called when all moves into the map are known: its weight absorbs the norm's weight, its bias the
+// rest.
+void TensorStepBuilder::fold_into(const LinearTensors& to, const NormFold& fold) {
+  TensorStep& weight = steps_[by_name_.at(to.weight)];
+  TensorStep& bias = steps_[by_name_.at(to.bias)];
+  weight.fold = fold;
+  bias.fold = fold;
+  bias.fold->weight_moves = weight.moves;
+  bias.fold->weight_shape = weight.output.shape;
+}
+
+void TensorStepBuilder::zeros(const std::string& name, DType dtype, std::int64_t count) {
+  step(name, dtype, {count});
+}
+
+void TensorStepBuilder::vector(const std::string& from, const std::string& to,
+                               const Features& features) {
+  if (!from.empty() && !to.empty()) {
+    place(from, false, to, false, features);
+  }
+}
+
+void TensorStepBuilder::norm(const NormTensors& from, const NormTensors& to) {
+  if (!from.present() || !to.present()) {
+    return;
+  }
+  const Features all = Features::all(rows_of(from.weight));
+  vector(from.weight, to.weight, all);
+  steps_.back().add = source_offset_ - target_offset_;
+  if (from.bias.empty() && !to.bias.empty()) {
+    zeros(to.bias, checkpoint_.at(from.weight).dtype, all.total);
+  }
+  vector(from.bias, to.bias, all);
+}
+
+void TensorStepBuilder::identity_norm(const NormTensors& to, const NormTensors& like) {
+  const TensorInfo& tensor = checkpoint_.at(like.weight);
+  step(to.weight, tensor.dtype, tensor.shape).add = 1.0 - target_offset_;
+  step(to.bias, tensor.dtype, tensor.shape);
+}
+
+}  // namespace regroup

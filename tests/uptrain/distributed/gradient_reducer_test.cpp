@@ -1,0 +1,158 @@
+// Two ranks, threads of this process, that add up their gradients.
+#include "uptrain/distributed/gradient_reducer.h"
+
+#include <array>
+#include <functional>
+#include <future>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/uptrain/distributed/free_port.h"
+#include "tests/uptrain/golden_case.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/trainer/gradients.h"
+
+namespace regroup {
+namespace {
+
+// What one rank saw: the buckets that had set out when it had given its first, second, ... tensor,
+// and the sums that it has in the end.
+struct Seen {
+  std::vector<std::size_t> begun;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> alone;  // this rank's own, of all tensors
+};
+
+std::array<Seen, 2> on_two_ranks(const std::function<Seen(ProcessGroup&)>& work) {
+  const int port = free_port();
+  const auto run = [&](int rank) {
+    Launch launch;
+    launch.rank = rank;
+    launch.ranks = 2;
+    launch.address = "127.0.0.1";
+    launch.port = port;
+    ProcessGroup group(launch, at::kCPU, std::chrono::seconds(60));
+    return work(group);
+  };
+  std::future<Seen> second = std::async(std::launch::async, run, 1);
+  Seen first = run(0);
+  return {std::move(first), second.get()};
+}
+
+SumTaker taker_of(GradientReducer& reducer, Seen& seen) {
+  return [&](std::size_t tensor, at::Tensor gradient) {
+    reducer.add_ready(tensor, std::move(gradient));
+    seen.begun.push_back(reducer.begun());
+  };
+}
+
+// A loss of a fixture's model, another one for each `part`.
+struct TrainingSetup {
+  TrainingSetup(const std::string& name, at::ScalarType type, bool recomputing)
+      : golden(load_golden_case(name)),
+        parameters(load_parameters(golden.source.spec, golden.source.checkpoint, type, at::kCPU)),
+        model(golden.source.spec, parameters) {
+    model.set_recomputing(recomputing);
+    parameters.require_gradients();
+  }
+
+  at::Tensor loss(std::int64_t part) const {
+    const Task task{objective_of(model.spec()), {.token = 3}, {}};
+    const at::Tensor ids = golden.tokens.narrow(1, 0, window_width(task.objective, 12));
+    const auto [hidden, targets] = predict(model, ids.roll(part, 1), part, task);
+    return model.loss(hidden, targets);
+  }
+
+  GoldenCase golden;
+  Parameters parameters;
+  Transformer model;
+};
+
+// Two micro-batches on a rank, and the same once more, kept.
+Seen train_on(ProcessGroup& group, const TrainingSetup& setup, std::int64_t bucket_elements) {
+  const ZeroPartition partition(group, setup.parameters, bucket_elements);
+  GradientReducer reducer(partition);
+  GradientSum gradients(setup.parameters.tensors());
+  const std::int64_t part = 2 * group.rank();
+  Seen seen;
+  gradients.add(setup.loss(part));
+  gradients.add_last(setup.loss(part + 1), taker_of(reducer, seen));
+  seen.names = partition.own_names();
+  seen.sums = reducer.finish();
+  gradients.add(setup.loss(part));
+  gradients.add(setup.loss(part + 1));
+  seen.alone = gradients.take();
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("ranks begin buckets in one order, whatever order their gradients come in",
+          "[uptrain][ranks]") {
+  const auto seen = on_two_ranks([](ProcessGroup& group) {
+    std::vector<Parameters::Entry> entries;
+    for (const std::int64_t size : {6, 1, 4, 3, 2}) {
+      entries.push_back({"t" + std::to_string(entries.size()), at::zeros({size})});
+    }
+    // Owned by 0, 1, 1, 1, 0. In buckets of 6: 4 | 3 | 2 and 1 | 0.
+    const ZeroPartition partition(group, Parameters(entries), 6);
+    GradientReducer reducer(partition);
+    Seen here;
+    const SumTaker take = taker_of(reducer, here);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::size_t tensor = group.first() ? entries.size() - 1 - i : i;
+      const double value = static_cast<double>(tensor + 1) * (group.first() ? 1 : 10);
+      take(tensor, at::full({entries[tensor].value.size(0)}, value));
+    }
+    here.names = partition.own_names();
+    here.sums = reducer.finish();
+    return here;
+  });
+  CHECK(seen[0].begun == std::vector<std::size_t>{1, 2, 2, 3, 4});
+  CHECK(seen[1].begun == std::vector<std::size_t>{0, 0, 0, 0, 4});
+  CHECK(seen[0].names == std::vector<std::string>{"t0", "t4"});
+  CHECK(seen[1].names == std::vector<std::string>{"t1", "t2", "t3"});
+  REQUIRE(seen[0].sums.size() == 2);
+  REQUIRE(seen[1].sums.size() == 3);
+  CHECK(seen[0].sums[0].equal(at::full({6}, 11.0)));
+  CHECK(seen[0].sums[1].equal(at::full({2}, 55.0)));
+  CHECK(seen[1].sums[0].equal(at::full({1}, 22.0)));
+  CHECK(seen[1].sums[1].equal(at::full({4}, 33.0)));
+  CHECK(seen[1].sums[2].equal(at::full({3}, 44.0)));
+}
+
+TEST_CASE("sums of two ranks made during the backward pass are those made after it, to the bit",
+          "[uptrain][ranks]") {
+  // Tied embeddings, learned positions, an encoder whose gradients come after the decoder's.
+  const auto* name = GENERATE("llama_mha", "gpt2", "bloom", "t5_small");
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kDouble);
+  const bool recomputing = GENERATE(false, true);
+  CAPTURE(name, type, recomputing);
+  const TrainingSetup setups[] = {TrainingSetup(name, type, recomputing),
+                                  TrainingSetup(name, type, recomputing)};
+  const auto seen = on_two_ranks(
+      [&](ProcessGroup& group) { return train_on(group, setups[group.rank()], 1000); });
+  const auto entries = setups[0].parameters.entries();
+  std::size_t found = 0;
+  for (const Seen& rank : seen) {
+    REQUIRE(rank.sums.size() == rank.names.size());
+    for (std::size_t i = 0, own = 0; i < entries.size(); ++i) {
+      if (own < rank.names.size() && entries[i].name == rank.names[own]) {
+        CHECK(rank.sums[own++].equal(seen[0].alone[i] + seen[1].alone[i]));
+        ++found;
+      }
+    }
+    // When the last gradient comes, that of the embedding, most others are on their way.
+    REQUIRE(rank.begun.size() == entries.size());
+    CHECK(rank.begun[entries.size() - 2] * 2 > rank.begun.back());
+  }
+  CHECK(found == entries.size());
+  CHECK_FALSE(seen[0].alone[0].equal(seen[1].alone[0]));
+}
+
+}  // namespace regroup

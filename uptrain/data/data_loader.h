@@ -1,0 +1,85 @@
+// Which tokens a training step sees: a pure function of a seed and a running sample number.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/token_files/token_file.h"
+#include "uptrain/data/document_windows.h"
+
+namespace regroup {
+
+/// Draws training windows of T+1 tokens (T inputs, each with the token that follows it) from token
+/// files. Each epoch visits every window once, in a new order. Where a file's length leaves room,
+/// windows start at a different offset in each epoch.
+///
+/// With weights each file has its own epochs. Its share of the samples is its share of the weights:
+/// it holds exactly, rounded to whole samples, in every kMixedSamples samples, whose order is
+/// shuffled.
+///
+/// If documents are kept apart, the windows are those of DocumentWindows, at the same offsets in
+/// every epoch.
+class DataLoader {
+ public:
+  static constexpr std::int64_t kMixedSamples = 1 << 16;
+
+  /// `weights`: one per file, or none. Throws kBadInput naming a file that is shorter than one
+  /// window or holds a token that is not below `vocab_size`; kUsage for weights that are not
+  /// positive, too small relative to the others, or not as many as files; and whatever
+  /// DocumentWindows throws.
+  DataLoader(const std::vector<std::filesystem::path>& paths, std::int64_t sequence_length,
+             std::int64_t vocab_size, std::uint64_t seed, const std::vector<double>& weights = {},
+             const DocumentSettings& documents = {});
+
+  /// Samples first … first+count-1: int64 [count, T+1] in host memory; kNoToken after the end of a
+  /// document.
+  at::Tensor batch(std::int64_t first, std::int64_t count) const;
+
+  /// Number of predicted tokens in these samples: count·T, fewer if documents are kept apart.
+  std::int64_t predictions(std::int64_t first, std::int64_t count) const;
+
+  /// The fraction of all window positions that are predicted: 1, less if documents are kept apart.
+  double filled() const;
+
+  /// Windows in one epoch.
+  std::int64_t windows() const { return windows_; }
+
+  /// Tokens in all files.
+  std::int64_t tokens() const;
+
+  /// The fraction of all samples drawn from file number `file`, 0 to 1.
+  double share_of(std::size_t file) const;
+
+  /// The number of passes over file number `file` in that many samples.
+  double passes_through(std::size_t file, std::int64_t samples) const;
+
+  std::int64_t sequence_length() const { return sequence_length_; }
+  std::span<const TokenFile> files() const { return files_; }
+
+ private:
+  // A window of a file, in one of its epochs.
+  struct Place {
+    std::size_t file = 0;
+    std::int64_t window = 0;
+    std::uint64_t epoch = 0;
+  };
+
+  Place place_of(std::int64_t sample) const;
+  Place mixed_place_of(std::int64_t sample) const;
+  void read(const Place& place, std::span<std::int64_t> ids) const;
+  void set_weights(const std::vector<double>& weights);
+  std::int64_t windows_of(std::size_t file) const;
+
+  std::vector<TokenFile> files_;
+  std::vector<DocumentWindows> documents_;  // of each file where they are kept apart, else empty
+  std::int64_t sequence_length_;
+  std::uint64_t seed_;
+  std::int64_t windows_ = 0;
+  std::vector<std::int64_t> mixed_;  // samples of each file among kMixedSamples; empty: no weights
+};
+
+}  // namespace regroup

@@ -1,0 +1,56 @@
+#include "uptrain/distributed/backend.h"
+
+#include <cstdlib>
+
+#include "formats/base/error.h"
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+// LibTorch with CUDA brings NCCL; its headers, and those of CUDA that c10d's need, are packages of
+// their own.
+#if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>) && \
+    __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
+#define REGROUP_NCCL 1
+#define USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#else
+#define REGROUP_NCCL 0
+#endif
+
+namespace regroup {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
+    [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store, [[maybe_unused]] int rank,
+    [[maybe_unused]] int ranks, [[maybe_unused]] c10::Device device,
+    [[maybe_unused]] std::chrono::milliseconds timeout) {
+#if REGROUP_NCCL
+  // A rank that waits for a lost rank gets an exception and ends normally; otherwise c10d's
+  // watchdog would abort the process.
+  ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/0);
+  c10::cuda::set_device(device.index());
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, ranks, std::move(options));
+#else
+  throw_usage(
+      "device {}: several ranks on GPUs need NCCL, which this build lacks: headers of NCCL or CUDA "
+      "were not found next to LibTorch",
+      device.str());
+#endif
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int ranks, c10::Device device,
+                                               std::chrono::milliseconds timeout) {
+  if (!device.is_cpu()) {
+    return make_nccl_backend(store, rank, ranks, device, timeout);
+  }
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(
+      store, rank, ranks, c10d::ProcessGroupGloo::Options::create_default(timeout));
+}
+
+}  // namespace regroup

@@ -1,0 +1,48 @@
+// Named tensors that are sharded over ranks: gathered on the first rank and scattered again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "uptrain/distributed/process_group.h"
+#include "uptrain/model/parameters.h"
+
+namespace regroup {
+
+/// A state that is saved and loaded this way does not depend on the number of ranks. All ranks call
+/// the same functions.
+class ShardedState {
+ public:
+  /// `own`: this rank's tensors, read and written in place from now on. Tensors of the same name
+  /// are equal on all ranks that have them. `group` is null for a single process.
+  ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> own);
+
+  /// On the first rank the tensors of all ranks: its own, and copies of the others in host memory.
+  /// On other ranks nothing.
+  std::vector<Parameters::Entry> gather() const;
+
+  /// The same with uninitialised copies, to be filled and passed to scatter().
+  std::vector<Parameters::Entry> places() const;
+
+  /// Sends the tensors in the first rank's `all` to the ranks that own them. On other ranks `all`
+  /// is not used.
+  void scatter(const std::vector<Parameters::Entry>& all) const;
+
+ private:
+  struct Shared {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    at::ScalarType type = at::kFloat;
+    int owner = 0;         // the first rank that has it
+    bool several = false;  // other ranks have it, too
+    at::Tensor own;        // undefined on ranks that do not
+  };
+  at::Tensor scratch(const Shared& shared) const;
+
+  ProcessGroup* group_;
+  std::vector<Shared> shared_;
+};
+
+}  // namespace regroup
