@@ -11,6 +11,9 @@
 
 namespace regroup {
 
+/// Exit codes, as the README lists them.
+inline constexpr int kExitUsage = 2, kExitBadInput = 3, kExitEnvironment = 4, kExitStateSaved = 75;
+
 struct ProgramResult {
   int exit_code = -1;  ///< 128 + n where signal n ended it
   std::string out;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/open_failure.h"
 #include "formats/base/printable.h"
 
@@ -73,9 +74,7 @@ std::size_t TextStream::read_from_file(std::span<char> room) {
 std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   constexpr int kMilliseconds = 100;
   while (true) {
-    if (stop_) {
-      throw Error(ErrorKind::kInterrupted, "reading text was stopped");
-    }
+    throw_if_stopped(stop_, "reading text was stopped");
     struct pollfd waiting{pipe_, POLLIN, 0};
     if (::poll(&waiting, 1, kMilliseconds) == 0) {
       continue;
@@ -100,9 +99,7 @@ void TextStream::refuse_compressed() const {
 }
 
 bool TextStream::read_block() {
-  if (stop_) {
-    throw Error(ErrorKind::kInterrupted, "reading text was stopped");
-  }
+  throw_if_stopped(stop_, "reading text was stopped");
   buffer_.erase(0, std::exchange(at_, 0));
   const std::size_t kept = buffer_.size();
   scanned_ = kept;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -100,12 +101,6 @@ class DocumentWriter {
   std::int64_t empty_documents_ = 0;
 };
 
-void check_stop(const std::atomic<bool>& stop) {
-  if (stop) {
-    throw Error(ErrorKind::kInterrupted, "tokenizing was stopped; nothing was written");
-  }
-}
-
 }  // namespace
 
 std::int64_t vocabulary_of(const Tokenizer& tokenizer) {
@@ -125,7 +120,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   const int threads = std::max(settings.threads, 1);
   for (Batch batch; read_batch(reader, kBytesPerThread * threads, batch);) {
     encode_batch(tokenizer, threads, stop, batch);
-    check_stop(stop);
+    throw_if_stopped(stop, "tokenizing was stopped; nothing was written");
     for (std::size_t i = 0; i < batch.parts.size(); ++i) {
       documents.add(batch.parts[i], batch.ids[i]);
     }

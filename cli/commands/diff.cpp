@@ -13,6 +13,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf.h"
@@ -40,9 +41,7 @@ std::vector<TensorDifference> compare(const Checkpoint& before, const Checkpoint
   Progress progress(console, "compare", total, "bytes");
   auto found =
       differences_between(before, after, chosen, [&](std::uint64_t bytes, std::string_view tensor) {
-        if (interrupt_requested()) {
-          throw Error(ErrorKind::kInterrupted, "interrupted");
-        }
+        throw_if_stopped(interrupt_requested(), "interrupted");
         progress.update(bytes, printable(tensor, 60));
       });
   progress.finish();

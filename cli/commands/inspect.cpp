@@ -15,6 +15,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/inspect/checkpoint_difference.h"
@@ -52,9 +53,7 @@ std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
   std::vector<MeasuredTensor> measured;
   for (const TensorInfo* tensor : tensors) {
     measured.push_back({tensor, statistics_of(checkpoint, *tensor, [&](std::uint64_t bytes) {
-                          if (interrupt_requested()) {
-                            throw Error(ErrorKind::kInterrupted, "interrupted");
-                          }
+                          throw_if_stopped(interrupt_requested(), "interrupted");
                           progress.update(done += bytes, printable(tensor->name, 60));
                         })});
   }

@@ -17,6 +17,7 @@
 #include "converter/verify/recorded_request.h"
 #include "converter/verify/verify_conversion.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -43,9 +44,7 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
   Progress progress(console, "verify", plan.output_bytes, "bytes");
   Verification found =
       verify_conversion(plan, source, result, [&](std::uint64_t bytes, std::string_view tensor) {
-        if (interrupt_requested()) {
-          throw Error(ErrorKind::kInterrupted, "interrupted");
-        }
+        throw_if_stopped(interrupt_requested(), "interrupted");
         progress.update(bytes, printable(tensor, 60));
       });
   progress.finish();

@@ -14,6 +14,7 @@
 #include "converter/execute/tensor_parts.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 
 namespace regroup {
 namespace {
@@ -118,11 +119,7 @@ class TensorWriters {
     return failure_ ? nullptr : (check_stop(), steps_.take(is_first));
   }
 
-  void check_stop() const {
-    if (work_.stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
-  }
+  void check_stop() const { throw_if_stopped(work_.stop, "interrupted; nothing was left behind"); }
 
   void write(const TensorStep& step) {
     const std::string& name = step.output.name;

@@ -70,11 +70,11 @@ class Elements {
   std::span<Byte> bytes_;
 };
 
-using Source = Elements<const std::byte>;
-using Target = Elements<std::byte>;
+using SourceElements = Elements<const std::byte>;
+using TargetElements = Elements<std::byte>;
 
 void copy_line(const Line& line, std::int64_t first_from, std::int64_t first_to,
-               const Source& source, const Target& target) {
+               const SourceElements& source, const TargetElements& target) {
   if (line.adjacent()) {
     const auto run = source.at(first_from + line.from, line.length);
     std::memcpy(target.at(first_to + line.to, line.length).data(), run.data(), run.size());
@@ -86,8 +86,8 @@ void copy_line(const Line& line, std::int64_t first_from, std::int64_t first_to,
   }
 }
 
-void decode_part(const Line& line, std::int64_t first, std::int64_t begin, const Source& source,
-                 std::span<double> values) {
+void decode_part(const Line& line, std::int64_t first, std::int64_t begin,
+                 const SourceElements& source, std::span<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   if (line.adjacent()) {
     decode_numbers(source.type(), source.at(first + line.from + begin, count), values);
@@ -103,7 +103,8 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin, const
 }
 
 bool average_line(const Line& line, std::span<const std::int64_t> heads, const HeadBlocks& from,
-                  std::int64_t first_to, const Source& source, const Target& target) {
+                  std::int64_t first_to, const SourceElements& source,
+                  const TargetElements& target) {
   std::array<double, kChunk> sums;
   std::array<double, kChunk> values;
   const double largest = largest_number(target.type());
@@ -152,8 +153,8 @@ HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to) {
 
 bool move_heads(const HeadMove& move, DType from_type, std::span<const std::byte> source,
                 DType to_type, std::span<std::byte> target) {
-  const Source elements(from_type, source);
-  const Target places(to_type, target);
+  const SourceElements elements(from_type, source);
+  const TargetElements places(to_type, target);
   const std::vector<Line> lines = lines_of(move);
   bool finite = true;
   for (std::size_t h = 0; h < move.mean_of.size(); ++h) {

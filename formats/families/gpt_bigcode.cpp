@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-LayerTensors layer_at(const std::string& name) {
+LayerTensors bigcode_layer(const std::string& name) {
   const LinearTensors fused = linear_at(name + ".attn.c_attn", true);
   LayerTensors layer;
   layer.attention_norm = norm_at(name + ".ln_1", true);
@@ -36,7 +36,7 @@ ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& che
     spec.not_computable = "add_cross_attention = true";
   }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = layer_at(prefix + "h." + std::to_string(i));
+    spec.layers[i] = bigcode_layer(prefix + "h." + std::to_string(i));
   }
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
   return spec;

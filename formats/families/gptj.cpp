@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-LayerTensors layer_at(const std::string& name) {
+LayerTensors gptj_layer(const std::string& name) {
   LayerTensors layer;
   layer.attention_norm = norm_at(name + ".ln_1", true);  // the MLP reads it, too
   layer.attention.packing = Packing::kSeparate;
@@ -35,7 +35,7 @@ ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint
                     spec.rope.rotary_dim, spec.head_dim);
   }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = layer_at(prefix + "h." + std::to_string(i));
+    spec.layers[i] = gptj_layer(prefix + "h." + std::to_string(i));
   }
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
   spec.lm_head_bias = "lm_head.bias";

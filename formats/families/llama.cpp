@@ -49,8 +49,8 @@ void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
 }
 
 // What all of them share; the callers change what differs.
-ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
-                          const LlamaDefaults& defaults, double default_epsilon = 1e-6) {
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon = 1e-6) {
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
   read_rope(spec, config);
@@ -68,13 +68,13 @@ LlamaBiases biases_of(const ConfigReader& config) {
 }  // namespace
 
 ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
   name_llama_tensors(spec, config, checkpoint, biases_of(config));
   return spec;
 }
 
 ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 8});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8});
   // 4096 unless given; null for none.
   spec.sliding_window = config.optional_count({"sliding_window"});
   if (!config.mentions("sliding_window")) {
@@ -85,14 +85,14 @@ ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpo
 }
 
 ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 32});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32});
   read_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {.qkv = true});
   return spec;
 }
 
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
   read_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, biases_of(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
@@ -100,7 +100,7 @@ ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoin
 }
 
 ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 16, .head_dim = 256});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16, .head_dim = 256});
   spec.norm_weight_offset = 1.0;
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   // Configs say "gelu" and mean the tanh form, which is what the weights were trained with.
@@ -110,7 +110,7 @@ ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoin
 }
 
 ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {});
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
   spec.norm_without_parameters = true;
@@ -126,7 +126,7 @@ ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint
 }
 
 ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {}, /*default_epsilon=*/1e-5);
+  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
   spec.norm_placement = NormPlacement::kAfterSublayer;
   name_llama_tensors(spec, config, checkpoint, biases_of(config));
   add_qk_norms(spec, checkpoint, QkNorm::kProjection);

@@ -101,7 +101,7 @@ void read_scaling(ModelSpec& spec, const ConfigReader& params, std::int64_t laye
   }
 }
 
-void read_rope(ModelSpec& spec, const ConfigReader& params) {
+void read_meta_rope(ModelSpec& spec, const ConfigReader& params) {
   spec.positions = PositionKind::kRope;
   spec.rope.theta = params.number_or({"rope_theta"}, 10000.0);
   spec.rope.rotary_dim = spec.head_dim;
@@ -112,7 +112,7 @@ void read_rope(ModelSpec& spec, const ConfigReader& params) {
   }
 }
 
-LayerTensors layer_at(const std::string& name) {
+LayerTensors meta_layer(const std::string& name) {
   LayerTensors layer;
   layer.attention_norm = norm_at(name + ".attention_norm", false);
   layer.attention.packing = Packing::kSeparate;
@@ -156,14 +156,14 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   spec.vocab_size = read_vocab_size(params, checkpoint);
   spec.max_positions = params.optional_count({"max_seq_len"});
   spec.sliding_window = params.optional_count({"sliding_window"});
-  read_rope(spec, params);
+  read_meta_rope(spec, params);
   read_scaling(spec, params, layers);
   note_unknown_keys(spec, json);
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = params.number_or({"norm_eps"}, 1e-5);
   spec.activation = Activation::kSilu;
   for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(layer_at("layers." + std::to_string(i)));
+    spec.layers.push_back(meta_layer("layers." + std::to_string(i)));
   }
   spec.token_embedding = "tok_embeddings.weight";
   spec.final_norm = norm_at("norm", false);

@@ -75,7 +75,7 @@ AttentionLayout attention_at(const std::string& name) {
 
 // A block is a list of sublayers, each with a norm of its own: attention, cross-attention in the
 // decoder, MLP.
-LayerTensors layer_at(const std::string& name, bool decoder, bool gated, bool own_bias) {
+LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool own_bias) {
   LayerTensors layer;
   const std::string self = name + ".layer.0";
   layer.attention_norm = norm_at(self + ".layer_norm", false);
@@ -101,7 +101,7 @@ LayerTensors layer_at(const std::string& name, bool decoder, bool gated, bool ow
 void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
                 bool bias_in_every_layer) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    layers[i] = layer_at(stack + ".block." + std::to_string(i), stack == "decoder", gated,
+    layers[i] = t5_layer(stack + ".block." + std::to_string(i), stack == "decoder", gated,
                          bias_in_every_layer || i == 0);
   }
 }
@@ -122,8 +122,8 @@ std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config)
   return !tied_by_config && (to_be_made || checkpoint.find(name) != nullptr) ? name : "";
 }
 
-ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
-                          const std::string& feed_forward, bool bias_in_every_layer = false) {
+ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& checkpoint,
+                             const std::string& feed_forward, bool bias_in_every_layer = false) {
   ModelSpec spec;
   read_sizes(spec, config, checkpoint);
   read_relative_bias(spec, config);
@@ -153,7 +153,7 @@ double inverse_root(std::int64_t width) { return 1.0 / std::sqrt(static_cast<dou
 }  // namespace
 
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "relu");
+  ModelSpec spec = describe_t5_stacks(config, checkpoint, "relu");
   // Untied since v1.1, and therefore not scaled. transformers 5 saves every model as tied, and
   // separately whether the original was.
   const bool scaled =
@@ -165,13 +165,14 @@ ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) 
 }
 
 ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "gated-gelu");
+  ModelSpec spec = describe_t5_stacks(config, checkpoint, "gated-gelu");
   spec.lm_head = output_projection(checkpoint, false);  // whatever the config says, never scaled
   return spec;
 }
 
 ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "gated-gelu", /*bias_in_every_layer=*/true);
+  ModelSpec spec =
+      describe_t5_stacks(config, checkpoint, "gated-gelu", /*bias_in_every_layer=*/true);
   const bool tied = config.flag_or({"tie_word_embeddings"}, true);
   spec.output_scale = tied ? inverse_root(spec.hidden_size) : 1.0;
   spec.lm_head = output_projection(checkpoint, false);

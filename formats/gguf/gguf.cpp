@@ -14,13 +14,13 @@
 namespace regroup {
 namespace {
 
-struct TypeRow {
+struct TensorTypeRow {
   std::uint32_t type;
   DType dtype;
 };
 
 // Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
-constexpr std::array<TypeRow, 33> kTypes{
+constexpr std::array<TensorTypeRow, 33> kTensorTypes{
     {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
      {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
      {11, DType::kQ3K},    {12, DType::kQ4K},   {13, DType::kQ5K},    {14, DType::kQ6K},
@@ -294,15 +294,15 @@ std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) 
 }  // namespace
 
 std::optional<DType> dtype_from_ggml(std::uint32_t type) {
-  const auto row = std::find_if(kTypes.begin(), kTypes.end(),
-                                [&](const TypeRow& known) { return known.type == type; });
-  return row == kTypes.end() ? std::nullopt : std::optional(row->dtype);
+  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
+                                [&](const TensorTypeRow& known) { return known.type == type; });
+  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
 }
 
 std::optional<std::uint32_t> ggml_type_of(DType dtype) {
-  const auto row = std::find_if(kTypes.begin(), kTypes.end(),
-                                [&](const TypeRow& known) { return known.dtype == dtype; });
-  return row == kTypes.end() ? std::nullopt : std::optional(row->type);
+  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
+                                [&](const TensorTypeRow& known) { return known.dtype == dtype; });
+  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::uint64_t gguf_alignment(const GgufMetadata& metadata) {

@@ -12,25 +12,25 @@
 namespace regroup {
 namespace {
 
-struct TypeRow {
+struct ValueTypeRow {
   std::string_view name;
   std::uint64_t bytes;
 };
 
 // In the order of the enumeration.
-constexpr std::array<TypeRow, 13> kTypes{{{"u8", 1},
-                                          {"i8", 1},
-                                          {"u16", 2},
-                                          {"i16", 2},
-                                          {"u32", 4},
-                                          {"i32", 4},
-                                          {"f32", 4},
-                                          {"bool", 1},
-                                          {"string", 0},
-                                          {"array", 0},
-                                          {"u64", 8},
-                                          {"i64", 8},
-                                          {"f64", 8}}};
+constexpr std::array<ValueTypeRow, 13> kValueTypes{{{"u8", 1},
+                                                    {"i8", 1},
+                                                    {"u16", 2},
+                                                    {"i16", 2},
+                                                    {"u32", 4},
+                                                    {"i32", 4},
+                                                    {"f32", 4},
+                                                    {"bool", 1},
+                                                    {"string", 0},
+                                                    {"array", 0},
+                                                    {"u64", 8},
+                                                    {"i64", 8},
+                                                    {"f64", 8}}};
 
 template <typename T>
 T decode(std::string_view bytes) {
@@ -106,12 +106,12 @@ std::optional<std::vector<T>> decode_all(GgufType type, std::uint64_t size,
 
 std::string_view name_of(GgufType type) {
   const auto number = static_cast<std::size_t>(type);
-  return number < kTypes.size() ? kTypes[number].name : "unknown";
+  return number < kValueTypes.size() ? kValueTypes[number].name : "unknown";
 }
 
 std::uint64_t gguf_bytes_of(GgufType type) {
   const auto number = static_cast<std::size_t>(type);
-  return number < kTypes.size() ? kTypes[number].bytes : 0;
+  return number < kValueTypes.size() ? kValueTypes[number].bytes : 0;
 }
 
 std::optional<std::vector<std::int64_t>> GgufArray::integers() const {

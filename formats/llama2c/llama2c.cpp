@@ -25,7 +25,7 @@ constexpr std::string_view kFinalNorm = "rms_final";
 constexpr std::string_view kClassifier = "wcls";
 
 // One kind of tensor; the file stores it for all layers consecutively. Tables have no name.
-struct Kind {
+struct TensorKind {
   std::string name;
   Shape shape;
   bool per_layer = false;
@@ -36,24 +36,24 @@ std::string name_in_layer(std::string_view kind, std::int64_t layer) {
 }
 
 // In the order of the file.
-std::vector<Kind> kinds_of(const Llama2cHeader& header) {
+std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
   const std::int64_t dim = header.dim;
   const std::int64_t hidden = header.hidden_dim;
   const std::int64_t kv_dim = dim / header.heads * header.kv_heads;
   const Shape table{header.seq_len, dim / header.heads / 2};
-  std::vector<Kind> kinds{{std::string(kEmbedding), {header.vocab_size, dim}},
-                          {"rms_att", {dim}, true},
-                          {"wq", {dim, dim}, true},
-                          {"wk", {kv_dim, dim}, true},
-                          {"wv", {kv_dim, dim}, true},
-                          {"wo", {dim, dim}, true},
-                          {"rms_ffn", {dim}, true},
-                          {"w1", {hidden, dim}, true},
-                          {"w2", {dim, hidden}, true},
-                          {"w3", {hidden, dim}, true},
-                          {std::string(kFinalNorm), {dim}},
-                          {"", table},
-                          {"", table}};
+  std::vector<TensorKind> kinds{{std::string(kEmbedding), {header.vocab_size, dim}},
+                                {"rms_att", {dim}, true},
+                                {"wq", {dim, dim}, true},
+                                {"wk", {kv_dim, dim}, true},
+                                {"wv", {kv_dim, dim}, true},
+                                {"wo", {dim, dim}, true},
+                                {"rms_ffn", {dim}, true},
+                                {"w1", {hidden, dim}, true},
+                                {"w2", {dim, hidden}, true},
+                                {"w3", {hidden, dim}, true},
+                                {std::string(kFinalNorm), {dim}},
+                                {"", table},
+                                {"", table}};
   if (header.own_classifier) {
     kinds.push_back({std::string(kClassifier), {header.vocab_size, dim}});
   }
@@ -72,7 +72,7 @@ std::uint64_t bytes_of_shape(const Shape& shape) {
 // Nothing where it overflows.
 std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   std::uint64_t size = kHeaderBytes;
-  for (const Kind& kind : kinds_of(header)) {
+  for (const TensorKind& kind : kinds_of(header)) {
     std::uint64_t bytes = 0;
     const auto count = static_cast<std::uint64_t>(kind.per_layer ? header.layers : 1);
     if (__builtin_mul_overflow(bytes_of_shape(kind.shape), count, &bytes) ||
@@ -92,7 +92,7 @@ struct Layout {
 // Of a header whose file size is known to be right.
 Layout lay_out(const Llama2cHeader& header) {
   Layout layout;
-  for (const Kind& kind : kinds_of(header)) {
+  for (const TensorKind& kind : kinds_of(header)) {
     if (kind.name.empty() && layout.tables_begin == 0) {
       layout.tables_begin = layout.size;
     }
@@ -121,7 +121,7 @@ bool is_plausible(const Llama2cHeader& header) {
          header.heads % header.kv_heads == 0;
 }
 
-LayerTensors layer_at(std::int64_t i) {
+LayerTensors llama2c_layer(std::int64_t i) {
   const auto linear = [&](std::string_view kind) {
     return LinearTensors{name_in_layer(kind, i), "", false};
   };
@@ -205,7 +205,7 @@ ModelSpec describe_llama2c(const Llama2cHeader& header) {
   spec.norm_epsilon = kEpsilon;
   spec.activation = Activation::kSilu;
   for (std::int64_t i = 0; i < header.layers; ++i) {
-    spec.layers.push_back(layer_at(i));
+    spec.layers.push_back(llama2c_layer(i));
   }
   spec.token_embedding = kEmbedding;
   spec.final_norm = {std::string(kFinalNorm), ""};

@@ -14,12 +14,10 @@ namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 using Words = std::vector<std::string>;
 
-constexpr int kWrongUsage = 2;
-
 void check_refused(const Words& words, const std::string& why) {
   CAPTURE(words);
   const ProgramResult result = run_program(words);
-  CHECK(result.exit_code == kWrongUsage);
+  CHECK(result.exit_code == kExitUsage);
   CHECK(result.one_line_of_error());
   CHECK(result.out.empty());
   CHECK_THAT(result.err, ContainsSubstring(why));

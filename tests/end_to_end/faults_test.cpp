@@ -6,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/tiny_models.h"
 #include "tests/traced_program.h"
@@ -27,7 +28,6 @@ const std::vector<std::string> kWriting{
 const std::set<std::string> kForgiven{"close", "splice", "fallocate"};
 
 constexpr int kKilled = 128 + 9;
-constexpr int kEnvironmentFailed = 4;
 
 // A sharded model with a companion, and what an undisturbed conversion makes of it.
 class Scene {
@@ -138,7 +138,7 @@ TEST_CASE("a full or failing device at any write leaves nothing, or all of it", 
           CHECK(kForgiven.contains(call));
           CHECK(scene.has_result());
         } else {
-          CHECK(result.exit_code == kEnvironmentFailed);
+          CHECK(result.exit_code == kExitEnvironment);
           CHECK(result.one_line_of_error());
           CHECK((scene.has_result() || scene.nothing_left()));
           ++failed;
@@ -182,7 +182,7 @@ TEST_CASE("a limit on the size of files is an error of the environment", "[end_t
   const ProgramResult result =
       run_program(scene.command("out/result"), {"prlimit", "--fsize=2048"});
   CAPTURE(result.err);
-  CHECK(result.exit_code == kEnvironmentFailed);
+  CHECK(result.exit_code == kExitEnvironment);
   CHECK(result.one_line_of_error());
   CHECK(scene.nothing_left());
 }
@@ -200,7 +200,7 @@ TEST_CASE("of runs at the same time onto one name one wins and the others say so
     if (result.exit_code == 0) {
       ++won;
     } else {
-      CHECK((result.exit_code == 2 || result.exit_code == kEnvironmentFailed));
+      CHECK((result.exit_code == 2 || result.exit_code == kExitEnvironment));
       CHECK(result.one_line_of_error());
       CHECK(result.err.find("result") != std::string::npos);
     }

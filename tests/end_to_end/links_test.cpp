@@ -10,8 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kWrongUsage = 2;
-
 fs::path put_source(const TemporaryDirectory& directory) {
   const fs::path source = put_model(directory / "source", tiny_llama());
   put_file(source / "tokenizer.json", "{}");
@@ -79,7 +77,7 @@ TEST_CASE("the source is known under a second mount, and nothing is written into
       SKIP("nothing may be mounted here");
     }
     CAPTURE(run.err);
-    CHECK(run.exit_code == kWrongUsage);
+    CHECK(run.exit_code == kExitUsage);
     CHECK(run.one_line_of_error());
     CHECK(run.err.find("inside the source") != std::string::npos);
     CHECK(tree_of(source) == before);

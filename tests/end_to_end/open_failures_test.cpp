@@ -14,12 +14,10 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int kBadInput = 3, kEnvironmentFailed = 4;
-
 TEST_CASE("too many open files are told with the shard that could not be opened", "[end_to_end]") {
   const ProgramResult result = run_program({"inspect", golden("llama_sharded").string()},
                                            {"sh", "-c", "ulimit -n 8; exec \"$0\" \"$@\""});
-  CHECK(result.exit_code == kEnvironmentFailed);
+  CHECK(result.exit_code == kExitEnvironment);
   CHECK(result.one_line_of_error());
   CHECK_THAT(result.err,
              ContainsSubstring("of-00008.safetensors: cannot open: Too many open files") &&
@@ -38,7 +36,7 @@ TEST_CASE("a file that may not be read is no fault of the model", "[end_to_end]"
     const ProgramResult result = run_program(
         {"inspect", model.string()}, {"strace", "-f", "-qq", "-o", "/dev/null", "-P", file, "-e",
                                       "trace=openat", "-e", "inject=openat:error=EACCES"});
-    CHECK(result.exit_code == kEnvironmentFailed);
+    CHECK(result.exit_code == kExitEnvironment);
     CHECK(result.one_line_of_error());
     CHECK_THAT(result.err, ContainsSubstring(file + ": cannot open: Permission denied"));
   }
@@ -51,7 +49,7 @@ TEST_CASE("a path that is wrong is bad input", "[end_to_end]") {
   for (const char* path : {"nothing", "file/below", "loop"}) {
     CAPTURE(path);
     const ProgramResult result = run_program({"inspect", (directory / path).string()});
-    CHECK(result.exit_code == kBadInput);
+    CHECK(result.exit_code == kExitBadInput);
     CHECK(result.one_line_of_error());
   }
 }

@@ -17,8 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int kBadInput = 3, kEnvironmentFailed = 4;
-
 // The exit code of the program with these words, as a shell takes them.
 int run_in_shell(const std::string& words) {
   const std::string command = "'" + std::string(REGROUP_PROGRAM) + "' " + words;
@@ -60,9 +58,9 @@ TEST_CASE("output that cannot be written is the environment's failure in every c
   }
   for (const std::string& command : commands) {
     CAPTURE(command);
-    CHECK(run_in_shell(command + " > /dev/full " + errors) == kEnvironmentFailed);
+    CHECK(run_in_shell(command + " > /dev/full " + errors) == kExitEnvironment);
     CHECK_THAT(bytes_of_file(directory / "err"), ContainsSubstring("standard output"));
-    CHECK(run_in_shell(command + " >&- " + errors) == kEnvironmentFailed);
+    CHECK(run_in_shell(command + " >&- " + errors) == kExitEnvironment);
     CHECK_THAT(bytes_of_file(directory / "err"), ContainsSubstring("standard output"));
   }
 }
@@ -72,7 +70,7 @@ TEST_CASE("an exit code stays what it is where stderr takes nothing", "[end_to_e
   const std::string none = "'" + (directory / "none").string() + "'";
   for (const char* stream : {"2> /dev/full", "2>&-", "2>&- >&- <&-"}) {
     CAPTURE(stream);
-    CHECK(run_in_shell("inspect " + none + " " + stream) == kBadInput);
+    CHECK(run_in_shell("inspect " + none + " " + stream) == kExitBadInput);
     CHECK(run_in_shell(std::string("inspect --no-such-option ") + stream) == 2);
     CHECK(run_in_shell(std::string("frobnicate ") + stream) == 2);
   }
@@ -87,7 +85,7 @@ TEST_CASE("no file gets the number of a closed stream", "[end_to_end]") {
   REQUIRE(run_in_shell("-q convert " + model + " " + path("plain") + " --kv-heads 1 > /dev/null") ==
           0);
   CHECK(run_in_shell("-v convert " + model + " " + path("closed") + " --kv-heads 1 <&- >&- 2>&-") ==
-        kEnvironmentFailed);
+        kExitEnvironment);
   const auto written = [&](const char* name) {
     return bytes_of_file(directory / name / "model.safetensors");
   };

@@ -10,8 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kEnvironmentFailed = 4;
-
 // A sharded model, with an MLP wide enough to be copied by blocks.
 void put_source(const fs::path& source) {
   put_sharded_model(source, tiny_llama({.layers = 1, .intermediate_size = 2000}), 6);
@@ -79,7 +77,7 @@ TEST_CASE("a disk without room for the weights is refused, one that fills up lea
   CHECK(enough.out.ends_with("\nresult\n"));
 
   const ProgramResult small = run_on_disk(command, disk, "64k");
-  CHECK(small.exit_code == kEnvironmentFailed);
+  CHECK(small.exit_code == kExitEnvironment);
   CHECK(small.one_line_of_error());
   CHECK(small.err.find("bytes free") != std::string::npos);
   CHECK(small.out.empty());
@@ -88,7 +86,7 @@ TEST_CASE("a disk without room for the weights is refused, one that fills up lea
   put_file(source / "tokenizer.json", std::string(4U << 20, 'x'));
   const ProgramResult filled = run_on_disk(command, disk, "4m");
   CAPTURE(filled.err);
-  CHECK(filled.exit_code == kEnvironmentFailed);
+  CHECK(filled.exit_code == kExitEnvironment);
   CHECK(filled.one_line_of_error());
   CHECK(filled.err.find("No space left") != std::string::npos);
   CHECK(filled.out.empty());

@@ -14,10 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int kWrongUsage = 2;
-constexpr int kBadInput = 3;
-constexpr int kEnvironmentFailed = 4;
-
 // A tiny model in `source`, and a check that a command fails as it should and leaves no trace.
 class Scene {
  public:
@@ -60,16 +56,17 @@ TEST_CASE("what is no model is bad input", "[end_to_end]") {
   put_file(scene.path("notes.txt"), "some text, longer than eight bytes");
   put_file(scene.path("unknown/config.json"), R"({"model_type": "rwkv"})");
   fs::copy_file(scene.path("source/model.safetensors"), scene.path("unknown/model.safetensors"));
-  scene.check_convert_refused("none", "4", kBadInput, {"none", "no such file"});
-  scene.check_convert_refused("empty", "4", kBadInput, {"empty", "config.json"});
-  scene.check_convert_refused("notes.txt", "4", kBadInput, {"notes.txt", "model directory"});
-  scene.check_convert_refused("unknown", "4", kBadInput,
+  scene.check_convert_refused("none", "4", kExitBadInput, {"none", "no such file"});
+  scene.check_convert_refused("empty", "4", kExitBadInput, {"empty", "config.json"});
+  scene.check_convert_refused("notes.txt", "4", kExitBadInput, {"notes.txt", "model directory"});
+  scene.check_convert_refused("unknown", "4", kExitBadInput,
                               {"unknown/config.json", "rwkv", "LlamaForCausalLM"});
-  scene.check_refused({"inspect", scene.path("none").string()}, kBadInput, {"none"});
-  scene.check_refused({"inspect", scene.path("empty").string()}, kBadInput, {"model.safetensors"});
-  scene.check_refused({"inspect", scene.path("notes.txt").string()}, kBadInput, {"notes.txt"});
-  scene.check_refused({"inspect", ""}, kWrongUsage, {"path", "empty"});
-  scene.check_refused({"inspect", std::string(5000, 'x')}, kBadInput, {"xxx"});
+  scene.check_refused({"inspect", scene.path("none").string()}, kExitBadInput, {"none"});
+  scene.check_refused({"inspect", scene.path("empty").string()}, kExitBadInput,
+                      {"model.safetensors"});
+  scene.check_refused({"inspect", scene.path("notes.txt").string()}, kExitBadInput, {"notes.txt"});
+  scene.check_refused({"inspect", ""}, kExitUsage, {"path", "empty"});
+  scene.check_refused({"inspect", std::string(5000, 'x')}, kExitBadInput, {"xxx"});
 }
 
 TEST_CASE("weights that are something else are named for what they are", "[end_to_end]") {
@@ -79,12 +76,12 @@ TEST_CASE("weights that are something else are named for what they are", "[end_t
         std::pair{"<!DOCTYPE html><html>", "HTML"}, std::pair{"GGUF\x03 and so on", "GGUF"},
         std::pair{"\x1f\x8b\x08 and so on", "gzip"}}) {
     put_file(scene.path("source/model.safetensors"), bytes);
-    scene.check_convert_refused("source", "4", kBadInput, {"source/model.safetensors", hint});
-    scene.check_refused({"inspect", scene.path("source").string()}, kBadInput, {hint});
+    scene.check_convert_refused("source", "4", kExitBadInput, {"source/model.safetensors", hint});
+    scene.check_refused({"inspect", scene.path("source").string()}, kExitBadInput, {hint});
   }
   fs::remove(scene.path("source/model.safetensors"));
   fs::create_directory(scene.path("source/model.safetensors"));
-  scene.check_convert_refused("source", "4", kBadInput,
+  scene.check_convert_refused("source", "4", kExitBadInput,
                               {"source/model.safetensors", "a directory"});
 }
 
@@ -92,27 +89,26 @@ TEST_CASE("a missing shard is bad input", "[end_to_end]") {
   const Scene scene;
   put_sharded_model(scene.path("sharded"), tiny_llama(), 5);
   fs::remove(scene.path("sharded/part-02.safetensors"));
-  scene.check_convert_refused("sharded", "4", kBadInput,
+  scene.check_convert_refused("sharded", "4", kExitBadInput,
                               {"model.safetensors.index.json", "part-02.safetensors", "missing"});
-  scene.check_refused({"inspect", scene.path("sharded").string()}, kBadInput,
+  scene.check_refused({"inspect", scene.path("sharded").string()}, kExitBadInput,
                       {"part-02.safetensors"});
 }
 
 TEST_CASE("links in circles are bad input", "[end_to_end]") {
   const Scene scene;
   fs::create_symlink("circle", scene.path("circle"));
-  scene.check_refused({"inspect", scene.path("circle").string()}, kBadInput, {"circle"});
-  scene.check_convert_refused("circle", "4", kBadInput, {"circle"});
+  scene.check_refused({"inspect", scene.path("circle").string()}, kExitBadInput, {"circle"});
+  scene.check_convert_refused("circle", "4", kExitBadInput, {"circle"});
 }
 
 TEST_CASE("kv heads that the model does not allow are wrong usage", "[end_to_end]") {
   const Scene scene;
-  scene.check_convert_refused("source", "5", kWrongUsage,
-                              {"5", "12 kv heads", "1, 2, 3, 4, 6, 12"});
-  scene.check_convert_refused("source", "24", kWrongUsage, {"24", "12"});
-  scene.check_convert_refused("source", "4,4,4", kWrongUsage, {"3 layers"});
+  scene.check_convert_refused("source", "5", kExitUsage, {"5", "12 kv heads", "1, 2, 3, 4, 6, 12"});
+  scene.check_convert_refused("source", "24", kExitUsage, {"24", "12"});
+  scene.check_convert_refused("source", "4,4,4", kExitUsage, {"3 layers"});
   for (const char* text : {"0", "-4", "four", "4.0", "", "4,"}) {
-    scene.check_convert_refused("source", text, kWrongUsage, {"--kv-heads", text});
+    scene.check_convert_refused("source", text, kExitUsage, {"--kv-heads", text});
   }
 }
 
@@ -124,7 +120,7 @@ TEST_CASE("a destination that exists is wrong usage", "[end_to_end]") {
         scene.path("source/new").string(), scene.path("source/config.json").string(),
         std::string()}) {
     scene.check_refused({"convert", scene.path("source").string(), destination, "--kv-heads", "4"},
-                        kWrongUsage, {});
+                        kExitUsage, {});
   }
 }
 
@@ -132,14 +128,14 @@ TEST_CASE("a place that cannot be written to is the environment's failure", "[en
   const Scene scene;
   scene.check_refused(
       {"convert", scene.path("source").string(), "/proc/regroup-result", "--kv-heads", "4"},
-      kEnvironmentFailed, {"/proc/regroup-result", "cannot create"});
+      kExitEnvironment, {"/proc/regroup-result", "cannot create"});
 }
 
 TEST_CASE("NaN in K or V is bad input, unless allowed", "[end_to_end]") {
   TinyModel tiny = tiny_llama();
   tiny.tensor("model.layers.1.self_attn.k_proj.weight").bytes.replace(40, 4, "\xff\xff\xff\x7f");
   const Scene scene(tiny);
-  scene.check_convert_refused("source", "4", kBadInput,
+  scene.check_convert_refused("source", "4", kExitBadInput,
                               {"model.layers.1.self_attn.k_proj.weight", "NaN"});
   CHECK(run_program({"convert", scene.path("source").string(), scene.path("result").string(),
                      "--kv-heads", "4", "--allow-nonfinite"})
@@ -150,22 +146,22 @@ TEST_CASE("options and arguments that are not known or not given are wrong usage
   const Scene scene;
   const std::string source = scene.path("source").string();
   const std::string result = scene.path("result").string();
-  scene.check_refused({}, kWrongUsage, {"--help"});
-  scene.check_refused({"frobnicate"}, kWrongUsage, {"--help"});
-  scene.check_refused({"--frobnicate"}, kWrongUsage, {"--help"});
-  scene.check_refused({"inspect"}, kWrongUsage, {"path", "regroup inspect --help"});
-  scene.check_refused({"inspect", source, "--frobnicate"}, kWrongUsage, {"--frobnicate"});
-  scene.check_refused({"inspect", source, source}, kWrongUsage, {});
-  scene.check_refused({"convert"}, kWrongUsage, {"regroup convert --help"});
-  scene.check_refused({"convert", source}, kWrongUsage, {});
-  scene.check_refused({"convert", source, result}, kWrongUsage, {"--kv-heads"});
-  scene.check_refused({"convert", source, result, "--kv-heads"}, kWrongUsage, {"--kv-heads"});
+  scene.check_refused({}, kExitUsage, {"--help"});
+  scene.check_refused({"frobnicate"}, kExitUsage, {"--help"});
+  scene.check_refused({"--frobnicate"}, kExitUsage, {"--help"});
+  scene.check_refused({"inspect"}, kExitUsage, {"path", "regroup inspect --help"});
+  scene.check_refused({"inspect", source, "--frobnicate"}, kExitUsage, {"--frobnicate"});
+  scene.check_refused({"inspect", source, source}, kExitUsage, {});
+  scene.check_refused({"convert"}, kExitUsage, {"regroup convert --help"});
+  scene.check_refused({"convert", source}, kExitUsage, {});
+  scene.check_refused({"convert", source, result}, kExitUsage, {"--kv-heads"});
+  scene.check_refused({"convert", source, result, "--kv-heads"}, kExitUsage, {"--kv-heads"});
   for (const char* size : {"big", "-1", "-1GB", "0", "", "5 apples"}) {
     scene.check_refused({"convert", source, result, "--kv-heads", "4", "--max-shard-size", size},
-                        kWrongUsage, {"max-shard-size"});
+                        kExitUsage, {"max-shard-size"});
   }
   scene.check_refused({"convert", source, result, "--kv-heads", "4", "--frobnicate\n--twice"},
-                      kWrongUsage, {});
+                      kExitUsage, {});
 }
 
 TEST_CASE("help and version are no errors", "[end_to_end]") {

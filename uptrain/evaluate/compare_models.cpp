@@ -12,6 +12,7 @@
 
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/families/family.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
@@ -86,9 +87,7 @@ LogitComparison compare_logits(const ConversionPlan& reference, const Model& sou
   const std::size_t run = layers_per_run(spec);
   LogitComparison comparison;
   for (std::size_t begin = 0; begin < layers; begin += run) {
-    if (stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
     const std::size_t end = std::min(layers, begin + run);
     const ModelSpec part = part_of(spec, begin, end);
     const ModelSpec other = part_of(result.spec, begin, end);

@@ -12,6 +12,7 @@
 #include <ATen/ops/empty.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/safetensors/safetensors.h"
 
@@ -74,12 +75,6 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   const std::int64_t all = (file.size() - width) / settings.context + 1;
   const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);
   return std::min(all, (wanted - 1) / predictions + 1);
-}
-
-void check_stop(const std::atomic<bool>& stop) {
-  if (stop) {
-    throw Error(ErrorKind::kInterrupted, "evaluation was stopped");
-  }
 }
 
 // A file that gets its name when it is complete.
@@ -162,7 +157,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   double sum = 0.0;
   for (std::int64_t first = settings.share * settings.batch; first < windows;
        first += settings.shares * settings.batch) {
-    check_stop(stop);
+    throw_if_stopped(stop, "evaluation was stopped");
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, documents, first, count, settings.context, width);
     const auto [hidden, targets] = predict(model, ids, first, task);
@@ -190,7 +185,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
   pending.file().write_at(0, std::as_bytes(std::span(header)));
   std::uint64_t offset = header.size();
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
-    check_stop(stop);
+    throw_if_stopped(stop, "evaluation was stopped");
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, {}, first, count, settings.context, settings.context);
     const at::Tensor logits = window_logits(model, ids.to(model.device()))

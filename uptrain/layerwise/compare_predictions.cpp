@@ -13,6 +13,7 @@
 #include <ATen/ops/randint.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/output_head.h"
 
@@ -71,9 +72,7 @@ PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& res
   const std::int64_t step = std::max<std::int64_t>(1, kLogitsPerChunk / source.head.size(0));
   PredictionComparison comparison;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
-    if (stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted");
-    }
+    throw_if_stopped(stop, "interrupted");
     const std::int64_t count = std::min(step, tokens - begin);
     add(comparison, logits_of(source, begin, count), logits_of(result, begin, count));
   }

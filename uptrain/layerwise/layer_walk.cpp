@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/families/head.h"
 #include "uptrain/model/layers.h"
@@ -110,9 +111,7 @@ Pass LayerWalk::pass(std::size_t batch) const {
 void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < hidden_.size(); ++i) {
-    if (stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
     Pass told = pass(i);
     told.on_attention = observer;
     hidden_[i] = run_block(*block_, spec_, hidden_[i], told);

@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
 #include "uptrain/model/device.h"
@@ -178,9 +179,7 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
                             std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
   const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
   for (std::int64_t step = 0; step < settings.steps; ++step) {
-    if (stop) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-    }
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
     const std::size_t batch = static_cast<std::size_t>(step) % batches;
     gradients.clear();
     const at::Tensor error =

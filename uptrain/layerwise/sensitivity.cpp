@@ -16,6 +16,7 @@
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/output_head.h"
 
@@ -107,17 +108,11 @@ struct Stream {
   Batches hidden;
 };
 
-void check_stop(const std::atomic<bool>& stop) {
-  if (stop) {
-    throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
-  }
-}
-
 Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden, const LayerWalk& walk,
             const std::atomic<bool>& stop) {
   Batches result;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
-    check_stop(stop);
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
     result.push_back(run_block(block, spec, hidden[i], walk.pass(i)));
   }
   return result;
@@ -181,7 +176,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
   const OutputHead head(source, settings.device);
   std::vector<Sensitivity> measured;
   for (const Stream& stream : streams) {
-    check_stop(stop);
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
     measured.push_back(stream.change);
     measured.back().divergence = divergence_of(head, walk.hidden(), stream.hidden);
   }

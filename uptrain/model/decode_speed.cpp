@@ -12,6 +12,7 @@
 
 #include "converter/target/kv_head_request.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/families/family.h"
 #include "formats/inspect/kv_cache_size.h"
 #include "formats/inspect/model_parts.h"
@@ -95,12 +96,6 @@ std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
   return static_cast<std::uint64_t>(load.batch) * cost.at(static_cast<std::uint64_t>(load.context));
 }
 
-void check_stop(const std::atomic<bool>& stop) {
-  if (stop) {
-    throw Error(ErrorKind::kInterrupted, "measuring was stopped");
-  }
-}
-
 }  // namespace
 
 DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec,
@@ -144,7 +139,7 @@ std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& vari
   const at::NoGradGuard no_gradients;
   std::vector<Decoding> all;
   for (const DecodeVariant& variant : variants) {
-    check_stop(stop);
+    throw_if_stopped(stop, "measuring was stopped");
     all.push_back(load.prefill_chunk ? after_reading(variant.model, load)
                                      : after_noise(variant.model, load));
     all.back().speed.cache_bytes = cache_bytes(variant.model, load);
@@ -152,7 +147,7 @@ std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& vari
   }
   for (std::int64_t round = 0; round < load.rounds; ++round) {
     for (Decoding& one : all) {
-      check_stop(stop);
+      throw_if_stopped(stop, "measuring was stopped");
       const double seconds =
           seconds_of(one.model.device(), [&] { one.decode(load.context, load.tokens); });
       one.times.push_back(seconds / static_cast<double>(load.tokens));

@@ -27,7 +27,7 @@ ModelSpec spec_of(const TinyModel& tiny) {
 }
 
 // Of a fixture whose tensors are all of the model but so many.
-ModelSpec golden_spec(std::string_view name, std::size_t unused = 0) {
+ModelSpec encoder_spec(std::string_view name, std::size_t unused = 0) {
   const ModelDirectory model = open_model_directory(golden(name));
   ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
   check_all_shapes(spec, model.checkpoint);
@@ -47,7 +47,7 @@ ModelSummary summary_of(const TinyModel& tiny) {
 
 TEST_CASE("T5 is two stacks with biases in their first layers and scores that are not scaled",
           "[formats]") {
-  const ModelSpec spec = golden_spec("t5");
+  const ModelSpec spec = encoder_spec("t5");
   CHECK(spec.family == "t5");
   CHECK(spec.encoder_layers.size() == 2);
   CHECK(spec.layers.size() == 3);
@@ -77,14 +77,14 @@ TEST_CASE("T5 is two stacks with biases in their first layers and scores that ar
 }
 
 TEST_CASE("copies of T5's embedding are no parameters of their own", "[formats]") {
-  CHECK(golden_spec("t5_small", /*unused=*/4).lm_head.empty());
+  CHECK(encoder_spec("t5_small", /*unused=*/4).lm_head.empty());
 }
 
 TEST_CASE("T5 v1.1 is gated, with an output of its own that is not scaled", "[formats]") {
   // As published, and as transformers 5 saves it: tied in the config, with a note that it was not.
   for (const char* name : {"t5_v1_1", "t5_v1_1_saved_again"}) {
     CAPTURE(name);
-    const ModelSpec spec = golden_spec(name);
+    const ModelSpec spec = encoder_spec(name);
     CHECK(spec.lm_head == "lm_head.weight");
     CHECK(spec.output_scale == 1.0);
     CHECK(spec.activation == Activation::kGeluTanh);
@@ -103,11 +103,11 @@ TEST_CASE("what transformers saved of the feed-forward prevails over its name", 
 }
 
 TEST_CASE("mT5 never scales its outputs, UMT5 does where it is tied", "[formats]") {
-  const ModelSpec mt5 = golden_spec("mt5");
+  const ModelSpec mt5 = encoder_spec("mt5");
   CHECK(mt5.output_scale == 1.0);
   CHECK(mt5.lm_head == "lm_head.weight");
   CHECK(mt5.decoder_start_token == 2);
-  const ModelSpec umt5 = golden_spec("umt5");
+  const ModelSpec umt5 = encoder_spec("umt5");
   CHECK_THAT(umt5.output_scale, WithinRel(1 / std::sqrt(20.0), 1e-12));
   CHECK(umt5.lm_head.empty());
   CHECK_FALSE(umt5.encoder_layers[1].relative_bias.empty());
@@ -157,7 +157,7 @@ TEST_CASE("missing tensors of either stack are named", "[formats]") {
 
 TEST_CASE("BERT is an encoder with norms after residuals and a head for masked tokens",
           "[formats]") {
-  const ModelSpec spec = golden_spec("bert");
+  const ModelSpec spec = encoder_spec("bert");
   CHECK(spec.family == "bert");
   CHECK_FALSE(spec.causal);
   CHECK_FALSE(spec.has_encoder());
@@ -176,14 +176,14 @@ TEST_CASE("BERT is an encoder with norms after residuals and a head for masked t
 }
 
 TEST_CASE("norms of a BERT from TensorFlow are called gamma and beta", "[formats]") {
-  const ModelSpec spec = golden_spec("bert_base", /*unused=*/2);
+  const ModelSpec spec = encoder_spec("bert_base", /*unused=*/2);
   CHECK(spec.embedding_norm.weight == "bert.embeddings.LayerNorm.gamma");
   CHECK(spec.layers[1].mlp_norm.bias == "bert.encoder.layer.1.output.LayerNorm.beta");
   CHECK(spec.head_norm.bias == "cls.predictions.transform.LayerNorm.beta");
 }
 
 TEST_CASE("RoBERTa's positions begin behind the padding token's", "[formats]") {
-  const ModelSpec spec = golden_spec("roberta");
+  const ModelSpec spec = encoder_spec("roberta");
   CHECK(spec.position_offset == 2);
   CHECK(spec.max_positions == 16);
   CHECK(spec.token_types == 1);

@@ -22,7 +22,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::string_view kFile = "model.bin";
+constexpr std::string_view kLlama2cFile = "model.bin";
 
 std::string header_bytes(const std::vector<std::int32_t>& numbers) {
   std::string bytes;
@@ -56,18 +56,18 @@ std::string numbered_floats(std::size_t count) {
 
 std::string small_file() { return header_bytes({4, 3, 2, 2, 1, -5, 6}) + numbered_floats(kFloats); }
 
-Model opened(std::string_view bytes) {
+Model opened_llama2c(std::string_view bytes) {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes);
-  return open_model(directory / kFile);
+  put_file(directory / kLlama2cFile, bytes);
+  return open_model(directory / kLlama2cFile);
 }
 
 Error refusal_of_file(std::string_view bytes) {
-  return refusal_of([&] { opened(bytes); });
+  return refusal_of([&] { opened_llama2c(bytes); });
 }
 
 TEST_CASE("a llama2.c file is a tensor per layer and kind, in its order", "[formats]") {
-  const Model model = opened(small_file());
+  const Model model = opened_llama2c(small_file());
   CHECK(model.convention == Convention::kLlama2c);
   check_all_shapes(model.spec, model.checkpoint);
   const auto first_of = [&](const std::string& name) {
@@ -92,7 +92,7 @@ TEST_CASE("a llama2.c file is a tensor per layer and kind, in its order", "[form
 }
 
 TEST_CASE("a llama2.c header gives the sizes, run.c the rest", "[formats]") {
-  const ModelSpec spec = opened(small_file()).spec;
+  const ModelSpec spec = opened_llama2c(small_file()).spec;
   CHECK(spec.hidden_size == 4);
   CHECK(spec.intermediate_size == 3);
   CHECK(spec.query_heads == 2);
@@ -107,21 +107,21 @@ TEST_CASE("a llama2.c header gives the sizes, run.c the rest", "[formats]") {
   CHECK(llama2c_obstacles(spec).empty());
   // A positive vocabulary: the embeddings are tied, and no classifier follows.
   const ModelSpec tied =
-      opened(header_bytes({4, 3, 2, 2, 1, 5, 6}) + numbered_floats(kFloats - 20)).spec;
+      opened_llama2c(header_bytes({4, 3, 2, 2, 1, 5, 6}) + numbered_floats(kFloats - 20)).spec;
   CHECK(tied.lm_head.empty());
 }
 
 TEST_CASE("a llama2.c file of any other size is none", "[formats]") {
   const std::string bytes = small_file();
-  CHECK_THAT(refusal_of_file(bytes + "x"), is_bad_input(kFile));
-  CHECK_THAT(refusal_of_file(bytes.substr(0, bytes.size() - 1)), is_bad_input(kFile));
+  CHECK_THAT(refusal_of_file(bytes + "x"), is_bad_input(kLlama2cFile));
+  CHECK_THAT(refusal_of_file(bytes.substr(0, bytes.size() - 1)), is_bad_input(kLlama2cFile));
   for (std::size_t size = 0; size < 64; ++size) {
-    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kFile));
+    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kLlama2cFile));
   }
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes + "x");
-  CHECK_THAT(refusal_of([&] { open_llama2c(directory / kFile); }),
-             is_bad_input(kFile, "llama2.c", "disagree"));
+  put_file(directory / kLlama2cFile, bytes + "x");
+  CHECK_THAT(refusal_of([&] { open_llama2c(directory / kLlama2cFile); }),
+             is_bad_input(kLlama2cFile, "llama2.c", "disagree"));
 }
 
 TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files", "[formats]") {
@@ -144,21 +144,21 @@ TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files
         {1 << 30, 1 << 30, 1 << 15, 1, 1, 1 << 30, 1 << 30},
         {4, 3, 2, 2, 1, std::numeric_limits<std::int32_t>::min(), 6}}) {
     CAPTURE(numbers);
-    CHECK_THAT(refusal_of_file(header_bytes(numbers) + rest), is_bad_input(kFile));
+    CHECK_THAT(refusal_of_file(header_bytes(numbers) + rest), is_bad_input(kLlama2cFile));
   }
 }
 
 TEST_CASE("later versions of llama2.c's format are told by name", "[formats]") {
   CHECK_THAT(refusal_of_file(header_bytes({0x616b3432, 2, 4, 3, 2, 2, 1, 5, 6})),
-             is_bad_input(kFile, "version 2 of llama2.c's format"));
+             is_bad_input(kLlama2cFile, "version 2 of llama2.c's format"));
 }
 
 TEST_CASE("a llama2.c file that was written is the one that was read", "[formats]") {
   const TemporaryDirectory directory;
   const std::string bytes = small_file();
-  const Model model = opened(bytes);
-  put_file(directory / kFile, bytes);
-  const Checkpoint source = open_checkpoint(directory / kFile);
+  const Model model = opened_llama2c(bytes);
+  put_file(directory / kLlama2cFile, bytes);
+  const Checkpoint source = open_checkpoint(directory / kLlama2cFile);
   Llama2cWriter writer(directory / "copy.bin", model.spec, 6);
   for (const TensorInfo& tensor : source.tensors()) {
     writer.copy(tensor.name, source, tensor);
@@ -207,9 +207,9 @@ TEST_CASE("a llama2.c file copied has the exporter's bytes, its tables to the la
 
 TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[formats]") {
   const TemporaryDirectory directory;
-  ModelSpec spec = opened(small_file()).spec;
+  ModelSpec spec = opened_llama2c(small_file()).spec;
   const auto refused = [&](std::int64_t seq_len) {
-    return refusal_of([&] { Llama2cWriter(directory / kFile, spec, seq_len); });
+    return refusal_of([&] { Llama2cWriter(directory / kLlama2cFile, spec, seq_len); });
   };
   CHECK_THAT(refused(0), is_wrong_usage("positions, 0 given"));
   CHECK_THAT(refused(1LL << 31), is_wrong_usage("2^31 - 1"));
@@ -217,7 +217,7 @@ TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[format
   spec.hidden_size = 0x7ffffffc;
   spec.intermediate_size = 0x7fffffff;
   spec.head_dim = spec.rope.rotary_dim = spec.hidden_size / spec.query_heads;
-  CHECK_THAT(refused(6), is_wrong_usage(kFile, "too many bytes"));
+  CHECK_THAT(refused(6), is_wrong_usage(kLlama2cFile, "too many bytes"));
   spec = small;
   spec.rope.theta = 500000.0;
   CHECK_THAT(refused(6), is_wrong_usage("llama2.c", "rope_theta is 500000"));
@@ -225,7 +225,7 @@ TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[format
 }
 
 TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
-  const ModelSpec good = opened(small_file()).spec;
+  const ModelSpec good = opened_llama2c(small_file()).spec;
   const auto obstacles = [&](auto change) {
     ModelSpec spec = good;
     change(spec);
@@ -261,8 +261,9 @@ TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
 
 TEST_CASE("inspect shows llama2.c's models", "[formats]") {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, small_file());
-  const Json report = run_program({"inspect", (directory / kFile).string(), "--json"}).json();
+  put_file(directory / kLlama2cFile, small_file());
+  const Json report =
+      run_program({"inspect", (directory / kLlama2cFile).string(), "--json"}).json();
   CHECK(report["kv_heads"] == 1);
   CHECK(report["query_heads"] == 2);
   CHECK(report["layers"] == 2);

@@ -15,12 +15,12 @@
 namespace regroup {
 namespace {
 
-constexpr std::string_view kFile = "weights.safetensors";
+constexpr std::string_view kSafetensorsFile = "weights.safetensors";
 
 Checkpoint::Part opened(std::string_view bytes) {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes);
-  return open_safetensors(directory / kFile);
+  put_file(directory / kSafetensorsFile, bytes);
+  return open_safetensors(directory / kSafetensorsFile);
 }
 
 Error refusal_of_file(std::string_view bytes) {
@@ -81,24 +81,24 @@ TEST_CASE("reader knows every dtype of the format and its width", "[formats]") {
 }
 
 TEST_CASE("reader rejects files too short for a length", "[formats]") {
-  CHECK_THAT(refusal_of_file(""), is_bad_input(kFile, "0 bytes", "too short"));
-  CHECK_THAT(refusal_of_file("1234567"), is_bad_input(kFile, "7 bytes", "too short"));
+  CHECK_THAT(refusal_of_file(""), is_bad_input(kSafetensorsFile, "0 bytes", "too short"));
+  CHECK_THAT(refusal_of_file("1234567"), is_bad_input(kSafetensorsFile, "7 bytes", "too short"));
 }
 
 TEST_CASE("reader rejects a header of no bytes", "[formats]") {
-  CHECK_THAT(refusal_of_file(file_with_length(0, "")), is_bad_input(kFile, "'{'"));
+  CHECK_THAT(refusal_of_file(file_with_length(0, "")), is_bad_input(kSafetensorsFile, "'{'"));
 }
 
 TEST_CASE("reader rejects a header longer than the file", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_length(3, "{}")),
-             is_bad_input(kFile, "header of 3 bytes", "file of 10"));
+             is_bad_input(kSafetensorsFile, "header of 3 bytes", "file of 10"));
 }
 
 TEST_CASE("reader rejects a header over the cap, without allocating it", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_length(kMaxSafetensorsHeader + 1, "{}")),
-             is_bad_input(kFile, "25000001 bytes", "at most 25000000"));
+             is_bad_input(kSafetensorsFile, "25000001 bytes", "at most 25000000"));
   CHECK_THAT(refusal_of_file(file_with_length(std::numeric_limits<std::uint64_t>::max(), "{}")),
-             is_bad_input(kFile, "18446744073709551615 bytes", "at most 25000000"));
+             is_bad_input(kSafetensorsFile, "18446744073709551615 bytes", "at most 25000000"));
 }
 
 TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[formats]") {
@@ -109,7 +109,7 @@ TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[form
   }
   header.back() = '}';
   CHECK_THAT(refusal_of_file(file_with_header(header)),
-             is_bad_input(kFile, "more than 100000 tensors"));
+             is_bad_input(kSafetensorsFile, "more than 100000 tensors"));
 }
 
 TEST_CASE("braces in strings are no tensors", "[formats]") {
@@ -122,10 +122,11 @@ TEST_CASE("braces in strings are no tensors", "[formats]") {
 }
 
 TEST_CASE("reader rejects a header that does not begin with a brace", "[formats]") {
-  CHECK_THAT(refusal_of_file(file_with_header(" {}")), is_bad_input(kFile, "'{'"));
-  CHECK_THAT(refusal_of_file(file_with_header("\xef\xbb\xbf{}")), is_bad_input(kFile, "'{'"));
-  CHECK_THAT(refusal_of_file(file_with_header("[]")), is_bad_input(kFile, "'{'"));
-  CHECK_THAT(refusal_of_file(file_with_header("3")), is_bad_input(kFile, "'{'"));
+  CHECK_THAT(refusal_of_file(file_with_header(" {}")), is_bad_input(kSafetensorsFile, "'{'"));
+  CHECK_THAT(refusal_of_file(file_with_header("\xef\xbb\xbf{}")),
+             is_bad_input(kSafetensorsFile, "'{'"));
+  CHECK_THAT(refusal_of_file(file_with_header("[]")), is_bad_input(kSafetensorsFile, "'{'"));
+  CHECK_THAT(refusal_of_file(file_with_header("3")), is_bad_input(kSafetensorsFile, "'{'"));
 }
 
 TEST_CASE("reader rejects anything but spaces after the JSON", "[formats]") {
@@ -133,58 +134,62 @@ TEST_CASE("reader rejects anything but spaces after the JSON", "[formats]") {
   using std::string_literals::operator""s;
   for (const std::string& rest : {"\n"s, "\t"s, "\0"s, "\0 {}"s, "{}"s, "x"s, " \0 "s, "\0}"s}) {
     CAPTURE(rest);
-    CHECK_THAT(refusal_of_file(file_with_header("{}" + rest)), is_bad_input(kFile, "header"));
+    CHECK_THAT(refusal_of_file(file_with_header("{}" + rest)),
+               is_bad_input(kSafetensorsFile, "header"));
   }
 }
 
 TEST_CASE("reader rejects a tensor that ends past the file", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_second_tensor_at(8, 16, 15)),
-             is_bad_input(kFile, "tensor b", "byte 16", "15"));
+             is_bad_input(kSafetensorsFile, "tensor b", "byte 16", "15"));
 }
 
 TEST_CASE("reader rejects overlapping ranges", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_second_tensor_at(4, 12, 12)),
-             is_bad_input(kFile, "tensor b", "byte 4", "8 expected", "overlap"));
+             is_bad_input(kSafetensorsFile, "tensor b", "byte 4", "8 expected", "overlap"));
   CHECK_THAT(refusal_of_file(file_with_second_tensor_at(0, 8, 8)),
-             is_bad_input(kFile, "tensor b", "byte 0", "8 expected", "overlap"));
+             is_bad_input(kSafetensorsFile, "tensor b", "byte 0", "8 expected", "overlap"));
 }
 
 TEST_CASE("reader rejects a hole between tensors or before the first", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_second_tensor_at(12, 20, 20)),
-             is_bad_input(kFile, "tensor b", "byte 12", "8 expected", "hole"));
+             is_bad_input(kSafetensorsFile, "tensor b", "byte 12", "8 expected", "hole"));
   CHECK_THAT(refusal_of_file(
                  file_with_header(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2)),
-             is_bad_input(kFile, "tensor a", "byte 1", "0 expected", "hole"));
+             is_bad_input(kSafetensorsFile, "tensor a", "byte 1", "0 expected", "hole"));
 }
 
 TEST_CASE("reader rejects bytes after the last tensor", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_second_tensor_at(8, 16, 19)),
-             is_bad_input(kFile, "3 bytes after the last tensor"));
+             is_bad_input(kSafetensorsFile, "3 bytes after the last tensor"));
   CHECK_THAT(refusal_of_file(file_with_header("{}", 1)),
-             is_bad_input(kFile, "1 bytes after the last tensor"));
+             is_bad_input(kSafetensorsFile, "1 bytes after the last tensor"));
 }
 
 TEST_CASE("reader says what a wrong file under the right name is", "[formats]") {
   CHECK_THAT(refusal_of_file("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
-             is_bad_input(kFile, "git-LFS", "git lfs pull"));
-  CHECK_THAT(refusal_of_file("<!DOCTYPE html><html></html>"), is_bad_input(kFile, "HTML"));
-  CHECK_THAT(refusal_of_file("<!doctype html>\n<title>404</title>"), is_bad_input(kFile, "HTML"));
-  CHECK_THAT(refusal_of_file("<HTML><BODY>Not found"), is_bad_input(kFile, "HTML"));
-  CHECK_THAT(refusal_of_file("<html><body>Not found"), is_bad_input(kFile, "HTML"));
-  CHECK_THAT(refusal_of_file("GGUF\x03 followed by counts"), is_bad_input(kFile, "GGUF"));
-  CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kFile, "ZIP"));
-  CHECK_THAT(refusal_of_file("\x93NUMPY\x01 and so on"), is_bad_input(kFile, "numpy"));
+             is_bad_input(kSafetensorsFile, "git-LFS", "git lfs pull"));
+  CHECK_THAT(refusal_of_file("<!DOCTYPE html><html></html>"),
+             is_bad_input(kSafetensorsFile, "HTML"));
+  CHECK_THAT(refusal_of_file("<!doctype html>\n<title>404</title>"),
+             is_bad_input(kSafetensorsFile, "HTML"));
+  CHECK_THAT(refusal_of_file("<HTML><BODY>Not found"), is_bad_input(kSafetensorsFile, "HTML"));
+  CHECK_THAT(refusal_of_file("<html><body>Not found"), is_bad_input(kSafetensorsFile, "HTML"));
+  CHECK_THAT(refusal_of_file("GGUF\x03 followed by counts"),
+             is_bad_input(kSafetensorsFile, "GGUF"));
+  CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kSafetensorsFile, "ZIP"));
+  CHECK_THAT(refusal_of_file("\x93NUMPY\x01 and so on"), is_bad_input(kSafetensorsFile, "numpy"));
   CHECK_THAT(refusal_of_file("All human beings are born free"),
-             is_bad_input(kFile, "no safetensors file (text)"));
+             is_bad_input(kSafetensorsFile, "no safetensors file (text)"));
 }
 
 TEST_CASE("reader recognises gzip data whether or not it carries a date", "[formats]") {
   CHECK_THAT(refusal_of_file("\x1f\x8b\x08 with a date, so a huge length"),
-             is_bad_input(kFile, "gzip"));
+             is_bad_input(kSafetensorsFile, "gzip"));
   // Without a date the first 8 bytes read as a header of 559,903 bytes, which this file could hold.
   using std::string_literals::operator""s;
   CHECK_THAT(refusal_of_file("\x1f\x8b\x08\0\0\0\0\0"s + std::string(600'000, 'z')),
-             is_bad_input(kFile, "gzip"));
+             is_bad_input(kSafetensorsFile, "gzip"));
 }
 
 TEST_CASE("reader rejects a directory, a FIFO and a device where a file is meant", "[formats]") {

@@ -15,7 +15,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::string_view kFile = "weights.bin";
+constexpr std::string_view kLegacyFile = "weights.bin";
 
 std::string floats(const std::vector<double>& values) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -37,16 +37,16 @@ LegacyTorchFile two_storages() {
           {{"70", 3, "abc"}, {"900", 6, floats({0, 1, 2, 3, 4, 5})}}};
 }
 
-Checkpoint opened(std::string_view bytes) {
+Checkpoint opened_legacy(std::string_view bytes) {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes);
+  put_file(directory / kLegacyFile, bytes);
   std::vector<Checkpoint::Part> parts;
-  parts.push_back(open_weight_file(directory / kFile));
+  parts.push_back(open_weight_file(directory / kLegacyFile));
   return Checkpoint(std::move(parts));
 }
 
 Error refusal_of_file(const LegacyTorchFile& file) {
-  return refusal_of([&] { opened(file.bytes()); });
+  return refusal_of([&] { opened_legacy(file.bytes()); });
 }
 
 // A file whose dict holds what `value` makes, besides a tensor.
@@ -58,7 +58,7 @@ LegacyTorchFile file_with_value(const std::string& value) {
 }
 
 TEST_CASE("storages behind the pickles are found by their keys, and views in them", "[formats]") {
-  const Checkpoint checkpoint = opened(two_storages().bytes());
+  const Checkpoint checkpoint = opened_legacy(two_storages().bytes());
   REQUIRE(checkpoint.tensors().size() == 3);
   CHECK(bytes_of(checkpoint, "b") == "abc");
   CHECK(values_of(checkpoint, "w") == std::vector<double>{1, 2, 3, 4});
@@ -71,7 +71,7 @@ TEST_CASE("a storage that no tensor of the state dict views is stepped over", "[
   const std::string state = pickle::legacy_storage("HalfStorage", "1", 2);
   LegacyTorchFile file = file_with_value(pickle::tuple({state}));
   file.storages.insert(file.storages.begin(), {"1", 2, "abcd"});
-  CHECK(values_of(opened(file.bytes()), "w") == std::vector<double>{7});
+  CHECK(values_of(opened_legacy(file.bytes()), "w") == std::vector<double>{7});
 }
 
 TEST_CASE("an old torch file that would run a program is refused, wherever it stands",
@@ -79,7 +79,7 @@ TEST_CASE("an old torch file that would run a program is refused, wherever it st
   const std::string evil =
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")}));
   const std::string program = pickle::program(evil);
-  const auto is_refused = is_bad_input(kFile, "os.system", "not among those allowed");
+  const auto is_refused = is_bad_input(kLegacyFile, "os.system", "not among those allowed");
   CHECK_THAT(refusal_of_file(file_with_value(evil)), is_refused);
   CHECK_THAT(refusal_of_file(file_with_value(pickle::tuple({pickle::dict({"N", evil})}))),
              is_refused);
@@ -100,17 +100,18 @@ TEST_CASE("an old torch file that would run a program is refused, wherever it st
                  pickle::tuple({pickle::text("module"), pickle::global("torch", "FloatStorage"),
                                 pickle::text("model.py"), pickle::text("import os")}) +
                  "Q")),
-             is_bad_input(kFile, "does not name a storage"));
+             is_bad_input(kLegacyFile, "does not name a storage"));
 }
 
 TEST_CASE("an old torch file cut off anywhere, or with bytes behind it, is refused", "[formats]") {
   const std::string bytes = two_storages().bytes();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
-    CHECK_THAT(refusal_of([&] { opened(bytes.substr(0, size)); }), is_bad_input(kFile));
+    CHECK_THAT(refusal_of([&] { opened_legacy(bytes.substr(0, size)); }),
+               is_bad_input(kLegacyFile));
   }
-  CHECK_THAT(refusal_of([&] { opened(bytes + "x"); }),
-             is_bad_input(kFile, "1 bytes after the last storage"));
+  CHECK_THAT(refusal_of([&] { opened_legacy(bytes + "x"); }),
+             is_bad_input(kLegacyFile, "1 bytes after the last storage"));
 }
 
 TEST_CASE("an old torch file with any one byte changed never does worse than be refused",
@@ -121,9 +122,9 @@ TEST_CASE("an old torch file with any one byte changed never does worse than be 
     for (const int change : {0x01, 0x80, 0xff}) {
       std::string bytes = good;
       bytes[i] = static_cast<char>(bytes[i] ^ change);
-      put_file(directory / kFile, bytes);
+      put_file(directory / kLegacyFile, bytes);
       try {
-        open_weight_file(directory / kFile);
+        open_weight_file(directory / kLegacyFile);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::kBadInput) {
           FAIL(i << " " << change << " " << error.what());
@@ -137,40 +138,41 @@ TEST_CASE("what does not begin as an old torch file does is refused as one", "[f
   const TemporaryDirectory directory;
   for (const std::string& bytes :
        {std::string(), std::string("PK\x03\x04 and more"), two_storages().bytes().substr(1)}) {
-    put_file(directory / kFile, bytes);
-    CHECK_THAT(refusal_of([&] { open_legacy_torch_checkpoint(directory / kFile); }),
-               is_bad_input(kFile, "before torch 1.6"));
+    put_file(directory / kLegacyFile, bytes);
+    CHECK_THAT(refusal_of([&] { open_legacy_torch_checkpoint(directory / kLegacyFile); }),
+               is_bad_input(kLegacyFile, "before torch 1.6"));
   }
 }
 
 TEST_CASE("storages that disagree with the pickle are refused", "[formats]") {
   LegacyTorchFile file = two_storages();
   file.storages[1].elements = 5;
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 900", "5 elements", "says 6"));
+  CHECK_THAT(refusal_of_file(file),
+             is_bad_input(kLegacyFile, "storage 900", "5 elements", "says 6"));
   file = two_storages();
   file.storages[1].key = "901";
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 901", "unknown"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "storage 901", "unknown"));
   file = two_storages();
   file.storages.pop_back();
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "tensor w", "storage 900", "not in"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "tensor w", "storage 900", "not in"));
   file = two_storages();
   file.storages.push_back(file.storages.front());
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "distinct keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "distinct keys"));
   file = two_storages();
   file.keys = pickle::program(
       "](K\x01"
       "e");
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "distinct keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "distinct keys"));
   file.keys = pickle::program(pickle::dict({pickle::text("70"), pickle::text("900")}));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "not a list of distinct keys"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "not a list of distinct keys"));
   file.storages.clear();
   file.keys = pickle::program("N");
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "not in the file"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "not in the file"));
   file = file_with_value(pickle::tuple({pickle::legacy_storage("FloatStorage", "0", 2)}));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 0", "1 elements", "2 of"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "storage 0", "1 elements", "2 of"));
   file = file_with_value(pickle::tuple({pickle::legacy_storage("QUInt8Storage", "q", 2)}));
   file.storages.push_back({"q", 2, "ab"});
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage q", "QUInt8Storage"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "storage q", "QUInt8Storage"));
 }
 
 TEST_CASE("storages whose sizes would overflow are refused", "[formats]") {
@@ -179,7 +181,7 @@ TEST_CASE("storages whose sizes would overflow are refused", "[formats]") {
   const LegacyTorchFile file{
       pickle::program(pickle::dict({pickle::text("w"), tensor(huge, kMost, {1}, {1})})),
       {{"0", static_cast<std::uint64_t>(kMost), "12345678"}}};
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "storage 0", "exceeds the file"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "storage 0", "exceeds the file"));
 }
 
 TEST_CASE("views of an old torch file stay in their storage", "[formats]") {
@@ -189,26 +191,26 @@ TEST_CASE("views of an old torch file stay in their storage", "[formats]") {
                                 {pickle::text("w"), tensor(storage, offset, shape, strides)})),
                             {{"0", 2, floats({1, 2})}}});
   };
-  CHECK_THAT(refusal_of_view(1, {2}, {1}), is_bad_input(kFile, "tensor w", "storage of 2"));
-  CHECK_THAT(refusal_of_view(0, {1000}, {0}), is_bad_input(kFile, "tensor w", "repeat"));
+  CHECK_THAT(refusal_of_view(1, {2}, {1}), is_bad_input(kLegacyFile, "tensor w", "storage of 2"));
+  CHECK_THAT(refusal_of_view(0, {1000}, {0}), is_bad_input(kLegacyFile, "tensor w", "repeat"));
 }
 
 TEST_CASE("a storage that is part of another one, and another system, are refused", "[formats]") {
   const std::string part = pickle::legacy_storage(
       "FloatStorage", "0", 1, pickle::tuple({pickle::text("1"), "K\x01", "K\x01"}));
-  CHECK_THAT(refusal_of_file(file_with_value(part)), is_bad_input(kFile, "part of another"));
+  CHECK_THAT(refusal_of_file(file_with_value(part)), is_bad_input(kLegacyFile, "part of another"));
   LegacyTorchFile file = two_storages();
   file.system = pickle::program(pickle::dict({pickle::text("little_endian"), "\x89"}));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "little-endian"));
   file.system = pickle::program("N");
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "little-endian"));
   file.system = pickle::program(pickle::dict({pickle::text("little_endian"), pickle::integer(1)}));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "little-endian"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "little-endian"));
   file = two_storages();
   file.version = pickle::program(pickle::text("1001"));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "protocol version 1001"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "protocol version 1001"));
   file.version = pickle::program(pickle::integer(1002));
-  CHECK_THAT(refusal_of_file(file), is_bad_input(kFile, "1001"));
+  CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "1001"));
 }
 
 }  // namespace

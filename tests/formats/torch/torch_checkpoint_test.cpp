@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFile = "weights.bin";
+constexpr std::string_view kTorchFile = "weights.bin";
 
 // Six floats, 0 to 5.
 std::string six_floats() {
@@ -41,20 +41,20 @@ std::string file_with_view(std::int64_t offset, const Shape& shape, const Shape&
   return file_with({pickle::storage("FloatStorage", "0", 6), offset, shape, strides});
 }
 
-Checkpoint opened(std::string_view bytes) {
+Checkpoint opened_torch(std::string_view bytes) {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes);
+  put_file(directory / kTorchFile, bytes);
   std::vector<Checkpoint::Part> parts;
-  parts.push_back(open_weight_file(directory / kFile));
+  parts.push_back(open_weight_file(directory / kTorchFile));
   return Checkpoint(std::move(parts));
 }
 
 std::vector<double> view(std::int64_t offset, const Shape& shape, const Shape& strides) {
-  return values_of(opened(file_with_view(offset, shape, strides)), "w");
+  return values_of(opened_torch(file_with_view(offset, shape, strides)), "w");
 }
 
 Error refusal_of_file(std::string_view bytes) {
-  return refusal_of([&] { opened(bytes); });
+  return refusal_of([&] { opened_torch(bytes); });
 }
 
 Error refusal_of_view(std::int64_t offset, const Shape& shape, const Shape& strides) {
@@ -69,8 +69,8 @@ TEST_CASE("views read row-major, whatever their offset and strides", "[formats]"
   CHECK(view(5, {}, {}) == Values{5});
   CHECK(view(2, {1, 2, 1}, {77, 1, -0}) == Values{2, 3});
   CHECK(view(6, {0, 4}, {4, 1}).empty());
-  CHECK(opened(file_with_view(0, {2, 3}, {3, 1})).at("w").contiguous());
-  CHECK_FALSE(opened(file_with_view(0, {3, 2}, {1, 3})).at("w").contiguous());
+  CHECK(opened_torch(file_with_view(0, {2, 3}, {3, 1})).at("w").contiguous());
+  CHECK_FALSE(opened_torch(file_with_view(0, {3, 2}, {1, 3})).at("w").contiguous());
 }
 
 TEST_CASE("every storage type has its dtype", "[formats]") {
@@ -80,13 +80,14 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
         std::pair{"IntStorage", DType::kI32}, std::pair{"ShortStorage", DType::kI16},
         std::pair{"CharStorage", DType::kI8}, std::pair{"ByteStorage", DType::kU8},
         std::pair{"BoolStorage", DType::kBool}, std::pair{"ComplexFloatStorage", DType::kC64}}) {
-    const Checkpoint checkpoint = opened(file_with({pickle::storage(type, "0", 3), 0, {3}, {1}}));
+    const Checkpoint checkpoint =
+        opened_torch(file_with({pickle::storage(type, "0", 3), 0, {3}, {1}}));
     CHECK(checkpoint.at("w").dtype == dtype);
     CHECK(checkpoint.at("w").bytes() == 3 * bits_of(dtype) / 8);
   }
   CHECK_THAT(
       refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
-      is_bad_input(kFile, "tensor w", "ComplexDoubleStorage"));
+      is_bad_input(kTorchFile, "tensor w", "ComplexDoubleStorage"));
   // A missing name must not be read as one of the dtypes without a storage class.
   CHECK(torch_element_bytes("HalfStorage") == 2);
   CHECK(torch_element_bytes("") == 0);
@@ -105,55 +106,58 @@ TEST_CASE("numbers without a storage class are told by the torch.dtype beside th
        {std::pair{"float8_e4m3fn", DType::kF8E4M3}, std::pair{"float8_e5m2", DType::kF8E5M2},
         std::pair{"float8_e8m0fnu", DType::kF8E8M0}, std::pair{"uint16", DType::kU16},
         std::pair{"uint32", DType::kU32}, std::pair{"uint64", DType::kU64}}) {
-    const Checkpoint checkpoint = opened(file(untyped, name));
+    const Checkpoint checkpoint = opened_torch(file(untyped, name));
     CHECK(checkpoint.at("w").dtype == dtype);
     const bool same =
         bytes_of(checkpoint, "w") == six_floats().substr(bits_of(dtype) / 8, bits_of(dtype) / 4);
     CHECK(same);
   }
   CHECK_THAT(refusal_of_file(file(untyped, "float4_e2m1fn_x2")),
-             is_bad_input(kFile, "tensor w", "float4_e2m1fn_x2"));
+             is_bad_input(kTorchFile, "tensor w", "float4_e2m1fn_x2"));
   CHECK_THAT(refusal_of_file(file(pickle::storage("UntypedStorage", "0", 16), "uint64")),
-             is_bad_input(kFile, "tensor w", "storage of 2"));
+             is_bad_input(kTorchFile, "tensor w", "storage of 2"));
   CHECK_THAT(refusal_of_file(file(pickle::storage("FloatStorage", "0", 6), "uint16")),
-             is_bad_input(kFile, "without a dtype"));
-  CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kFile, "torch.load"));
+             is_bad_input(kTorchFile, "without a dtype"));
+  CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kTorchFile, "torch.load"));
   CHECK_THAT(refusal_of_file(file(untyped, "FloatStorage")),
-             is_bad_input(kFile, "without a dtype"));
+             is_bad_input(kTorchFile, "without a dtype"));
   // Bytes alone have no dtype.
   CHECK_THAT(refusal_of_file(file_with({untyped, 0, {1}, {1}})),
-             is_bad_input(kFile, "tensor w", "UntypedStorage"));
+             is_bad_input(kTorchFile, "tensor w", "UntypedStorage"));
 }
 
 TEST_CASE("views that leave their storage are refused", "[formats]") {
-  CHECK_THAT(refusal_of_view(1, {2, 3}, {3, 1}), is_bad_input(kFile, "tensor w", "storage of 6"));
-  CHECK_THAT(refusal_of_view(7, {0}, {1}), is_bad_input(kFile, "tensor w", "storage of 6"));
-  CHECK_THAT(refusal_of_view(0, {7}, {1}), is_bad_input(kFile, "tensor w", "storage of 6"));
-  CHECK_THAT(refusal_of_view(0, {2, 3}, {4, 1}), is_bad_input(kFile, "tensor w", "storage of 6"));
+  CHECK_THAT(refusal_of_view(1, {2, 3}, {3, 1}),
+             is_bad_input(kTorchFile, "tensor w", "storage of 6"));
+  CHECK_THAT(refusal_of_view(7, {0}, {1}), is_bad_input(kTorchFile, "tensor w", "storage of 6"));
+  CHECK_THAT(refusal_of_view(0, {7}, {1}), is_bad_input(kTorchFile, "tensor w", "storage of 6"));
+  CHECK_THAT(refusal_of_view(0, {2, 3}, {4, 1}),
+             is_bad_input(kTorchFile, "tensor w", "storage of 6"));
   CHECK_THAT(refusal_of_file(file_with({pickle::storage("FloatStorage", "0", 7), 0, {1}, {1}})),
-             is_bad_input(kFile, "tensor w", "6 elements", "pickle says 7"));
+             is_bad_input(kTorchFile, "tensor w", "6 elements", "pickle says 7"));
   CHECK_THAT(refusal_of_file(file_with({pickle::storage("FloatStorage", "0", 2), 0, {3}, {1}})),
-             is_bad_input(kFile, "tensor w", "storage of 2"));
+             is_bad_input(kTorchFile, "tensor w", "storage of 2"));
 }
 
 TEST_CASE("views whose sizes overflow are refused", "[formats]") {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  CHECK_THAT(refusal_of_view(kMost, {1}, {1}), is_bad_input(kFile, "tensor w"));
-  CHECK_THAT(refusal_of_view(0, {kMost, kMost}, {1, 1}), is_bad_input(kFile, "tensor w"));
-  CHECK_THAT(refusal_of_view(0, {kMost, kMost, 0}, {1, 1, 1}), is_bad_input(kFile, "tensor w"));
-  CHECK_THAT(refusal_of_view(0, {3}, {kMost}), is_bad_input(kFile, "tensor w"));
+  CHECK_THAT(refusal_of_view(kMost, {1}, {1}), is_bad_input(kTorchFile, "tensor w"));
+  CHECK_THAT(refusal_of_view(0, {kMost, kMost}, {1, 1}), is_bad_input(kTorchFile, "tensor w"));
+  CHECK_THAT(refusal_of_view(0, {kMost, kMost, 0}, {1, 1, 1}),
+             is_bad_input(kTorchFile, "tensor w"));
+  CHECK_THAT(refusal_of_view(0, {3}, {kMost}), is_bad_input(kTorchFile, "tensor w"));
   CHECK_THAT(refusal_of_view(0, {3, 3}, {kMost, kMost}),
-             is_bad_input(kFile, "tensor w", "overflows"));
+             is_bad_input(kTorchFile, "tensor w", "overflows"));
   CHECK_THAT(refusal_of_view(0, {std::int64_t{1} << 33}, {std::int64_t{1} << 33}),
-             is_bad_input(kFile, "tensor w", "overflows"));
+             is_bad_input(kTorchFile, "tensor w", "overflows"));
   // Reaches over exactly 2^64 elements.
   CHECK_THAT(refusal_of_view(0, {2, 2, 2}, {kMost, kMost, 1}),
-             is_bad_input(kFile, "tensor w", "overflows"));
+             is_bad_input(kTorchFile, "tensor w", "overflows"));
 }
 
 TEST_CASE("views that repeat elements are refused", "[formats]") {
-  CHECK_THAT(refusal_of_view(0, {1000}, {0}), is_bad_input(kFile, "tensor w", "repeat"));
-  CHECK_THAT(refusal_of_view(0, {4, 3}, {1, 1}), is_bad_input(kFile, "tensor w", "repeat"));
+  CHECK_THAT(refusal_of_view(0, {1000}, {0}), is_bad_input(kTorchFile, "tensor w", "repeat"));
+  CHECK_THAT(refusal_of_view(0, {4, 3}, {1, 1}), is_bad_input(kTorchFile, "tensor w", "repeat"));
 }
 
 TEST_CASE("an archive that says nothing of its byte order is little-endian", "[formats]") {
@@ -162,41 +166,42 @@ TEST_CASE("an archive that says nothing of its byte order is little-endian", "[f
       pickle::program(pickle::dict({pickle::text("w"), pickle::tensor({storage, 1, {2}, {1}})})),
       {six_floats()});
   zip.entries.erase(zip.entries.begin() + 1);
-  CHECK(values_of(opened(zip.bytes()), "w") == std::vector<double>{1, 2});
+  CHECK(values_of(opened_torch(zip.bytes()), "w") == std::vector<double>{1, 2});
 }
 
 TEST_CASE("an archive that lacks an entry or has two folders is refused", "[formats]") {
   const std::string pickle = pickle::program(pickle::dict(
       {pickle::text("w"), pickle::tensor({pickle::storage("FloatStorage", "0", 6), 0, {6}, {1}})}));
   CHECK_THAT(refusal_of_file(torch_archive(pickle, {}).bytes()),
-             is_bad_input(kFile, "tensor w", "data/0"));
+             is_bad_input(kTorchFile, "tensor w", "data/0"));
   BuiltZip zip = torch_archive(pickle, {six_floats()});
   zip.entries.front().name = "weights/other.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "data.pkl"));
+  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl"));
   zip.entries.front().name = "elsewhere/data.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "outside the archive's folder"));
+  CHECK_THAT(refusal_of_file(zip.bytes()),
+             is_bad_input(kTorchFile, "outside the archive's folder"));
   zip.entries.front().name = "data.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "data.pkl lies outside"));
+  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl lies outside"));
   zip = torch_archive(pickle, {six_floats()});
   zip.entries[1].data = "big";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "little-endian"));
+  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "little-endian"));
   zip = torch_archive(pickle, {six_floats()});
   zip.entries[0].crc_error = 1;
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kFile, "data.pkl", "CRC"));
+  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl", "CRC"));
 }
 
 TEST_CASE("a torch file that would run a program names the file and the program", "[formats]") {
   const std::string pickle = pickle::program(
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")})));
   CHECK_THAT(refusal_of_file(torch_archive(pickle, {}).bytes()),
-             is_bad_input(kFile, "os.system", "not among those allowed"));
+             is_bad_input(kTorchFile, "os.system", "not among those allowed"));
 }
 
 TEST_CASE("a torch file cut off anywhere is refused", "[formats]") {
   const std::string bytes = file_with_view(0, {2, 3}, {3, 1});
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
-    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kFile));
+    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kTorchFile));
   }
 }
 

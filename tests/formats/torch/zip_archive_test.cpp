@@ -14,15 +14,15 @@
 namespace regroup {
 namespace {
 
-constexpr std::string_view kFile = "weights.bin";
+constexpr std::string_view kZipFile = "weights.bin";
 
 BuiltZip two_entries() { return {{{"w/one", "first"}, {"w/two", "second!"}}}; }
 
 // Names and contents of all entries.
 std::vector<std::pair<std::string, std::string>> contents(std::string_view bytes) {
   const TemporaryDirectory directory;
-  put_file(directory / kFile, bytes);
-  const File file = File::open(directory / kFile);
+  put_file(directory / kZipFile, bytes);
+  const File file = File::open(directory / kZipFile);
   std::vector<std::pair<std::string, std::string>> found;
   for (const ZipEntry& entry : read_zip_directory(file)) {
     found.emplace_back(entry.name, read_zip_entry(file, entry, 100));
@@ -73,23 +73,23 @@ TEST_CASE("an archive cut off anywhere is refused", "[formats]") {
     const std::string bytes = zip.bytes();
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       CAPTURE(size);
-      CHECK_THAT(refusal_of_bytes(bytes.substr(0, size)), is_bad_input(kFile, "ZIP"));
+      CHECK_THAT(refusal_of_bytes(bytes.substr(0, size)), is_bad_input(kZipFile, "ZIP"));
     }
   }
 }
 
 TEST_CASE("compressed and encrypted entries are refused by name", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].method = 8; }),
-             is_bad_input(kFile, "w/two", "compressed"));
+             is_bad_input(kZipFile, "w/two", "compressed"));
   for (const std::uint16_t flag : std::initializer_list<std::uint16_t>{0x0001, 0x0040, 0x2000}) {
     CHECK_THAT(refusal_of_zip([&](BuiltZip& zip) { zip.entries[1].flags = flag; }),
-               is_bad_input(kFile, "w/two", "encrypted"));
+               is_bad_input(kZipFile, "w/two", "encrypted"));
   }
 }
 
 TEST_CASE("two entries of one name are refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].name = "w/one"; }),
-             is_bad_input(kFile, "two ZIP entries are named w/one"));
+             is_bad_input(kZipFile, "two ZIP entries are named w/one"));
 }
 
 TEST_CASE("entries that overlap, nest or reach into the directory are refused", "[formats]") {
@@ -97,33 +97,33 @@ TEST_CASE("entries that overlap, nest or reach into the directory are refused", 
     zip.entries[0].flags = 0x0008;  // or the local header would disagree first
     zip.entries[0].size_error = 5;  // into the header of the second
   };
-  CHECK_THAT(refusal_of_zip(stretch), is_bad_input(kFile, "w/one", "w/two", "overlap"));
+  CHECK_THAT(refusal_of_zip(stretch), is_bad_input(kZipFile, "w/one", "w/two", "overlap"));
   const auto nest = [](BuiltZip& zip) {
     const BuiltZip inner{{{"w/two", "second!"}}};
     zip.entries[0].data = inner.bytes();
     zip.entries[1].offset_error = -static_cast<std::int64_t>(inner.bytes().size());
   };
-  CHECK_THAT(refusal_of_zip(nest), is_bad_input(kFile, "w/one", "w/two", "overlap"));
+  CHECK_THAT(refusal_of_zip(nest), is_bad_input(kZipFile, "w/one", "w/two", "overlap"));
   const auto overrun = [](BuiltZip& zip) {
     zip.entries[1].flags = 0x0008;
     zip.entries[1].size_error = 1;
   };
-  CHECK_THAT(refusal_of_zip(overrun), is_bad_input(kFile, "w/two", "into the directory"));
+  CHECK_THAT(refusal_of_zip(overrun), is_bad_input(kZipFile, "w/two", "into the directory"));
 }
 
 TEST_CASE("a local header that disagrees with the directory is refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_name = "w/TWO"; }),
-             is_bad_input(kFile, "w/two", "disagrees"));
+             is_bad_input(kZipFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_flags = 0x0800; }),
-             is_bad_input(kFile, "w/two", "disagrees"));
+             is_bad_input(kZipFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_crc_error = 1; }),
-             is_bad_input(kFile, "w/two", "disagrees"));
+             is_bad_input(kZipFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].local_size_error = 1; }),
-             is_bad_input(kFile, "w/two", "disagree on its size"));
+             is_bad_input(kZipFile, "w/two", "disagree on its size"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].offset_error = -40; }),
-             is_bad_input(kFile, "w/two", "disagrees"));
+             is_bad_input(kZipFile, "w/two", "disagrees"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].offset_error = 1 << 20; }),
-             is_bad_input(kFile, "local header lies outside the file"));
+             is_bad_input(kZipFile, "local header lies outside the file"));
 }
 
 TEST_CASE("ZIP64 sizes and offsets beyond the file are refused, also near overflow", "[formats]") {
@@ -134,26 +134,26 @@ TEST_CASE("ZIP64 sizes and offsets beyond the file are refused, also near overfl
       zip.entries[1].flags = 0x0008;
       zip.entries[1].size_error = error;  // -8: 2^64 - 1
     };
-    CHECK_THAT(refusal_of_zip(size), is_bad_input(kFile, "w/two", "into the directory"));
+    CHECK_THAT(refusal_of_zip(size), is_bad_input(kZipFile, "w/two", "into the directory"));
     const auto offset = [&](BuiltZip& zip) {
       zip.entries[0].zip64 = true;
       zip.entries[0].offset_error = error;
     };
-    CHECK_THAT(refusal_of_zip(offset), is_bad_input(kFile, "lies outside the file"));
+    CHECK_THAT(refusal_of_zip(offset), is_bad_input(kZipFile, "lies outside the file"));
   }
 }
 
 TEST_CASE("an entry whose bytes were changed is refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].crc_error = 1; }),
-             is_bad_input(kFile, "w/two", "CRC"));
+             is_bad_input(kZipFile, "w/two", "CRC"));
   std::string bytes = two_entries().bytes();
   bytes[bytes.find("second!")] = 'S';
-  CHECK_THAT(refusal_of_bytes(bytes), is_bad_input(kFile, "w/two", "CRC"));
+  CHECK_THAT(refusal_of_bytes(bytes), is_bad_input(kZipFile, "w/two", "CRC"));
 }
 
 TEST_CASE("an entry larger than asked for is refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].data = std::string(101, 'x'); }),
-             is_bad_input(kFile, "w/two", "101 bytes", "at most 100"));
+             is_bad_input(kZipFile, "w/two", "101 bytes", "at most 100"));
 }
 
 TEST_CASE("a directory that is too large, too short or too long is refused", "[formats]") {
@@ -163,11 +163,12 @@ TEST_CASE("a directory that is too large, too short or too long is refused", "[f
       zip.claimed_entries = entries;
     };
   };
-  CHECK_THAT(refusal_of_zip(claim(std::uint64_t{1} << 60)), is_bad_input(kFile, "at most 100000"));
-  CHECK_THAT(refusal_of_zip(claim(3)), is_bad_input(kFile, "ends inside a record"));
-  CHECK_THAT(refusal_of_zip(claim(1)), is_bad_input(kFile, "after the last record"));
+  CHECK_THAT(refusal_of_zip(claim(std::uint64_t{1} << 60)),
+             is_bad_input(kZipFile, "at most 100000"));
+  CHECK_THAT(refusal_of_zip(claim(3)), is_bad_input(kZipFile, "ends inside a record"));
+  CHECK_THAT(refusal_of_zip(claim(1)), is_bad_input(kZipFile, "after the last record"));
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.after_directory = "x"; }),
-             is_bad_input(kFile, "1 bytes after the last record"));
+             is_bad_input(kZipFile, "1 bytes after the last record"));
 }
 
 // The archive with other bytes some way into the last of its records that begin so.
@@ -184,18 +185,18 @@ TEST_CASE("records that say what cannot be are refused", "[formats]") {
   const auto refusal = [&](std::string_view record, std::size_t offset, const std::string& bytes) {
     return refusal_of_bytes(changed(zip, record, offset, bytes));
   };
-  CHECK_THAT(refusal(kLocal, 8, little_endian(8, 2)), is_bad_input(kFile, "w/two", "disagrees"));
+  CHECK_THAT(refusal(kLocal, 8, little_endian(8, 2)), is_bad_input(kZipFile, "w/two", "disagrees"));
   CHECK_THAT(refusal(kLocal, 18, little_endian(8, 4)),
-             is_bad_input(kFile, "w/two", "disagree on its size"));
-  CHECK_THAT(refusal(kCentral, 0, "PK\x01\x03"), is_bad_input(kFile, "ends inside a record"));
-  CHECK_THAT(refusal(kCentral, 28, little_endian(6, 2)), is_bad_input(kFile, "inside a record"));
+             is_bad_input(kZipFile, "w/two", "disagree on its size"));
+  CHECK_THAT(refusal(kCentral, 0, "PK\x01\x03"), is_bad_input(kZipFile, "ends inside a record"));
+  CHECK_THAT(refusal(kCentral, 28, little_endian(6, 2)), is_bad_input(kZipFile, "inside a record"));
   CHECK_THAT(refusal(kCentral, 20, little_endian(6, 4)),
-             is_bad_input(kFile, "w/two", "compressed"));
+             is_bad_input(kZipFile, "w/two", "compressed"));
   CHECK_THAT(refusal(kEnd, 12, little_endian(1000, 4)),
-             is_bad_input(kFile, "directory lies outside"));
+             is_bad_input(kZipFile, "directory lies outside"));
   CHECK_THAT(refusal(kEnd, 12, little_endian(0xffffffff, 4)),
-             is_bad_input(kFile, "4294967295 bytes, at most"));
-  CHECK_THAT(refusal_of_bytes(zip.bytes() + "x"), is_bad_input(kFile, "no ZIP end record"));
+             is_bad_input(kZipFile, "4294967295 bytes, at most"));
+  CHECK_THAT(refusal_of_bytes(zip.bytes() + "x"), is_bad_input(kZipFile, "no ZIP end record"));
 }
 
 TEST_CASE("ZIP64 records that lack what they stand for are refused", "[formats]") {
@@ -206,11 +207,11 @@ TEST_CASE("ZIP64 records that lack what they stand for are refused", "[formats]"
   for (const std::uint64_t size : {0U, 7U, 8U, 16U, 23U, 25U}) {
     CAPTURE(size);
     CHECK_THAT(refusal_of_bytes(changed(zip, kCentral, size_at, little_endian(size, 2))),
-               is_bad_input(kFile, "w/two", "ZIP64 sizes are missing"));
+               is_bad_input(kZipFile, "w/two", "ZIP64 sizes are missing"));
   }
   zip.zip64_end = true;
   CHECK_THAT(refusal_of_bytes(changed(zip, "PK\x06\x06", 0, "PK\x06\x08")),
-             is_bad_input(kFile, "locator points to no end record"));
+             is_bad_input(kZipFile, "locator points to no end record"));
 }
 
 TEST_CASE("names of entries are shown without their control bytes", "[formats]") {
@@ -218,7 +219,7 @@ TEST_CASE("names of entries are shown without their control bytes", "[formats]")
                zip.entries[1].name = "\x1b[2J\n";
                zip.entries[1].method = 8;
              }),
-             is_bad_input(kFile, R"(\x1b[2J\x0a)"));
+             is_bad_input(kZipFile, R"(\x1b[2J\x0a)"));
 }
 
 }  // namespace

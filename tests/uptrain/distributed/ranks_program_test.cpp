@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStateSaved = 75;
-
 std::vector<std::string> as_rank(int rank, int port) {
   return {"env", fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
           fmt::format("MASTER_PORT={}", port)};
@@ -177,15 +175,15 @@ TEST_CASE("SIGINT to one of two ranks stops both; one, or two again, go on", "[u
     ranks.second.send(SIGINT);
     const ProgramResult first = ranks.first.wait();
     CAPTURE(first.err);
-    CHECK(first.exit_code == kStateSaved);
-    CHECK(ranks.second.wait().exit_code == kStateSaved);
+    CHECK(first.exit_code == kExitStateSaved);
+    CHECK(ranks.second.wait().exit_code == kExitStateSaved);
   };
   stop_two(arguments, 33);
   {
     RunningProgram one(with(arguments, "--resume"));
     wait_for_steps(directory / "stopped.run", 70);
     one.send(SIGTERM);
-    CHECK(one.wait().exit_code == kStateSaved);
+    CHECK(one.wait().exit_code == kExitStateSaved);
   }
   stop_two(with(arguments, "--resume"), 110);
   CHECK(run_program(with(arguments, "--resume")).exit_code == 0);

@@ -13,6 +13,7 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 
 namespace regroup {
@@ -20,7 +21,6 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
-const std::atomic<bool> kGoOn{false};
 void no_progress(std::int64_t, std::int64_t) {}
 
 Transformer model_of(const GoldenCase& golden) {
@@ -45,13 +45,13 @@ TEST_CASE("written logits of consecutive windows equal those of transformers", "
   const TokenFile file = put_tokens_of(golden, directory / "tokens");
   const EvaluationSettings settings{golden.tokens.size(1), batch, {}};
   write_logits(model_of(golden), file, settings, directory / "logits.safetensors", no_progress,
-               kGoOn);
+               kNeverStopped);
   const at::Tensor logits = read_tensor(directory / "logits.safetensors", "logits");
   REQUIRE(logits.sizes() == golden.logits.sizes());
   CHECK(largest_difference(logits, golden.logits) <= 1e-4);
   CHECK_THAT(refusal_of([&] {
                write_logits(model_of(golden), file, settings, directory / "logits.safetensors",
-                            no_progress, kGoOn);
+                            no_progress, kNeverStopped);
              }),
              is_wrong_usage("logits.safetensors", "exists already"));
 }
@@ -71,12 +71,12 @@ TEST_CASE("evaluation is the mean loss over whole windows, whatever the batch", 
         8 * at::cross_entropy_loss(logits.squeeze(0), ids.narrow(1, 1, 8).flatten()).item<double>();
   }
   for (const std::int64_t batch : {1, 2, 8}) {
-    const Evaluation evaluation = evaluate(model, file, {8, batch, {}}, no_progress, kGoOn);
+    const Evaluation evaluation = evaluate(model, file, {8, batch, {}}, no_progress, kNeverStopped);
     CHECK(evaluation.tokens == 24);
     CHECK_THAT(evaluation.loss, WithinAbs(sum / 24, 1e-5));
     CHECK_THAT(evaluation.perplexity, WithinAbs(std::exp(evaluation.loss), 1e-9));
   }
-  CHECK(evaluate(model, file, {8, 2, 9}, no_progress, kGoOn).tokens == 16);
+  CHECK(evaluate(model, file, {8, 2, 9}, no_progress, kNeverStopped).tokens == 16);
 }
 
 TEST_CASE("evaluation refuses what it cannot evaluate", "[uptrain]") {
@@ -84,16 +84,16 @@ TEST_CASE("evaluation refuses what it cannot evaluate", "[uptrain]") {
   const GoldenCase golden = load_golden_case("gpt2");
   const Transformer model = model_of(golden);
   const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {26, 1, {}}, no_progress, kGoOn); }),
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {26, 1, {}}, no_progress, kNeverStopped); }),
              is_bad_input("tokens", "26 tokens", "needs 27"));
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {17, 1, {}}, no_progress, kGoOn); }),
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {17, 1, {}}, no_progress, kNeverStopped); }),
              is_wrong_usage("17", "16"));
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {0, 1, {}}, no_progress, kGoOn); }),
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {0, 1, {}}, no_progress, kNeverStopped); }),
              is_wrong_usage("context"));
   put_file(directory / "other", bytes_of_numbers(std::vector<std::uint16_t>(30, 64)));
   CHECK_THAT(refusal_of([&] {
                evaluate(model, TokenFile::open(directory / "other"), {8, 1, {}}, no_progress,
-                        kGoOn);
+                        kNeverStopped);
              }),
              is_bad_input("other", "token 0 is 64"));
 }

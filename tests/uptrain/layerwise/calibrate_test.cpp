@@ -16,6 +16,7 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/objective/objective.h"
@@ -23,7 +24,6 @@
 namespace regroup {
 namespace {
 
-const std::atomic<bool> kGoOn{false};
 void no_progress(std::int64_t, std::int64_t) {}
 
 TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
@@ -37,7 +37,7 @@ void calibrate_golden(const GoldenCase& golden, const TemporaryDirectory& direct
                       std::int64_t batch) {
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
   calibrate(golden.source, data, {golden.tokens.size(1), batch, data.size()}, at::kCPU,
-            directory / "stats.safetensors", no_progress, kGoOn);
+            directory / "stats.safetensors", no_progress, kNeverStopped);
 }
 
 void check_moments(const at::Tensor& inputs, const std::filesystem::path& file,
@@ -169,7 +169,8 @@ TEST_CASE("a text shorter than a window is refused, and so is an existing result
   put_file(directory / "taken", "");
   const auto run = [&](const WindowSettings& settings, const char* output) {
     return refusal_of([&] {
-      calibrate(golden.source, data, settings, at::kCPU, directory / output, no_progress, kGoOn);
+      calibrate(golden.source, data, settings, at::kCPU, directory / output, no_progress,
+                kNeverStopped);
     });
   };
   CHECK_THAT(run({data.size() + 1, 1, 100}, "a"), is_bad_input("tokens", "context"));

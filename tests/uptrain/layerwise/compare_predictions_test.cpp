@@ -19,6 +19,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/objective.h"
 
@@ -28,10 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-const std::atomic<bool> kGoOn{false};
-
 PredictionComparison compare(const Model& source, const Model& result, const at::Tensor& tokens) {
-  return compare_predictions(source, result, {tokens}, c10::kCPU, [](std::size_t) {}, kGoOn);
+  return compare_predictions(
+      source, result, {tokens}, c10::kCPU, [](std::size_t) {}, kNeverStopped);
 }
 
 // log p of every token of the vocabulary, one prediction of V logits at `logits`.

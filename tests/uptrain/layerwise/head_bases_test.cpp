@@ -23,8 +23,8 @@
 namespace regroup {
 namespace {
 
-constexpr double kRounding = 1e-5;
-constexpr double kClearlyWrong = 1e-3;
+constexpr double kBasisRounding = 1e-5;
+constexpr double kWrongBasis = 1e-3;
 
 at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
                      const at::Tensor& tokens) {
@@ -166,15 +166,15 @@ TEST_CASE("heads described in other bases compute the same logits", "[uptrain]")
   const auto* name = GENERATE("llama_mha", "llama", "gpt2", "bloom", "mpt", "gpt_neox", "gptj",
                               "phi", "opt", "qwen3", "t5", "umt5", "bert", "falcon_40b");
   CAPTURE(name);
-  CHECK(moved_by_bases(name, false) <= kRounding);
-  CHECK(moved_by_bases(name, true) <= kRounding);
+  CHECK(moved_by_bases(name, false) <= kBasisRounding);
+  CHECK(moved_by_bases(name, true) <= kBasisRounding);
 }
 
 TEST_CASE("a rotation across RoPE's planes changes logits", "[uptrain]") {
   const auto* name = GENERATE("llama_mha", "gptj", "gpt_neox");
   CAPTURE(name);
   const HeadBasis everything = free_basis(load_golden_case(name).source.spec.head_dim);
-  CHECK(moved_by_bases(name, false, &everything) >= kClearlyWrong);
+  CHECK(moved_by_bases(name, false, &everything) >= kWrongBasis);
 }
 
 TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
@@ -190,7 +190,7 @@ TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
   convert(golden(name), directory / "moved", {.grouping = "similar", .order = order});
   const at::Tensor before = logits_of(golden_case.source, golden_case.tokens);
   const Model moved = open_computable_model(directory / "moved");
-  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kRounding);
+  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kBasisRounding);
   // Controls: the outputs do not follow, nor the biases where there are any.
   std::vector<std::string> left_behind{moved.spec.attention(AttentionRole::kSelf, 0).o.weight};
   for (const std::vector<LayerTensors>* stack : {&moved.spec.layers, &moved.spec.encoder_layers}) {
@@ -206,7 +206,7 @@ TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
                                                 golden_case.source.checkpoint, at::kFloat, at::kCPU)
                                     .at(tensor));
     CHECK(largest_difference(logits_of(moved.spec, parameters, golden_case.tokens), before) >=
-          kClearlyWrong);
+          kWrongBasis);
   }
 }
 
@@ -231,9 +231,9 @@ TEST_CASE("ALiBi heads that moved with their slopes compute the same logits", "[
   convert(golden("equal_heads_bloom"), directory / "moved",
           {.kv_heads = {2}, .grouping = "similar", .order = order});
   Model moved = open_computable_model(directory / "moved");
-  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kRounding);
+  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kBasisRounding);
   moved.spec.alibi.slopes.clear();  // the formula's
-  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) >= kClearlyWrong);
+  CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) >= kWrongBasis);
 }
 
 }  // namespace regroup

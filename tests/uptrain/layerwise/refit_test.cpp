@@ -15,14 +15,13 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/permutation.h"
 
 namespace regroup {
 namespace {
-
-const std::atomic<bool> kGoOn{false};
 
 TokenFile put_random_tokens(const std::filesystem::path& path, std::int64_t vocab_size,
                             std::uint64_t count) {
@@ -64,11 +63,11 @@ struct Halved {
     request.refiner = std::move(refiner);
     return execute_conversion(
         plan_conversion(golden.source, request), golden.source, directory / name, [](auto, auto) {},
-        kGoOn);
+        kNeverStopped);
   }
 
   std::shared_ptr<Refit> refit() const {
-    return std::make_shared<Refit>(golden.source, data, short_settings(), kGoOn);
+    return std::make_shared<Refit>(golden.source, data, short_settings(), kNeverStopped);
   }
 
   // The mean square of what the logits are off.
@@ -175,12 +174,13 @@ TEST_CASE("a GGUF file is refitted as the model it was made of", "[uptrain]") {
   convert(golden("llama_mha"), half.directory / "source.gguf",
           {.container = Container::kGguf, .dtype = DType::kF32});
   const Model source = open_model(half.directory / "source.gguf");
-  const auto refit = std::make_shared<Refit>(source, half.data, short_settings(), kGoOn);
+  const auto refit = std::make_shared<Refit>(source, half.data, short_settings(), kNeverStopped);
   ConversionRequest request = half.request(PoolMethod::kMean);
   const auto expected = half.convert_to("refitted", request, half.refit());
   const auto convert_to = [&](const char* name) {
     return execute_conversion(
-        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {}, kGoOn);
+        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {},
+        kNeverStopped);
   };
   convert_to("pooled.gguf");
   request.refiner = refit;
@@ -258,7 +258,7 @@ TEST_CASE("a plan refuses to refit where nothing was pooled, or for other positi
 TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
   const Halved half("llama_mha");
   const auto run = [&](const Model& source, RefitSettings settings) {
-    return refusal_of([&] { Refit(source, half.data, settings, kGoOn); });
+    return refusal_of([&] { Refit(source, half.data, settings, kNeverStopped); });
   };
   RefitSettings settings = short_settings();
   settings.windows.batch = 256;

@@ -18,12 +18,11 @@
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 
 namespace regroup {
 namespace {
-
-const std::atomic<bool> kGoOn{false};
 
 at::Tensor log_probabilities(const Model& model, const at::Tensor& tokens) {
   const Transformer transformer = load_transformer(model, at::kFloat, at::kCPU);
@@ -40,12 +39,12 @@ double divergence_of_converted(const GoldenCase& golden, const ConversionRequest
   if (request.grouping == "similar") {
     one.order = find_similar_grouping(
                     plan_conversion(golden.source, one), golden.source.checkpoint,
-                    [](std::int64_t) {}, kGoOn)
+                    [](std::int64_t) {}, kNeverStopped)
                     .order;
   }
   execute_conversion(
       plan_conversion(golden.source, one), golden.source, directory / "one", [](auto, auto) {},
-      kGoOn);
+      kNeverStopped);
   const at::Tensor before = log_probabilities(golden.source, golden.tokens);
   const at::Tensor after = log_probabilities(open_model(directory / "one"), golden.tokens);
   return (before.exp() * (before - after)).sum(-1).mean().item<double>();
@@ -60,7 +59,7 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const SensitivitySettings settings{{golden.tokens.size(1), 1, flat.numel()}, at::kCPU};
   return measure_sensitivity(
       golden.source, request, TokenFile::open(directory / "tokens"), settings, [](std::size_t) {},
-      kGoOn);
+      kNeverStopped);
 }
 
 }  // namespace

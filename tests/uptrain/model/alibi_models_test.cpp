@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kClearlyWrong = 1e-2;
+constexpr double kWrongSlopes = 1e-2;
 const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
                                            AttentionRole::kEncoder};
 
@@ -81,11 +81,11 @@ TEST_CASE("a T5 with ALiBi computes what one computes whose tables hold ALiBi's 
   const at::Tensor computed = window_logits(alibi, tokens);
   // Neither stack's biases can be left out.
   CHECK(largest_difference(computed, window_logits(Transformer(filled.spec, parameters), tokens)) >=
-        kClearlyWrong);
+        kWrongSlopes);
   fill_tables(filled.spec, parameters, AttentionRole::kEncoder);
   CHECK(largest_difference(computed, window_logits(Transformer(filled.spec, parameters), tokens)) <=
         1e-4);
-  CHECK(largest_difference(computed, learned) >= kClearlyWrong);
+  CHECK(largest_difference(computed, learned) >= kWrongSlopes);
 }
 
 TEST_CASE("slopes of zero are no positions at all", "[uptrain]") {
@@ -105,7 +105,7 @@ TEST_CASE("slopes of zero are no positions at all", "[uptrain]") {
   model.spec.positions = PositionKind::kNone;
   const at::Tensor none = window_logits(Transformer(model.spec, parameters), tokens);
   CHECK(largest_difference(level, none) <= 1e-5);
-  CHECK(largest_difference(steep, none) >= kClearlyWrong);
+  CHECK(largest_difference(steep, none) >= kWrongSlopes);
 }
 
 TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which direction",
@@ -121,7 +121,7 @@ TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which dir
   const at::Tensor rotated = window_logits(bert, tokens.roll(1, 1)).roll(-1, 1);
   const at::Tensor logits = window_logits(bert, tokens);
   CHECK(largest_difference(logits, backwards) <= 1e-4);
-  CHECK(largest_difference(logits, rotated) >= kClearlyWrong);
+  CHECK(largest_difference(logits, rotated) >= kWrongSlopes);
 }
 
 TEST_CASE("a BERT that has ALiBi computes what one computes that was given it", "[uptrain]") {
@@ -135,7 +135,7 @@ TEST_CASE("a BERT that has ALiBi computes what one computes that was given it", 
     return window_logits(Transformer(model.spec, parameters_of(model)), tokens);
   };
   CHECK(largest_difference(logits(directory / "has"), logits(directory / "given")) == 0.0);
-  CHECK(largest_difference(logits(directory / "has"), logits(golden("bert"))) >= kClearlyWrong);
+  CHECK(largest_difference(logits(directory / "has"), logits(golden("bert"))) >= kWrongSlopes);
 }
 
 // Under a name of regroup's own, as many heads as before may move.
@@ -162,7 +162,7 @@ TEST_CASE("heads with ALiBi that move with their slopes compute what they did", 
   };
   CHECK(difference() <= 1e-4);
   moved.spec.alibi.slopes.clear();  // as a stock loader has them
-  CHECK(difference() >= kClearlyWrong);
+  CHECK(difference() >= kWrongSlopes);
 }
 
 TEST_CASE("every layer's own recorded slopes are used, in both stacks", "[uptrain]") {
@@ -187,8 +187,8 @@ TEST_CASE("every layer's own recorded slopes are used, in both stacks", "[uptrai
   };
   for (const std::size_t layer : {0, 1}) {
     CAPTURE(layer);
-    CHECK(change_layer(model.spec.alibi.slopes, layer) >= kClearlyWrong);
-    CHECK(change_layer(model.spec.alibi.encoder_slopes, layer) >= kClearlyWrong);
+    CHECK(change_layer(model.spec.alibi.slopes, layer) >= kWrongSlopes);
+    CHECK(change_layer(model.spec.alibi.encoder_slopes, layer) >= kWrongSlopes);
   }
 }
 

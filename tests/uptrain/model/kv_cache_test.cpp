@@ -19,8 +19,8 @@
 namespace regroup {
 namespace {
 
-constexpr double kRounding = 1e-10;  // of fp64
-constexpr double kClearlyWrong = 1e-2;
+constexpr double kCacheRounding = 1e-10;  // of fp64
+constexpr double kWrongCache = 1e-2;
 
 Transformer model_of(const Model& source, at::ScalarType type = at::kDouble) {
   return load_transformer(source, type, at::kCPU);
@@ -51,7 +51,8 @@ void check_decoding(const Transformer& model, const at::Tensor& tokens) {
   for (const std::int64_t chunk : {1, 4, 7}) {
     CAPTURE(chunk);
     KvCache cache = model.make_cache(room_for(tokens));
-    CHECK(largest_difference(cached_logits(model, tokens, cache, chunk), expected) <= kRounding);
+    CHECK(largest_difference(cached_logits(model, tokens, cache, chunk), expected) <=
+          kCacheRounding);
     CHECK(cache.length() == tokens.size(1));
   }
 }
@@ -86,11 +87,11 @@ TEST_CASE("a cache that has lost a token gives other logits", "[uptrain]") {
   cache.truncate(5);
   const at::Tensor rest = golden.tokens.narrow(1, 6, 7);
   const at::Tensor expected = whole_logits(model, golden.tokens).narrow(1, 6, 7);
-  CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) >= kClearlyWrong);
+  CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) >= kWrongCache);
   // With it, the right ones again.
   cache.truncate(5);
   read_tokens(model, golden.tokens.narrow(1, 5, 1), cache, 1);
-  CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) <= kRounding);
+  CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) <= kCacheRounding);
 }
 
 TEST_CASE("layers with kv heads of their own number decode, and take the cache that plan counts",
@@ -124,7 +125,7 @@ TEST_CASE("a sliding window keeps no more than its own tokens", "[uptrain]") {
   const auto chunk = GENERATE(std::int64_t{1}, std::int64_t{3}, std::int64_t{6}, std::int64_t{13});
   CAPTURE(chunk);
   CHECK(largest_difference(cached_logits(model, golden.tokens, cache, chunk), expected) <=
-        kRounding);
+        kCacheRounding);
 }
 
 TEST_CASE("a window over any model is the sliding window of that model", "[uptrain]") {
@@ -140,8 +141,8 @@ TEST_CASE("a window over any model is the sliding window of that model", "[uptra
   const at::Tensor logits = cached_logits(model, golden.tokens, cache, chunk);
   golden.source.spec.sliding_window = 4;
   const at::Tensor expected = whole_logits(model_of(golden.source), golden.tokens);
-  CHECK(largest_difference(logits, expected) <= kRounding);
-  CHECK(largest_difference(whole_logits(model, golden.tokens), expected) >= kClearlyWrong);
+  CHECK(largest_difference(logits, expected) <= kCacheRounding);
+  CHECK(largest_difference(whole_logits(model, golden.tokens), expected) >= kWrongCache);
 }
 
 TEST_CASE("attention sinks and the window are adjacent whatever was dropped between them",
@@ -169,8 +170,8 @@ TEST_CASE("attention sinks and the window are adjacent whatever was dropped betw
         i < 6 ? golden.tokens.narrow(1, 0, i + 1)
               : at::cat({golden.tokens.narrow(1, 0, 2), golden.tokens.narrow(1, i - 3, 4)}, 1);
     const at::Tensor expected = whole_logits(model, seen).select(1, seen.size(1) - 1);
-    CHECK(largest_difference(logits, expected) <= kRounding);
-    CHECK((i < 6 || largest_difference(without, expected) >= kClearlyWrong));
+    CHECK(largest_difference(logits, expected) <= kCacheRounding);
+    CHECK((i < 6 || largest_difference(without, expected) >= kWrongCache));
   }
 }
 
@@ -184,11 +185,11 @@ TEST_CASE("the decoder of an encoder-decoder continues its own output", "[uptrai
   const at::Tensor source = golden.tokens.narrow(1, 0, 6), target = golden.tokens.narrow(1, 6, 7);
   const at::Tensor expected = model.logits(model.hidden_states(source, target));
   KvCache cache = model.make_cache(room_for(target), source);
-  CHECK(largest_difference(cached_logits(model, target, cache, chunk), expected) <= kRounding);
+  CHECK(largest_difference(cached_logits(model, target, cache, chunk), expected) <= kCacheRounding);
   const auto cost = *kv_cache_cost(golden.source.spec, DType::kF64);
   CHECK(cache.bytes() == 2 * (7 * cost.per_token() + 6 * cost.cross_per_token()));
   KvCache other = model.make_cache(room_for(target), golden.tokens.narrow(1, 1, 6));
-  CHECK(largest_difference(cached_logits(model, target, other, chunk), expected) >= kClearlyWrong);
+  CHECK(largest_difference(cached_logits(model, target, other, chunk), expected) >= kWrongCache);
 }
 
 TEST_CASE("in bf16 a cache gives the logits of a whole pass to bf16's precision", "[uptrain]") {

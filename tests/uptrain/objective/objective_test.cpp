@@ -16,6 +16,7 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/evaluate/evaluate.h"
 
@@ -24,7 +25,6 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
-const std::atomic<bool> kGoOn{false};
 void no_progress(std::int64_t, std::int64_t) {}
 
 constexpr std::int64_t kMask = 9999;
@@ -96,12 +96,12 @@ TEST_CASE("an encoder-decoder's loss is that of the second halves", "[uptrain]")
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Evaluation evaluation = evaluate(model, file, {13, 1, {}}, no_progress, kGoOn);
+  const Evaluation evaluation = evaluate(model, file, {13, 1, {}}, no_progress, kNeverStopped);
   CHECK(evaluation.tokens == 2 * 7);
   CHECK_THAT(evaluation.loss,
              WithinAbs(cross_entropy(golden.logits, golden.tokens.narrow(1, 6, 7)), 1e-5));
-  CHECK(evaluate(model, file, {13, 2, 7}, no_progress, kGoOn).tokens == 7);
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {1, 1, {}}, no_progress, kGoOn); }),
+  CHECK(evaluate(model, file, {13, 2, 7}, no_progress, kNeverStopped).tokens == 7);
+  CHECK_THAT(refusal_of([&] { evaluate(model, file, {1, 1, {}}, no_progress, kNeverStopped); }),
              is_wrong_usage("context is 1", "2 tokens"));
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
   const double loss = cross_entropy(logits.index_select(0, masked.positions), masked.targets);
   for (const std::int64_t batch : {1, 2}) {
     const Evaluation evaluation =
-        evaluate(model, file, {13, batch, {}, {3, 8}}, no_progress, kGoOn);
+        evaluate(model, file, {13, batch, {}, {3, 8}}, no_progress, kNeverStopped);
     CHECK(evaluation.tokens == 2);
     CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
   }

@@ -15,6 +15,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/uptrain/ops/relative_error.h"
+
 namespace regroup {
 namespace {
 
@@ -43,10 +45,6 @@ Turned turned_by(const Function& turn, const at::Tensor& x, const at::Tensor& ou
   return {y.detach(), torch::autograd::grad({y}, {input}, {outer}).front()};
 }
 
-double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-}
-
 }  // namespace
 
 TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[uptrain]") {
@@ -67,12 +65,12 @@ TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[
   const Turned found =
       turned_by([&](const at::Tensor& input) { return fused_rotation(input, table); }, x, outer);
   CHECK((found.y.scalar_type() == type && found.by_x.scalar_type() == type));
-  CHECK(error_of(found.y, expected.y) < tolerance);
-  CHECK(error_of(found.by_x, expected.by_x) < tolerance);
+  CHECK(relative_error(found.y, expected.y) < tolerance);
+  CHECK(relative_error(found.by_x, expected.by_x) < tolerance);
   RopeTable wrong = table;
   wrong.interleaved = !interleaved;
   // Two dimensions form one pair in both layouts.
-  CHECK((turning == 2 || error_of(fused_rotation(x, wrong), expected.y) > 0.1));
+  CHECK((turning == 2 || relative_error(fused_rotation(x, wrong), expected.y) > 0.1));
 }
 
 TEST_CASE("a quarter turn takes the first of a pair to the second's place", "[uptrain]") {
@@ -106,8 +104,8 @@ TEST_CASE("the fused rotation rounds no more than its operations and propagates 
   const at::Tensor second = x.narrow(-1, 32, 32);
   const at::Tensor expected = rotate(x.to(at::kDouble), widened(table));
   const at::Tensor separate = first * table.cosine - second * table.sine;
-  CHECK(error_of(fused_rotation(x, table).narrow(-1, 0, 32), expected.narrow(-1, 0, 32)) <
-        error_of(separate, expected.narrow(-1, 0, 32)));
+  CHECK(relative_error(fused_rotation(x, table).narrow(-1, 0, 32), expected.narrow(-1, 0, 32)) <
+        relative_error(separate, expected.narrow(-1, 0, 32)));
   CHECK(fused_rotation(at::full_like(x, NAN), table).isnan().all().item<bool>());
 }
 

@@ -11,6 +11,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/uptrain/ops/relative_error.h"
 #include "uptrain/model/layers.h"
 
 namespace regroup {
@@ -45,10 +46,6 @@ Gated fused(Activation activation, const at::Tensor& gate, const at::Tensor& up,
       outer);
 }
 
-double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-}
-
 }  // namespace
 
 TEST_CASE("the fused gated activation is what it is made of, and so are its gradients",
@@ -64,12 +61,12 @@ TEST_CASE("the fused gated activation is what it is made of, and so are its grad
   const Gated expected = separate(activation, gate, up, outer, at::kDouble);
   const Gated found = fused(activation, gate, up, outer);
   CHECK((found.y.scalar_type() == type && found.by_gate.scalar_type() == type));
-  CHECK(error_of(found.y, expected.y) < tolerance);
-  CHECK(error_of(found.by_gate, expected.by_gate) < tolerance);
-  CHECK(error_of(found.by_up, expected.by_up) < tolerance);
+  CHECK(relative_error(found.y, expected.y) < tolerance);
+  CHECK(relative_error(found.by_gate, expected.by_gate) < tolerance);
+  CHECK(relative_error(found.by_up, expected.by_up) < tolerance);
   const Activation wrong =
       activation == Activation::kSilu ? Activation::kGeluTanh : Activation::kSilu;
-  CHECK(error_of(fused(wrong, gate, up, outer).by_gate, expected.by_gate) > 0.01);
+  CHECK(relative_error(fused(wrong, gate, up, outer).by_gate, expected.by_gate) > 0.01);
 }
 
 TEST_CASE("the fused gated activation rounds no more than its operations in bf16", "[uptrain]") {
@@ -79,9 +76,10 @@ TEST_CASE("the fused gated activation rounds no more than its operations in bf16
   const Gated expected = separate(Activation::kSilu, gate, up, outer, at::kDouble);
   const Gated usual = separate(Activation::kSilu, gate, up, outer, at::kBFloat16);
   const Gated found = fused(Activation::kSilu, gate, up, outer);
-  CHECK(error_of(found.y, expected.y) < error_of(usual.y, expected.y));
-  CHECK(error_of(found.by_gate, expected.by_gate) < error_of(usual.by_gate, expected.by_gate));
-  CHECK(error_of(found.by_up, expected.by_up) < error_of(usual.by_up, expected.by_up));
+  CHECK(relative_error(found.y, expected.y) < relative_error(usual.y, expected.y));
+  CHECK(relative_error(found.by_gate, expected.by_gate) <
+        relative_error(usual.by_gate, expected.by_gate));
+  CHECK(relative_error(found.by_up, expected.by_up) < relative_error(usual.by_up, expected.by_up));
 }
 
 TEST_CASE("saturated gates and NaN are computed correctly", "[uptrain]") {

@@ -15,6 +15,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/uptrain/ops/relative_error.h"
+
 namespace regroup {
 namespace {
 
@@ -62,10 +64,6 @@ at::Tensor plain(const Heads& heads, const TiledAttention& attention) {
                                           0.0, false, attention.scale, /*enable_gqa=*/true);
 }
 
-double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-}
-
 }  // namespace
 
 TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", "[uptrain]") {
@@ -91,8 +89,8 @@ TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", 
   for (std::size_t i = 0; i < found.size(); ++i) {
     CAPTURE(i);
     CHECK(found[i].scalar_type() == at::kBFloat16);
-    CHECK(error_of(found[i], expected[i]) < 4e-3);  // bf16 has eight bits
-    CHECK(error_of(found[i], 1.02 * expected[i]) > 4e-3);
+    CHECK(relative_error(found[i], expected[i]) < 4e-3);  // bf16 has eight bits
+    CHECK(relative_error(found[i], 1.02 * expected[i]) > 4e-3);
   }
 }
 
@@ -112,7 +110,7 @@ TEST_CASE("attention in tiles rounds no more than LibTorch's kernel does", "[upt
                                 heads, outer, at::kBFloat16);
   for (std::size_t i = 0; i < found.size(); ++i) {
     CAPTURE(i);
-    CHECK(error_of(found[i], expected[i]) < 1.1 * error_of(usual[i], expected[i]));
+    CHECK(relative_error(found[i], expected[i]) < 1.1 * relative_error(usual[i], expected[i]));
   }
 }
 

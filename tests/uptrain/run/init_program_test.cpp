@@ -61,7 +61,6 @@ TEST_CASE("init gives the same bytes for the same seed only", "[uptrain]") {
 }
 
 TEST_CASE("init refuses with one line what it cannot make, and leaves nothing", "[uptrain]") {
-  constexpr int kWrongUsage = 2, kBadInput = 3;
   const TemporaryDirectory directory;
   const auto check = [&](const std::string& text, const fs::path& output, int exit_code,
                          const std::string& word) {
@@ -76,14 +75,14 @@ TEST_CASE("init refuses with one line what it cannot make, and leaves nothing", 
     CHECK(untouched);
   };
   const std::string good = tiny_llama().config;
-  check(R"({"model_type": "rwkv"})", directory / "new", kBadInput, "given.json: unknown arch");
-  check("{]", directory / "new", kBadInput, "given.json");
+  check(R"({"model_type": "rwkv"})", directory / "new", kExitBadInput, "given.json: unknown arch");
+  check("{]", directory / "new", kExitBadInput, "given.json");
   check(R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 9,
             "n_positions": 9, "scale_attn_by_inverse_layer_idx": true})",
-        directory / "new", kBadInput, "scale_attn_by_inverse_layer_idx");
+        directory / "new", kExitBadInput, "scale_attn_by_inverse_layer_idx");
   fs::create_directory(directory / "taken");
-  check(good, directory / "taken", kWrongUsage, "taken");
-  CHECK(init((directory / "none.json").string(), directory / "new").exit_code == kBadInput);
+  check(good, directory / "taken", kExitUsage, "taken");
+  CHECK(init((directory / "none.json").string(), directory / "new").exit_code == kExitBadInput);
 }
 
 }  // namespace

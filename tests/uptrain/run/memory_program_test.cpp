@@ -11,8 +11,6 @@
 namespace regroup {
 namespace {
 
-constexpr int kEnvironmentFailed = 4;
-
 // As much as the program takes to start, and some more.
 const std::vector<std::string> kLittleMemory{"sh", "-c", R"(ulimit -v 4000000; exec "$0" "$@")"};
 
@@ -32,7 +30,7 @@ TEST_CASE("training that cannot fit is refused with what would, before anything 
   const auto before = tree_of(directory.path());
   const ProgramResult refused = run_program(huge);
   CAPTURE(refused.err);
-  CHECK(refused.exit_code == kEnvironmentFailed);
+  CHECK(refused.exit_code == kExitEnvironment);
   CHECK(refused.one_line_of_error());
   CHECK(refused.err.find("of memory") != std::string::npos);
   CHECK(refused.err.find("--batch ") != std::string::npos);
@@ -53,13 +51,13 @@ TEST_CASE("running out of memory ends with one line that says what to do", "[upt
       with_all(with_value(uptrain_arguments(directory, "out"), "--batch", "600000"), {"--quiet"});
   const ProgramResult refused = run_program(arguments, kLittleMemory);
   CAPTURE(refused.err);
-  CHECK(refused.exit_code == kEnvironmentFailed);
+  CHECK(refused.exit_code == kExitEnvironment);
   CHECK(refused.err.find("--memory-check off") != std::string::npos);
 
   const ProgramResult started =
       run_program(with_all(arguments, {"--memory-check", "off"}), kLittleMemory);
   CAPTURE(started.err);
-  CHECK(started.exit_code == kEnvironmentFailed);
+  CHECK(started.exit_code == kExitEnvironment);
   CHECK(started.err.find("out of memory") != std::string::npos);
   CHECK(started.err.find("--batch") != std::string::npos);
   CHECK(started.err.find("c10") == std::string::npos);

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStateSaved = 75;
-
 }  // namespace
 
 TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing had been",
@@ -33,7 +31,7 @@ TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing ha
   wait_for_steps(directory / "stopped.run", 33);
   program.send(signal_number);
   const ProgramResult stopped = program.wait();
-  CHECK(stopped.exit_code == kStateSaved);
+  CHECK(stopped.exit_code == kExitStateSaved);
   CHECK(stopped.err.find("--resume") != std::string::npos);
   CHECK_FALSE(fs::exists(directory / "stopped"));
   const ProgramResult resumed = run_program(with(arguments, "--resume"));
@@ -81,7 +79,7 @@ TEST_CASE("a run resumed by itself begins, goes on, and leaves alone what is com
   RunningProgram program(arguments);
   wait_for_steps(directory / "again.run", 33);
   program.send(SIGTERM);
-  CHECK(program.wait().exit_code == kStateSaved);
+  CHECK(program.wait().exit_code == kExitStateSaved);
   CHECK(run_program(arguments).exit_code == 0);
   const auto complete = tree_of(directory / "again");
   CHECK(complete == tree_of(directory / "whole"));
@@ -228,7 +226,6 @@ TEST_CASE("eval warns of windows longer than the model was made for, and takes n
 }
 
 TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
-  constexpr int kWrongUsage = 2;
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(200, 40)));
@@ -247,14 +244,13 @@ TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
   CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
   CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
         eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
-  CHECK(eval("bert", {}).exit_code == kWrongUsage);
-  CHECK(eval("t5", {"--mask-token", "3"}).exit_code == kWrongUsage);
-  CHECK(eval("t5", {"--objective", "span-corruption"}).exit_code == kWrongUsage);
+  CHECK(eval("bert", {}).exit_code == kExitUsage);
+  CHECK(eval("t5", {"--mask-token", "3"}).exit_code == kExitUsage);
+  CHECK(eval("t5", {"--objective", "span-corruption"}).exit_code == kExitUsage);
   CHECK(tree_of(directory.path()).size() == 1);
 }
 
 TEST_CASE("eval at several contexts gives a row for each, those not possible too", "[uptrain]") {
-  constexpr int kWrongUsage = 2, kBadInput = 3;
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(200, 40)));
@@ -279,11 +275,11 @@ TEST_CASE("eval at several contexts gives a row for each, those not possible too
   // Rotary and ALiBi positions have no end.
   CHECK(eval("bloom", "8,64", {"--json"}).json()["contexts"][1].contains("loss"));
   CHECK(eval("llama", "8,100", {"--json"}).json()["contexts"][1].contains("loss"));
-  CHECK(eval("gpt2", "17,18").exit_code == kWrongUsage);
-  CHECK(eval("gpt2", "17").exit_code == kWrongUsage);
-  CHECK(eval("llama", "8,200").exit_code == kBadInput);
+  CHECK(eval("gpt2", "17,18").exit_code == kExitUsage);
+  CHECK(eval("gpt2", "17").exit_code == kExitUsage);
+  CHECK(eval("llama", "8,200").exit_code == kExitBadInput);
   CHECK(eval("llama", "8,16", {"--write-logits", (directory / "logits").string()}).exit_code ==
-        kWrongUsage);
+        kExitUsage);
 }
 
 TEST_CASE("the recipes that come with the program are understood", "[uptrain]") {
@@ -373,9 +369,8 @@ TEST_CASE("data files may have weights, all or none of them", "[uptrain]") {
   const Json plain = plan("a", "odd:0.5").json();  // a file's own name
   CHECK(plain["data"][0]["share"] == 0.5);
   CHECK_FALSE(plain["recipe"].contains("data_weights"));
-  constexpr int kWrongUsage = 2;
-  CHECK(plan("a:3", "b").exit_code == kWrongUsage);
-  CHECK(plan("a:3", "b:0").exit_code == kWrongUsage);
+  CHECK(plan("a:3", "b").exit_code == kExitUsage);
+  CHECK(plan("a:3", "b:0").exit_code == kExitUsage);
 }
 
 }  // namespace regroup
