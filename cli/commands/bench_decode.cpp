@@ -155,9 +155,9 @@ Json json_of(const BenchRow& row) {
 void run_bench_decode(const BenchDecodeOptions& options, const Console& console) {
   let_threads_sleep();
   set_compute_threads(options.threads);
-  warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
+  warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
   if (!options.json) {
     console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
     return;
