@@ -32,7 +32,7 @@ function(_regroup_install_libraries)
     # Headers that need LibTorch's are internal.
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup"
       FILES_MATCHING PATTERN "*.h"
-      REGEX "pooling/solvers/(aligned|combination|group_loss|head_moments|layer_problem|lowrank|parallel_for|planes|pooling_errors|shared_scores|turns)\\.h$" EXCLUDE)
+      REGEX "pooling/solvers/(aligned|combination|group_loss|head_moments|layer_problem|lowrank|parallel_for|pooling_errors|rope_average|rope_planes|shared_scores)\\.h$" EXCLUDE)
   endforeach()
   install(FILES "${PROJECT_BINARY_DIR}/generated/formats/version.h"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup/formats")

@@ -1,6 +1,7 @@
 #include "cli/options/config_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct NoToml {};
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/utf8.h"
 
 namespace regroup {
 namespace {
@@ -200,55 +202,108 @@ class ConfigFile {
   std::string shown_;
 };
 
-// What is wrong with the characters of a line; empty: nothing. toml++ 3.3 has undefined behaviour
-// for letters past ASCII where no string and no comment is, so it does not get to see them; nor
-// strings of several lines, in which that place would be harder to tell, and which no option needs.
-std::string_view fault_in_characters(std::string_view line) {
-  const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; };
-  line.remove_suffix(line.ends_with('\r') ? 1 : 0);
-  if (std::any_of(line.begin(), line.end(), is_control)) {
-    return "a control character";
+// The code point of a well-formed sequence.
+char32_t code_point(std::string_view sequence) {
+  constexpr std::array<unsigned char, 5> kLeadBits{0, 0x7f, 0x1f, 0x0f, 0x07};
+  char32_t value = static_cast<unsigned char>(sequence.front()) & kLeadBits[sequence.size()];
+  for (const char c : sequence.substr(1)) {
+    value = value << 6 | (static_cast<unsigned char>(c) & 0x3f);
   }
-  char quote = 0;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quote != 0) {
-      i += c == '\\' && quote == '"' ? 1 : 0;
-      quote = c == quote ? '\0' : quote;
-    } else if (c == '#') {
-      break;
-    } else if (c == '"' || c == '\'') {
-      if (line.substr(i).starts_with(std::string(3, c))) {
-        return "a string of several lines, which no option takes";
-      }
-      quote = c;
-    } else if (static_cast<unsigned char>(c) >= 0x80) {
-      return "a character past ASCII outside of quotes";
-    }
-  }
-  return "";
+  return value;
 }
 
-void check_characters(const ConfigFile& config, std::string_view text) {
-  std::size_t number = 1;
-  for (std::size_t begin = 0; begin < text.size(); ++number) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view fault = fault_in_characters(text.substr(begin, end - begin));
-    if (!fault.empty()) {
-      config.refuse_line(number, fault);
+// Writes a file in ASCII alone, for toml++ 3.3, which has undefined behaviour for letters past
+// ASCII outside of strings, and which may see other strings than we do in a text that is not TOML.
+// Such letters become escapes in double quotes, disappear in comments and are refused elsewhere. So
+// are strings of several lines, which no option needs.
+class AsciiText {
+ public:
+  AsciiText(const ConfigFile& config, std::string_view text) : config_(config) {
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      ++number_;
+      add_line(text.substr(begin, end - begin));
+      ascii_ += '\n';
+      begin = end + 1;
     }
-    begin = end + 1;
   }
-}
+
+  const std::string& text() const { return ascii_; }
+
+ private:
+  [[noreturn]] void refuse(std::string_view why) const { config_.refuse_line(number_, why); }
+
+  void add_line(std::string_view line) {
+    line.remove_suffix(line.ends_with('\r') ? 1 : 0);
+    if (std::any_of(line.begin(), line.end(), is_control)) {
+      refuse("a control character");
+    }
+    char quote = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const char c = line[i];
+      if (quote == 0 && c == '#') {
+        return;
+      }
+      if (is_past_ascii(c)) {
+        i += add_escape(line, i, quote) - 1;
+        continue;
+      }
+      ascii_ += c;
+      if (quote == '"' && c == '\\' && i + 1 < line.size()) {
+        ascii_ += escaped(line[++i]);
+      } else if (quote != 0) {
+        quote = c == quote ? '\0' : quote;
+      } else if (c == '"' || c == '\'') {
+        quote = opened_by(line.substr(i));
+      }
+    }
+  }
+
+  // Returns the length of the sequence.
+  std::size_t add_escape(std::string_view line, std::size_t at, char quote) {
+    const std::size_t length = utf8_sequence(line, at);
+    if (length == 0) {
+      refuse("bytes that are not UTF-8");
+    }
+    if (quote != '"') {
+      refuse(quote == 0 ? "a character past ASCII outside of quotes"
+                        : "a character past ASCII in single quotes; double quotes take it");
+    }
+    ascii_ +=
+        fmt::format("\\U{:08x}", static_cast<std::uint32_t>(code_point(line.substr(at, length))));
+    return length;
+  }
+
+  char escaped(char c) const {
+    if (is_past_ascii(c)) {
+      refuse("a backslash ahead of a character past ASCII");
+    }
+    return c;
+  }
+
+  char opened_by(std::string_view rest) const {
+    if (rest.starts_with(std::string(3, rest.front()))) {
+      refuse("a string of several lines, which no option takes");
+    }
+    return rest.front();
+  }
+
+  static bool is_control(unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; }
+  static bool is_past_ascii(char c) { return static_cast<unsigned char>(c) >= 0x80; }
+
+  const ConfigFile& config_;
+  std::size_t number_ = 0;
+  std::string ascii_;
+};
 
 }  // namespace
 
 void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
   const std::string text = read_text(path, kMaxBytes);
   ConfigFile config(program, printable(path.string(), 0));
-  check_characters(config, text);
+  const AsciiText ascii(config, text);
   try {
-    config.apply(toml::parse(text));
+    config.apply(toml::parse(ascii.text()));
   } catch (const toml::parse_error& fault) {
     config.refuse(fault.source(), "{}", printable(fault.description(), 0));
   } catch (const NoToml&) {

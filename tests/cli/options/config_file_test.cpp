@@ -6,6 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
+#include "cli/options/config_file.h"
 #include "cli/options/number_options.h"
 #include "tests/cli/help/whole_program.h"
 #include "tests/file_tree.h"
@@ -86,9 +87,26 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect]\nfilter = \"a\\\"b\" \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = '\\' \u01db\n", 2, "past ASCII");
   refused("[inspect]\nfilter = \"\"\"a\"\"\"\n", 2, "several lines");
+  refused("[inspect]\nfilter = '\u01db'\n", 2, "double quotes");
+  refused("[inspect]\nfilter = \"\\\u01db\"\n", 2, "backslash");
+  refused("[inspect]\nfilter = \"\xc3\"\n", 2, "UTF-8");
+  // toml++ sees no string in these; fuzzing found the first.
+  refused("quiet = 1979-05-b\"1\\@@\u03dd9@\n", 1, "");
+  refused("quiet = 19[\"\u03dd\n", 1, "");
   CHECK(refusal_of_file("# \u01db\n[inspect]\ntensors = true\nfilter = \"\u01db\" # \u00c4\n") ==
         "");
   refused("[inspect.more]\njson = true\n", 1, "no command");
+}
+
+TEST_CASE("a config file's strings are UTF-8", "[cli]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "run.toml",
+           "text = \"\u00e9 \u01db \U0001f600 \\u00e9 \\\\ # \"  # \u00e9\n");
+  CLI::App program;
+  std::string text;
+  program.add_option("--text", text);
+  apply_config_file(program, directory / "run.toml");
+  CHECK(text == "\u00e9 \u01db \U0001f600 \u00e9 \\ # ");
 }
 
 TEST_CASE("no numeric option takes junk from a config file", "[cli]") {
