@@ -1,4 +1,6 @@
 // The file that --config names.
+#include "cli/options/config_file.h"
+
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +8,6 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
-#include "cli/options/config_file.h"
 #include "cli/options/number_options.h"
 #include "tests/cli/help/whole_program.h"
 #include "tests/file_tree.h"
