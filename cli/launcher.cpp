@@ -1,6 +1,6 @@
-// regroup where computing needs LibTorch: what only reads and moves numbers is done here, at once;
-// for all else the program with LibTorch, which takes a fifth of a second to load, takes this one's
-// place.
+// The regroup that users start, in builds with LibTorch. It runs the commands that only read and
+// move numbers. For all others it replaces itself by the program with LibTorch, which takes a fifth
+// of a second to load.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -48,7 +48,7 @@ fs::path folder_of_program() {
   return fs::read_symlink("/proc/self/exe", fault).parent_path();
 }
 
-// Beside this program, as it is built, or where it is installed.
+// In the same folder, as it is built, or where it is installed.
 fs::path program_with_libtorch() {
   std::error_code fault;
   const fs::path here = folder_of_program();
@@ -56,7 +56,7 @@ fs::path program_with_libtorch() {
   return fs::exists(beside, fault) ? beside : here / REGROUP_LIBEXEC / "regroup-compute";
 }
 
-// LibTorch_ROOT, the torch/ folder of a wheel, comes ahead of where the program looks by itself.
+// The loader searches LibTorch_ROOT, the torch/ folder of a wheel, before the program's own paths.
 void prefer_named_libtorch() {
   const char* root = std::getenv("LibTorch_ROOT");
   if (root == nullptr || *root == '\0') {
@@ -74,8 +74,7 @@ char** words_given = nullptr;  // of the command line
 std::string how_to_get(const std::string& library) {
   return fmt::format(
       "this command needs LibTorch {}, and {} was not found: set LibTorch_ROOT to the torch folder "
-      "of a "
-      "wheel (python3 -m pip install torch=={}), or make a link to it, {}",
+      "of a wheel (python3 -m pip install torch=={}), or make a link to it, {}",
       REGROUP_LIBTORCH_VERSION, printable(library), REGROUP_LIBTORCH_VERSION,
       printable((folder_of_program().parent_path() / "lib/regroup/torch").string(), 0));
 }

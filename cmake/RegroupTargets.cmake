@@ -17,9 +17,9 @@ function(regroup_limit_parallel_compiles)
   set(CMAKE_JOB_POOL_LINK regroup_link PARENT_SCOPE)
 endfunction()
 
-# regroup_prefer_own_fmt() LibTorch's include folder contains fmt headers that are newer than the library we
-# link to, and they hide fmt in /usr/include, which compilers search last. Put ours first, so that all files
-# use the same fmt.
+# regroup_prefer_own_fmt()
+# LibTorch's include folder contains fmt headers that are newer than the library we link to, and they hide fmt
+# in /usr/include, which compilers search last. This puts ours first, so that all files use the same fmt.
 function(regroup_prefer_own_fmt)
   get_target_property(include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   set(first "${PROJECT_BINARY_DIR}/generated/fmt_before_libtorch")

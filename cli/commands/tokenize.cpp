@@ -210,8 +210,9 @@ void add_tokenize_command(Command program, Console& console) {
                   "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
       .required();
   command
-      .add_option("-o,--output", options->settings.output,
-                  "file to write: .bin (with its .idx beside it) or .npy; must not exist yet")
+      .add_option(
+          "-o,--output", options->settings.output,
+          "file to write: .bin, which gets an .idx of the same name, or .npy; must not exist yet")
       .required();
   command
       .add_option("--format", options->layout,

@@ -5,8 +5,8 @@ namespace regroup {
 void warn_of_precision(Precision precision, c10::Device device, const Console& console) {
   if (precision == Precision::kBf16 && device.is_cpu() && !cpu_multiplies_bf16()) {
     console.note(
-        "warning: this CPU has no instructions for bf16; matrix products take up to 40 times as "
-        "long as in fp32");
+        "warning: this CPU has no AVX-512; matrix products in bf16 can take 40 times as long as in "
+        "fp32");
   }
 }
 

@@ -1,4 +1,4 @@
-// A warning for a precision that the processor has no instructions for.
+// A warning for a precision that is slow on this processor.
 #pragma once
 
 #include "cli/terminal/console.h"
@@ -6,7 +6,7 @@
 
 namespace regroup {
 
-/// A line on stderr where computing in `precision` is slow on `device`, else nothing.
+/// Prints a line on stderr if matrix products in `precision` are slow on `device`.
 void warn_of_precision(Precision precision, c10::Device device, const Console& console);
 
 }  // namespace regroup

@@ -32,11 +32,11 @@ class Option {
     }
     return one_of(values);
   }
-  /// What the help shows as the default in place of the variable's value; empty: nothing.
+  /// The help shows this as the default instead of the variable's value; empty shows nothing.
   Option default_text(const std::string& text);
-  /// What the help calls the value: "COUNT".
+  /// The help calls the value this, such as "COUNT".
   Option value_name(const std::string& name);
-  /// Refuses both at once.
+  /// Refuses a command line that has this option and `other`.
   Option excludes(const std::string& other);
 
   bool given() const;
@@ -45,8 +45,8 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A command, or the program as a whole; a copy is the same command. Variables must live as long as
-/// the program; what they hold when they are added is shown as the default.
+/// A command, or the program as a whole. A copy refers to the same command. Variables must outlive
+/// the program; the help shows the value they have when they are added as the default.
 class Command {
  public:
   Command(CLI::App& app) : app_(&app) {}  // NOLINT(google-explicit-constructor): a view of it
@@ -62,22 +62,26 @@ class Command {
                     const std::string& text);
   Option add_option(const std::string& names, std::vector<std::filesystem::path>& values,
                     const std::string& text);
-  /// An option of one value, given to `take` as it was typed.
+  /// An option of one value. `take` gets it as typed.
   Option add_option(const std::string& names, const std::function<void(const std::string&)>& take,
                     const std::string& text);
 
   Option add_flag(const std::string& names, bool& value, const std::string& text);
-  /// "--resume{yes}": what the flag stands for is written to `value`, or what follows its "=".
+  /// For "--resume{yes}", `--resume` sets `value` to "yes" and `--resume=auto` sets it to "auto".
   Option add_flag(const std::string& names, std::string& value, const std::string& text);
-  /// "--bos,!--no-bos": `take` gets true or false.
+  /// For "--bos,!--no-bos", `take` gets true for --bos and false for --no-bos.
   Option add_flag(const std::string& names, const std::function<void(bool)>& take,
                   const std::string& text);
 
+  /// Text after the list of options in the help.
   void footer(const std::string& text);
-  void needs_command();  ///< one of those added to it must be named, too
+  /// The command line must also name one of the commands that were added to this one.
+  void needs_command();
+  /// `run` is called once the command line is parsed, if it names this command.
   void on_run(const std::function<void()>& run);
 
   std::string name() const;
+  /// Whether the command line or a config file gives this option: "--seed".
   bool given(const std::string& option) const;
 
   CLI::App& app() const { return *app_; }

@@ -3,9 +3,9 @@
 
 namespace regroup {
 
-/// To be called before a command changes or prints anything. Where this program is without LibTorch
-/// and stands in for another that has it (cli/launcher.cpp), that one takes its place and begins
-/// anew; throws kEnvironment if it cannot. Elsewhere nothing happens.
+/// Replaces the launcher (cli/launcher.cpp) by the program with LibTorch, which runs the same
+/// command line from its beginning; throws kEnvironment if that cannot start. In other programs
+/// this returns and does nothing. Call it before a command changes or prints anything.
 void exec_compute();
 
 }  // namespace regroup

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "formats/base/utf8.h"
+
 namespace regroup {
 namespace {
 
@@ -52,7 +54,7 @@ void name_nonfinite(Json& value) {
   }
 }
 
-bool begins_code_point(char byte) { return (byte & 0xc0) != 0x80; }
+bool begins_code_point(char byte) { return !continues_utf8(byte); }
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }

@@ -10,7 +10,8 @@
 
 namespace regroup {
 
-/// The losses of groups of heads in layer number `layer` of those considered.
+/// Computes the loss of each group of heads in one layer. `layer` counts the layers that share the
+/// order, from 0.
 using LayerLosses =
     std::function<std::vector<double>(std::size_t layer, const std::vector<HeadGroup>& groups)>;
 

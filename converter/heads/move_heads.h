@@ -33,12 +33,12 @@ struct HeadMove {
 /// A move of every head to the head of the same number.
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to);
 
-/// Executes a move on elements of those types. If the types differ or heads are averaged, both must
-/// be decodable and encodable (formats/dtype/numbers.h), otherwise any type is allowed; block types
-/// are moved in whole rows. A single head of the same type keeps its bits; means are summed and
-/// divided in double and rounded once. Returns whether every mean is finite and no conversion of a
-/// number overflowed. Block types cannot hold non-finite numbers: on failure the rest of the target
-/// is left unchanged.
+/// Executes a move from elements of `from_type` to elements of `to_type`. If the types differ or
+/// heads are averaged, both must be decodable and encodable (formats/dtype/numbers.h), otherwise
+/// any type is allowed; block types are moved in whole rows. A single head of the same type keeps
+/// its bits; means are summed and divided in double and rounded once. Returns whether every mean is
+/// finite and no conversion of a number overflowed. Block types cannot hold non-finite numbers: on
+/// failure the rest of the target is left unchanged.
 bool move_heads(const HeadMove& move, DType from_type, std::span<const std::byte> source,
                 DType to_type, std::span<std::byte> target);
 

@@ -13,8 +13,8 @@ using HeadGroup = std::vector<std::int64_t>;
 /// Groups of equal size that hold each head once, ordered by their first heads.
 using Partition = std::vector<HeadGroup>;
 
-/// The cost of each of those groups, ≥ 0. Requested for many groups at once, so that they can be
-/// computed in parallel.
+/// Computes the cost of each group, ≥ 0. A call has many groups, so that it can compute them in
+/// parallel.
 using GroupCosts = std::function<std::vector<double>(const std::vector<HeadGroup>& groups)>;
 
 /// Groups of neighbours.

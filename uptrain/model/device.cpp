@@ -4,8 +4,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/cpu/Utils.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -115,12 +113,11 @@ c10::ScalarType scalar_type_of(Precision precision) {
 }
 
 bool cpu_multiplies_bf16() {
-  const auto facts = at::cpu::get_cpu_capabilities();
-  const auto is = [&](const char* name) {
-    const auto found = facts.find(name);
-    return found != facts.end() && found->second.isBool() && found->second.toBool();
-  };
-  return !is("sse2") || is("avx512_bw") || is("amx_bf16") || is("avx_ne_convert");
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bw") != 0;
+#else
+  return true;
+#endif
 }
 
 void set_compute_threads(int threads) {

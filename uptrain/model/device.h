@@ -33,7 +33,7 @@ std::string_view name_of(Precision precision);
 /// The type the model computes in.
 c10::ScalarType scalar_type_of(Precision precision);
 
-/// Whether LibTorch has fast matrix products in bf16 for this CPU. On x86 they need AVX-512 or AMX.
+/// Whether LibTorch has fast matrix products in bf16 for this CPU. On x86 they need AVX-512.
 bool cpu_multiplies_bf16();
 
 /// Sets the number of LibTorch's CPU threads; 0 keeps its default, one per core. Applies to the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -41,13 +42,11 @@ double matmul_flops_per_second(at::ScalarType type, at::Device device) {
   const at::NoGradGuard no_gradients;
   const std::int64_t largest = device.is_cpu() ? 2048 : 8192;
   double rate = 0.0;
-  for (std::int64_t size = 256; size <= largest; size *= 2) {
-    const auto n = static_cast<double>(size);
-    const double flops = 2.0 * n * n * n;
-    if (flops > rate * kLongestProduct && rate > 0.0) {
-      break;
-    }
-    rate = flops / seconds_of_product(size, at::TensorOptions().dtype(type).device(device));
+  const auto flops_of = [](std::int64_t size) { return 2.0 * std::pow(size, 3); };
+  for (std::int64_t size = 256;
+       size <= largest && (rate == 0.0 || flops_of(size) / rate <= kLongestProduct); size *= 2) {
+    rate =
+        flops_of(size) / seconds_of_product(size, at::TensorOptions().dtype(type).device(device));
   }
   return rate;
 }

@@ -12,9 +12,9 @@
 
 namespace regroup {
 
-/// Floating-point operations per second of one large matrix product: 2·n³ over its time. n is the
-/// largest power of two whose product takes a second at most, up to 2048 on a CPU and 8192
-/// elsewhere: in bf16, a CPU without instructions for it is forty times slower than in fp32.
+/// FLOP/s of one large matrix product: 2·n³ over its time, after one product that warms up the
+/// device. n doubles from 256 to 2048 on a CPU and 8192 elsewhere, as long as the next product is
+/// expected to take a second at most: bf16 is slow on a CPU without AVX-512.
 double matmul_flops_per_second(at::ScalarType type, at::Device device);
 
 /// Results. Steps and products alternate, so that both run under the same conditions.

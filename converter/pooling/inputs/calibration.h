@@ -20,11 +20,11 @@ inline constexpr const char* kCalibrationFormat = "1";
 inline constexpr const char* kCalibrationSourceKey = "regroup.source_fingerprint";
 inline constexpr const char* kCalibrationTokensKey = "regroup.tokens";
 
-/// The name of the moments of those inputs in a statistics file: "NAME.mean" [D] and
+/// Names the moments of an attention's inputs in a statistics file, which has "NAME.mean" [D] and
 /// "NAME.covariance" [D, D]. The keys and values of all layers' cross-attention share one input.
 std::string moments_name(AttentionRole role, std::size_t layer, InputSide side);
 
-/// The name of KeyDistances in it, [H, T].
+/// Names the tensor of KeyDistances in a statistics file, [H, T].
 std::string distances_name(AttentionRole role, std::size_t layer);
 
 class Calibration {
