@@ -84,7 +84,7 @@ void measure(Way& way, const Heads& heads, c10::Device device) {
 std::vector<Way> ways_of(const Options& options, const at::TensorOptions& how) {
   const Alibi alibi(alibi_slopes(options.heads), options.head_dim, how);
   const auto with = [alibi](AlibiForm form) {
-    return [alibi, form](const Heads& heads) { return alibi.attend(heads, {}, form); };
+    return [alibi, form](const Heads& heads) { return alibi.attend(heads, form); };
   };
   std::vector<Way> ways = {{"plain", [](const Heads& heads) { return attend(heads, {}); }},
                            {"extra dimensions", with(AlibiForm::kExtraDimensions)}};

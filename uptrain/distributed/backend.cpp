@@ -1,6 +1,8 @@
 #include "uptrain/distributed/backend.h"
 
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "formats/base/error.h"
 
@@ -41,16 +43,29 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
 #endif
 }
 
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int rank, int ranks, c10::Device /*device*/,
+                                                    std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(
+      store, rank, ranks, c10d::ProcessGroupGloo::Options::create_default(timeout));
+}
+
+std::map<c10::DeviceType, BackendFactory>& factories() {
+  static std::map<c10::DeviceType, BackendFactory> all = {{c10::kCPU, make_gloo_backend},
+                                                          {c10::kCUDA, make_nccl_backend}};
+  return all;
+}
+
 }  // namespace
+
+void register_backend(c10::DeviceType type, BackendFactory factory) {
+  factories()[type] = std::move(factory);
+}
 
 c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                int rank, int ranks, c10::Device device,
                                                std::chrono::milliseconds timeout) {
-  if (!device.is_cpu()) {
-    return make_nccl_backend(store, rank, ranks, device, timeout);
-  }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(
-      store, rank, ranks, c10d::ProcessGroupGloo::Options::create_default(timeout));
+  return factories().at(device.type())(store, rank, ranks, device, timeout);
 }
 
 }  // namespace regroup

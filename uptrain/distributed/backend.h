@@ -2,12 +2,21 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace regroup {
+
+/// Makes a backend, as make_backend() does.
+using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks, c10::Device device,
+    std::chrono::milliseconds timeout)>;
+
+/// Adds the backend of another kind of device.
+void register_backend(c10::DeviceType type, BackendFactory factory);
 
 /// Connects rank number `rank` of `ranks` to all others through `store`, for tensors on `device`.
 /// All ranks call this. An operation that takes longer than `timeout` fails. Throws kUsage for a

@@ -95,7 +95,21 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
   });
 }
 
-ProcessGroup::~ProcessGroup() = default;
+// NCCL's communicators wait for all ranks before they end; where this rank ends in an error, the
+// others must not be waited for.
+ProcessGroup::~ProcessGroup() {
+  if (!group_ || !group_->backend) {
+    return;
+  }
+  try {
+    if (std::uncaught_exceptions() > 0) {
+      group_->backend->abort();
+    } else {
+      group_->backend->shutdown();
+    }
+  } catch (const std::exception&) {  // the process ends all the same
+  }
+}
 
 at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {
   return with_rank_errors(kLost, [&] {

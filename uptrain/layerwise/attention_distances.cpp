@@ -18,7 +18,7 @@ constexpr std::int64_t kMostScores = 1 << 24;  // at a time
 }  // namespace
 
 void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
-                             std::optional<double> scale) {
+                             std::optional<std::int64_t> window, std::optional<double> scale) {
   const std::int64_t batch = heads.q.size(0), query_heads = heads.q.size(1);
   const std::int64_t length = heads.q.size(2);
   if (!sums_.defined()) {
@@ -38,7 +38,9 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
     if (mask.defined()) {
       scores = scores + mask.narrow(2, first, count);
     }
-    scores = scores.masked_fill(distance < 0, -std::numeric_limits<double>::infinity());
+    const at::Tensor hidden =
+        window ? (distance < 0).logical_or(distance >= *window) : distance < 0;
+    scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
     const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble).cpu();
     // Keys after the query have weight 0, so it does not matter where they are added.
     sums_.index_add_(1, distance.clamp_min(0).flatten().cpu(), weights.flatten(1));

@@ -17,8 +17,9 @@ class AttentionDistances {
   /// Counts distances below `most`.
   explicit AttentionDistances(std::int64_t most) : most_(most) {}
 
-  /// Adds the attention of B·T queries, as attend() computes it.
-  void add(const Heads& heads, const at::Tensor& mask, std::optional<double> scale);
+  /// Adds the attention of B·T queries, as attend() computes it, or attend_in_window().
+  void add(const Heads& heads, const at::Tensor& mask, std::optional<std::int64_t> window,
+           std::optional<double> scale);
 
   bool any() const { return sums_.defined(); }
 

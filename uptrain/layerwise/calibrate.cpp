@@ -141,7 +141,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
           (role == AttentionRole::kCross ? cross : own).add(input);
           if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
             distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
-                          pass.mask, spec.attention_scale);
+                          pass.mask, pass.window, spec.attention_scale);
           }
         },
         stop);

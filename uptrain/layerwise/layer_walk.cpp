@@ -55,7 +55,11 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings) {
 }
 
 LayerWalk::LayerWalk(const Model& source, const Batches& windows, c10::Device device)
-    : source_(source), spec_(source.spec), device_(device), front_(make_front(source, device)) {
+    : source_(source),
+      spec_(source.spec),
+      device_(device),
+      relative_buckets_(source.spec.relative_bias),
+      front_(make_front(source, device)) {
   const at::NoGradGuard no_gradients;
   if (!spec_.has_encoder()) {
     enter_stack(AttentionRole::kSelf, windows);
@@ -95,7 +99,7 @@ bool LayerWalk::next() {
   block_ = make_block(
       spec_, stack_, layer_,
       load_layer_parameters(spec_, stack_, layer_, source_.checkpoint, at::kFloat, device_));
-  bring_bias(pass_, *block_, spec_, hidden_.front().size(1), pass_.causal,
+  bring_bias(pass_, *block_, relative_buckets_, hidden_.front().size(1), pass_.causal,
              hidden_.front().options());
   return true;
 }

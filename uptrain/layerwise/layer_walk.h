@@ -69,6 +69,7 @@ class LayerWalk {
   const Model& source_;
   const ModelSpec& spec_;
   c10::Device device_;
+  RelativeBuckets relative_buckets_;
   Transformer front_;  // embeddings and positions
   Batches decoder_tokens_;
   AttentionRole stack_ = AttentionRole::kSelf;

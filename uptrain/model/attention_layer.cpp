@@ -8,6 +8,7 @@
 
 #include "uptrain/model/cached_attention.h"
 #include "uptrain/model/kv_cache.h"
+#include "uptrain/ops/grouped_attention.h"
 
 namespace regroup {
 namespace {
@@ -54,7 +55,10 @@ Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at
 
 at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                            const Pass& pass) {
-  return layer.alibi ? layer.alibi->attend(heads, pass.mask, pass.alibi_form)
+  if (layer.alibi) {
+    return layer.alibi->attend(heads, pass.alibi_form, pass.window);
+  }
+  return pass.window ? attend_in_window(heads, *pass.window, spec.attention_scale)
                      : attend(heads, pass.mask, spec.attention_scale, pass.causal);
 }
 

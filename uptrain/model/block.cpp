@@ -10,7 +10,6 @@
 #include "uptrain/model/activation_checkpointing.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/gated_activation.h"
-#include "uptrain/ops/relative_bias.h"
 
 namespace regroup {
 namespace {
@@ -131,12 +130,11 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   return block;
 }
 
-void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
+void bring_bias(Pass& pass, const Block& block, RelativeBuckets& buckets, std::int64_t length,
                 bool causal, const at::TensorOptions& options) {
   if (block.relative_bias.defined()) {
     const std::int64_t first = pass.step != nullptr ? pass.step->first : 0;
-    pass.mask =
-        relative_bias(block.relative_bias, spec.relative_bias, first + length, causal, first);
+    pass.mask = relative_bias(block.relative_bias, buckets, first + length, causal, first);
   } else if (block.symmetric_slopes.defined()) {
     pass.mask = symmetric_alibi_bias(block.symmetric_slopes, length, options);
   }

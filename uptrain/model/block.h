@@ -15,6 +15,7 @@
 #include "uptrain/model/attention_layer.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/ops/relative_bias.h"
 
 namespace regroup {
 
@@ -40,7 +41,7 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
 
 /// Sets the mask that `block` defines for itself and later blocks: T5's relative bias, or the
 /// symmetric form of ALiBi. Without one the mask is unchanged.
-void bring_bias(Pass& pass, const Block& block, const ModelSpec& spec, std::int64_t length,
+void bring_bias(Pass& pass, const Block& block, RelativeBuckets& buckets, std::int64_t length,
                 bool causal, const at::TensorOptions& options);
 
 /// x: [B, T, D] -> [B, T, D].

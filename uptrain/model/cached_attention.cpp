@@ -10,26 +10,10 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
+#include "uptrain/ops/grouped_attention.h"
+
 namespace regroup {
 namespace {
-
-// The rows of queries in a group are its heads, and in each head its tokens:
-// [B, H, T, d] -> [B, G, H/G·T, d].
-at::Tensor fold(const at::Tensor& q, std::int64_t groups) {
-  return q.reshape({q.size(0), groups, -1, q.size(3)});
-}
-
-// The same of a mask, [1, 1 or H, T, S] -> [1, 1 or G, H/G·T, S].
-at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int64_t groups) {
-  if (!mask.defined()) {
-    return mask;
-  }
-  const std::int64_t tokens = mask.size(2), keys = mask.size(3);
-  const std::int64_t heads = query_heads / groups;
-  return mask.size(1) == 1
-             ? mask.expand({1, heads, tokens, keys}).reshape({1, 1, heads * tokens, keys})
-             : mask.reshape({1, groups, heads * tokens, keys});
-}
 
 // oneDNN copies non-contiguous inputs first, which costs several times as much as reading unused
 // slots.
@@ -59,7 +43,7 @@ at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
                                  const at::Tensor& bias, std::optional<double> scale) {
   const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   const std::int64_t groups = keys.k.size(1);
-  const at::Tensor rows = fold(q, groups);  // [B, G, H/G, d]
+  const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
   at::Tensor row_bias = fold_mask(bias, q.size(1), groups);
   if (reads_whole_cache(keys)) {
     const double hidden = -std::numeric_limits<double>::infinity();
@@ -80,15 +64,6 @@ at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
   return at::scaled_dot_product_attention(rows, k, v, {}, /*dropout_p=*/0.0, /*is_causal=*/false,
                                           factor)
       .reshape(q.sizes());
-}
-
-at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
-                            std::optional<double> scale) {
-  const std::int64_t groups = heads.k.size(1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      fold(heads.q, groups), heads.k, heads.v, fold_mask(mask, heads.q.size(1), groups),
-      /*dropout_p=*/0.0, /*is_causal=*/false, scale);
-  return mixed.reshape({heads.q.size(0), heads.q.size(1), heads.q.size(2), heads.v.size(3)});
 }
 
 }  // namespace regroup

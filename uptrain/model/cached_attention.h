@@ -1,8 +1,6 @@
-// Attention of new tokens over a KV cache. The query heads of a group become rows of one matrix, so
-// each key and value is read once per group and never repeated.
+// Attention of one new token of each sequence over a KV cache.
 //
-// Shapes: B sequences, T queries each, C slots of a cache, S keys, H query heads, G kv heads, d
-// head dimension.
+// Shapes: B sequences, C slots of a cache, S keys, H query heads, G kv heads, d head dimension.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +23,5 @@ struct CachedKeys {
 /// torch.bmm.
 at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
                                  const at::Tensor& bias, std::optional<double> scale);
-
-/// Several queries per head under a mask [1, 1 or H, T, S] -> [B, H, T, d].
-at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
-                            std::optional<double> scale);
 
 }  // namespace regroup

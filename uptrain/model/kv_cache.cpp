@@ -151,7 +151,7 @@ CacheStep KvCache::step(std::int64_t count) {
   if (length_ > 0 && count > 1) {
     step.mask = mask_of(step);
   } else if (window_ && settings_.sinks == 0 && count > *window_) {
-    step.mask = sliding_window_mask(count, *window_, options_);
+    step.window = window_;
   }
   return step;
 }

@@ -52,6 +52,7 @@ struct CacheStep {
   bool apart = false;
   at::Tensor positions;                 ///< int64 [S]: positions of the keys, if needed
   at::Tensor mask;                      ///< [1, 1, T, S]; undefined: all are seen
+  std::optional<std::int64_t> window;   ///< of the first tokens, see attend_in_window()
   std::optional<RopeTable> sink_shift;  ///< rotation that shifts the sinks' keys
 
   std::int64_t slot_of(std::int64_t position) const;

@@ -37,7 +37,8 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
       head_norm_(make_norm(spec_.head_norm, spec_, parameters)),
       lm_head_(spec_.lm_head.empty() ? token_embedding_ : parameters.at(spec_.lm_head)),
       head_bias_(tensor_or_none(spec_.lm_head_bias, parameters)),
-      alibi_form_(Alibi::best_form(token_embedding_.device())) {
+      alibi_form_(Alibi::best_form(token_embedding_.device())),
+      relative_buckets_(spec_.relative_bias) {
   check_computable(spec_);
   if (spec_.embedding_norm.present()) {
     embedding_norm_ = make_norm(spec_.embedding_norm, spec_, parameters);
@@ -94,6 +95,7 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) 
   pass.step = &step;
   pass.rope = cache.rope(step);
   pass.mask = step.mask;
+  pass.window = step.window;
   const at::Tensor x = run_blocks(stack_, embed(tokens, step.first), pass, &cache);
   cache.advance(step);
   return x;
@@ -118,7 +120,7 @@ at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
   for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
     const Block& block = stack.blocks[i];
     pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
-    bring_bias(pass, block, spec_, length, stack.causal, token_embedding_.options());
+    bring_bias(pass, block, relative_buckets_, length, stack.causal, token_embedding_.options());
     x = run(block, spec_, x, pass);
   }
   x = stack.final_norm ? (*stack.final_norm)(x) : x;
@@ -156,10 +158,14 @@ Pass Transformer::make_pass(std::int64_t length) const {
   Pass pass;
   pass.alibi_form = alibi_form_;
   if (spec_.positions == PositionKind::kRope) {
-    pass.rope = make_rope_table(spec_.rope, length, token_embedding_.options());
+    if (rope_length_ != length) {
+      rope_ = make_rope_table(spec_.rope, length, token_embedding_.options());
+      rope_length_ = length;
+    }
+    pass.rope = rope_;
   }
   if (spec_.sliding_window && length > *spec_.sliding_window) {
-    pass.mask = sliding_window_mask(length, *spec_.sliding_window, token_embedding_.options());
+    pass.window = spec_.sliding_window;
   }
   return pass;
 }

@@ -108,6 +108,10 @@ class Transformer {
   at::Tensor lm_head_;    // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
+  mutable RelativeBuckets relative_buckets_;
+  // The last table of whole sequences: all batches of a run have one length.
+  mutable std::int64_t rope_length_ = -1;
+  mutable RopeTable rope_;
   bool recomputing_ = false;
   AttentionObserver on_attention_;
 };

@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "uptrain/model/upload.h"
 #include "uptrain/ops/permutation.h"
 
 namespace regroup {
@@ -68,19 +69,15 @@ SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpe
   return {sentinels.first, settings.end_token, settings.seed};
 }
 
-Predictions predict_next(const Transformer& model, const at::Tensor& ids) {
+TaskBatch next_token_batch(const at::Tensor& ids) {
   const std::int64_t context = ids.size(1) - 1;
   const at::Tensor targets = ids.narrow(1, 1, context).flatten();
-  const bool full = targets.ge(0).all().item<bool>();
-  const at::Tensor text = full ? ids : ids.clamp_min(0);  // any token: nothing sees it
-  const at::Tensor inputs = text.to(model.device()).narrow(1, 0, context);
-  const at::Tensor hidden = model.hidden_states(inputs).flatten(0, 1);  // [B·C, D]
-  if (full) {
-    return {hidden.unsqueeze(0), targets.to(model.device())};
+  if (targets.ge(0).all().item<bool>()) {
+    return {ids.narrow(1, 0, context), {}, {}, targets};
   }
   const at::Tensor asked = targets.ge(0).nonzero().flatten();
-  return {hidden.index_select(0, asked.to(model.device())).unsqueeze(0),
-          targets.index_select(0, asked).to(model.device())};
+  // Any token serves as padding: nothing sees it.
+  return {ids.clamp_min(0).narrow(1, 0, context), {}, asked, targets.index_select(0, asked)};
 }
 
 }  // namespace
@@ -209,30 +206,54 @@ Halves split_halves(const at::Tensor& ids, std::int64_t start_token) {
           ids.narrow(1, source, target)};
 }
 
-Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
-                    const Task& task) {
-  const at::Device device = model.device();
-  const std::int64_t start_token = model.spec().decoder_start_token.value_or(0);
+TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task& task,
+                          const ModelSpec& spec) {
+  const std::int64_t start_token = spec.decoder_start_token.value_or(0);
   switch (task.objective) {
     case Objective::kMaskedTokens: {
-      const MaskedTokens masked = mask_tokens(ids, first, task.masking, model.spec().vocab_size);
-      const at::Tensor hidden = model.hidden_states(masked.ids.to(device)).flatten(0, 1);
-      return {hidden.index_select(0, masked.positions.to(device)).unsqueeze(0),
-              masked.targets.to(device)};
+      const MaskedTokens masked = mask_tokens(ids, first, task.masking, spec.vocab_size);
+      return {masked.ids, {}, masked.positions, masked.targets};
     }
     case Objective::kContinuation: {
-      const Halves halves = split_halves(ids.to(device), start_token);
-      const at::Tensor hidden = model.hidden_states(halves.source, halves.target);
-      return {hidden.flatten(0, 1).unsqueeze(0), halves.answers.flatten()};
+      const Halves halves = split_halves(ids, start_token);
+      return {halves.source, halves.target, {}, halves.answers.flatten()};
     }
     case Objective::kSpanCorruption: {
       const CorruptedText text = corrupt_spans(ids, first, task.spans, start_token);
-      const at::Tensor hidden = model.hidden_states(text.source.to(device), text.target.to(device));
-      return {hidden.flatten(0, 1).unsqueeze(0), text.answers.flatten().to(device)};
+      return {text.source, text.target, {}, text.answers.flatten()};
     }
     case Objective::kNextToken: break;
   }
-  return predict_next(model, ids);
+  return next_token_batch(ids);
+}
+
+TaskBatch uploaded(const TaskBatch& batch, at::Device device,
+                   const std::vector<at::Tensor*>& others) {
+  std::vector<at::Tensor> tensors = {batch.tokens, batch.decoder_tokens, batch.positions,
+                                     batch.targets};
+  for (const at::Tensor* other : others) {
+    tensors.push_back(*other);
+  }
+  const std::vector<at::Tensor> there = upload(tensors, device);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    *others[i] = there[4 + i];
+  }
+  return {there[0], there[1], there[2], there[3]};
+}
+
+Predictions predict(const Transformer& model, const TaskBatch& batch) {
+  const at::Tensor states = batch.decoder_tokens.defined()
+                                ? model.hidden_states(batch.tokens, batch.decoder_tokens)
+                                : model.hidden_states(batch.tokens);
+  const at::Tensor hidden = states.flatten(0, 1);  // [B·C, D]
+  return {
+      (batch.positions.defined() ? hidden.index_select(0, batch.positions) : hidden).unsqueeze(0),
+      batch.targets};
+}
+
+Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
+                    const Task& task) {
+  return predict(model, uploaded(make_task_batch(ids, first, task, model.spec()), model.device()));
 }
 
 at::Tensor window_logits(const Transformer& model, const at::Tensor& ids) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -98,14 +99,34 @@ struct Halves {
 };
 Halves split_halves(const at::Tensor& ids, std::int64_t start_token);
 
+/// What a model reads in a batch of windows, and what it is to predict.
+struct TaskBatch {
+  at::Tensor tokens;          ///< int64 [B, C], of an encoder-decoder those of the encoder
+  at::Tensor decoder_tokens;  ///< int64 [B, T], of an encoder-decoder only
+  at::Tensor positions;       ///< int64 [N], indices of predictions among B·C; undefined: all
+  at::Tensor targets;         ///< int64 [N]
+};
+
+/// The batch of windows number `first` and following, in host memory. ids: int64 [B, window_width]
+/// in host memory. In next-token prediction, kNoToken at the end of a window is not a target.
+TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task& task,
+                          const ModelSpec& spec);
+
+/// The batch on a device, with `others` in the same transfer, see upload(): `others` become their
+/// copies.
+TaskBatch uploaded(const TaskBatch& batch, at::Device device,
+                   const std::vector<at::Tensor*>& others = {});
+
 /// Hidden states [1, N, D] and their target tokens, int64 [N], on the model's device.
 struct Predictions {
   at::Tensor hidden;
   at::Tensor targets;
 };
 
-/// ids: int64 [B, window_width] in host memory, windows number `first` and following. In next-token
-/// prediction, kNoToken at the end of a window is not a target.
+/// The predictions of a batch on the model's device.
+Predictions predict(const Transformer& model, const TaskBatch& batch);
+
+/// The same for ids as in make_task_batch().
 Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_t first,
                     const Task& task);
 

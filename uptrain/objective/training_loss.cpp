@@ -28,33 +28,34 @@ void TrainingLoss::set_attention(AttentionDistillation& attention, double weight
 
 at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t first) const {
   const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
+  const TaskBatch batch = make_task_batch(ids, first, task_, model_.spec());
+  if (answers_ != nullptr) {
+    return answered_loss(batch, answers_->read(windows, first));
+  }
   if (attention_ != nullptr) {
     attention_->watch();
   }
-  const Predictions student = predict(model_, ids, first, task_);
-  if (answers_ != nullptr) {
-    return answered_loss(windows, first, student);
-  }
+  const TaskBatch here = uploaded(batch, model_.device());
+  const Predictions student = predict(model_, here);
   if (teacher_ == nullptr) {
     return model_.loss(student.hidden, student.targets);
   }
   const at::Tensor loss = distillation_loss(model_.lm_head_inputs(student.hidden), student.targets,
-                                            ask_teacher(ids, first), distillation_);
+                                            ask_teacher(here), distillation_);
   return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
 }
 
-at::Tensor TrainingLoss::answered_loss(const at::Tensor& windows, std::int64_t first,
-                                       const Predictions& student) const {
-  const at::Device device = model_.device();
-  TopKLogits answers = answers_->read(windows, first);
-  answers = {answers.ids.to(device), answers.log_probabilities.to(device)};
+at::Tensor TrainingLoss::answered_loss(const TaskBatch& batch, TopKLogits answers) const {
+  const TaskBatch here =
+      uploaded(batch, model_.device(), {&answers.ids, &answers.log_probabilities});
+  const Predictions student = predict(model_, here);
   return distillation_loss(model_.lm_head_inputs(student.hidden), student.targets, answers,
                            distillation_);
 }
 
-LmHeadInputs TrainingLoss::ask_teacher(const at::Tensor& ids, std::int64_t first) const {
+LmHeadInputs TrainingLoss::ask_teacher(const TaskBatch& batch) const {
   const at::NoGradGuard no_gradients;
-  return teacher_->lm_head_inputs(predict(*teacher_, ids, first, task_).hidden);
+  return teacher_->lm_head_inputs(predict(*teacher_, batch).hidden);
 }
 
 }  // namespace regroup

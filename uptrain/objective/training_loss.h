@@ -34,9 +34,8 @@ class TrainingLoss {
   at::Tensor operator()(const at::Tensor& windows, std::int64_t first) const;
 
  private:
-  at::Tensor answered_loss(const at::Tensor& windows, std::int64_t first,
-                           const Predictions& student) const;
-  LmHeadInputs ask_teacher(const at::Tensor& ids, std::int64_t first) const;
+  at::Tensor answered_loss(const TaskBatch& batch, TopKLogits answers) const;
+  LmHeadInputs ask_teacher(const TaskBatch& batch) const;
 
   const Transformer& model_;
   Task task_;

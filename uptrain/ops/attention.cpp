@@ -1,5 +1,6 @@
 #include "uptrain/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "uptrain/ops/grouped_attention.h"
 #include "uptrain/ops/tiled_attention.h"
 
 namespace regroup {
@@ -24,6 +26,9 @@ namespace {
 // q and k grow by this many dimensions, a multiple of eight as the kernels want.
 constexpr std::int64_t kExtra = 8;
 
+// A narrow window's blocks are wider than the window: kernels work on many queries at a time.
+constexpr std::int64_t kLeastQueriesInWindow = 128;
+
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
 
@@ -31,13 +36,34 @@ std::optional<at::Tensor> optional_mask(const at::Tensor& mask) {
   return mask.defined() ? std::optional(mask) : std::nullopt;
 }
 
+// CUDA has no fused kernel for grouped heads in fp32, nor for grouped heads under a mask, and falls
+// back to the product of all queries and keys. Rows of a group serve under a mask; without one,
+// repeated keys and values take less memory than that product.
 at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                             bool causal = true) {
   const bool grouped = heads.q.size(1) != heads.k.size(1);
+  if (grouped && !heads.q.is_cpu() && mask.defined()) {
+    return attend_in_groups(heads, mask, scale);
+  }
+  if (grouped && !heads.q.is_cpu() && heads.q.scalar_type() == at::kFloat) {
+    const std::int64_t copies = heads.q.size(1) / heads.k.size(1);
+    return scaled_attention(
+        {heads.q, heads.k.repeat_interleave(copies, 1), heads.v.repeat_interleave(copies, 1)}, mask,
+        scale, causal);
+  }
   return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, optional_mask(mask),
                                           /*dropout_p=*/0.0,
                                           /*is_causal=*/causal && !mask.defined(), scale,
                                           /*enable_gqa=*/grouped);
+}
+
+// The mask of `block` queries over the window-1 keys before them and their own, [1, 1, block,
+// window
+// - 1 + block]: query i sees keys i to i + window - 1.
+at::Tensor block_mask(std::int64_t block, std::int64_t window, const at::TensorOptions& options) {
+  const double hidden = -std::numeric_limits<double>::infinity();
+  const at::Tensor all = at::full({1, 1, block, window - 1 + block}, hidden, options);
+  return all.tril(-1) + all.triu(window);
 }
 
 // [T, 8]: hi, lo, hi, lo, 0, 0, 0, 0 of each position.
@@ -78,13 +104,25 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
           all.narrow(1, query_heads + kv_heads, kv_heads)};
 }
 
-at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
-                               const at::TensorOptions& options) {
-  const double hidden = -std::numeric_limits<double>::infinity();
-  const at::Tensor all = at::full({length, length}, hidden, options);
-  // -inf above the diagonal, and from `window` below it on.
-  const at::Tensor mask = all.triu(1) + all.tril(-window);
-  return mask.view({1, 1, length, length});
+at::Tensor attend_in_window(const Heads& heads, std::int64_t window, std::optional<double> scale) {
+  const std::int64_t length = heads.q.size(2);
+  if (window >= length) {
+    return attend(heads, {}, scale);
+  }
+  const std::int64_t block = std::min(length, std::max(window, kLeastQueriesInWindow));
+  const at::Tensor mask = block_mask(block, window, heads.q.options().requires_grad(false));
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t first = 0; first < length; first += block) {
+    const std::int64_t count = std::min(block, length - first);
+    const std::int64_t before = std::min(first, window - 1);
+    const auto seen = [&](const at::Tensor& x) {
+      return x.narrow(2, first - before, before + count);
+    };
+    outputs.push_back(scaled_attention(
+        {heads.q.narrow(2, first, count), seen(heads.k), seen(heads.v)},
+        mask.narrow(2, 0, count).narrow(3, window - 1 - before, before + count), scale));
+  }
+  return at::cat(outputs, 2);
 }
 
 at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
@@ -132,9 +170,10 @@ AlibiForm Alibi::best_form(at::Device device) {
   return device.is_cpu() ? AlibiForm::kBias : AlibiForm::kExtraDimensions;
 }
 
-at::Tensor Alibi::attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const {
-  if (mask.defined() || form == AlibiForm::kExtraDimensions) {
-    return attend_with_extra_dimensions(heads, mask);
+at::Tensor Alibi::attend(const Heads& heads, AlibiForm form,
+                         std::optional<std::int64_t> window) const {
+  if (window || form == AlibiForm::kExtraDimensions) {
+    return attend_with_extra_dimensions(heads, window);
   }
   return attend_with_bias(heads);
 }
@@ -160,9 +199,13 @@ Heads Alibi::extended(const Heads& heads, const at::Tensor& positions) const {
           at::constant_pad_nd(heads.v, {0, kExtra})};
 }
 
-at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const {
+at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads,
+                                               std::optional<std::int64_t> window) const {
   const at::Tensor positions = at::arange(heads.k.size(2), heads.k.options().dtype(at::kLong));
-  return scaled_attention(extended(heads, positions), mask, scale_).narrow(-1, 0, heads.v.size(-1));
+  const Heads wider = extended(heads, positions);
+  const at::Tensor mixed =
+      window ? attend_in_window(wider, *window, scale_) : scaled_attention(wider, {}, scale_);
+  return mixed.narrow(-1, 0, heads.v.size(-1));
 }
 
 }  // namespace regroup

@@ -30,9 +30,11 @@ at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
 /// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
 at::Tensor merge_heads(const at::Tensor& heads);
 
-/// An additive mask [1, 1, T, T] by which a query sees itself and the window-1 positions before it.
-at::Tensor sliding_window_mask(std::int64_t length, std::int64_t window,
-                               const at::TensorOptions& options);
+/// softmax(scale · q kᵀ) v where a query sees itself and the window-1 positions before it, T = S ->
+/// [B, H, T, d]; `scale` is 1/√d unless given. Time and memory grow with T·window: queries are
+/// taken in blocks, each with the keys that it sees.
+at::Tensor attend_in_window(const Heads& heads, std::int64_t window,
+                            std::optional<double> scale = std::nullopt);
 
 /// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
 /// T, S]; if it is undefined, keys after a query are hidden when `causal` is set.
@@ -78,12 +80,15 @@ class Alibi {
   /// Of q·k.
   double scale() const { return scale_; }
 
-  /// softmax(scale · q kᵀ + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.
-  at::Tensor attend(const Heads& heads, const at::Tensor& mask, AlibiForm form) const;
+  /// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], within a sliding window if one is given, as in
+  /// attend_in_window(). A window is computed as kExtraDimensions.
+  at::Tensor attend(const Heads& heads, AlibiForm form,
+                    std::optional<std::int64_t> window = std::nullopt) const;
 
  private:
   at::Tensor attend_with_bias(const Heads& heads) const;
-  at::Tensor attend_with_extra_dimensions(const Heads& heads, const at::Tensor& mask) const;
+  at::Tensor attend_with_extra_dimensions(const Heads& heads,
+                                          std::optional<std::int64_t> window) const;
 
   at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
   at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype

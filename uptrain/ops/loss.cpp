@@ -40,7 +40,7 @@ struct Request {
   Distillation distillation = {};
   bool hidden_gradient = false;
   bool head_gradient = false;
-  std::int64_t logits_per_chunk = kLogitsPerChunk;
+  std::optional<std::int64_t> rows = std::nullopt;  // of a chunk
 };
 
 // Loss and gradients of one scalar, summed up over chunks of tokens.
@@ -190,7 +190,7 @@ ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
   }
   const std::int64_t tokens = student.hidden.size(0);
   const std::int64_t step =
-      std::max<std::int64_t>(1, request.logits_per_chunk / student.head.size(0));
+      request.rows.value_or(default_loss_rows(student.head.size(0), student.head.is_cpu()));
   const double scale = 1.0 / static_cast<double>(tokens);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t count = std::min(step, tokens - begin);
@@ -237,26 +237,31 @@ at::Tensor loss_of(const LmHeadInputs& student, const at::Tensor& targets, Reque
 
 }  // namespace
 
+std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu) {
+  constexpr std::int64_t kLogits = 16 << 20;
+  return std::max<std::int64_t>(on_cpu ? 1 : 2048, kLogits / vocab_size);
+}
+
 at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
-                           const at::Tensor& targets, std::int64_t logits_per_chunk) {
-  return loss_of({hidden, head}, targets, {.logits_per_chunk = logits_per_chunk});
+                           const at::Tensor& targets, std::optional<std::int64_t> rows) {
+  return loss_of({hidden, head}, targets, {.rows = rows});
 }
 
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const LmHeadInputs& teacher, const DistillationSettings& settings,
-                             std::int64_t logits_per_chunk) {
+                             std::optional<std::int64_t> rows) {
   const LmHeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
-  return loss_of(student, targets,
-                 {.distillation = {frozen, {}, settings.weight, settings.temperature},
-                  .logits_per_chunk = logits_per_chunk});
+  return loss_of(
+      student, targets,
+      {.distillation = {frozen, {}, settings.weight, settings.temperature}, .rows = rows});
 }
 
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const TopKLogits& teacher, const DistillationSettings& settings,
-                             std::int64_t logits_per_chunk) {
-  return loss_of(student, targets,
-                 {.distillation = {{}, teacher, settings.weight, settings.temperature},
-                  .logits_per_chunk = logits_per_chunk});
+                             std::optional<std::int64_t> rows) {
+  return loss_of(
+      student, targets,
+      {.distillation = {{}, teacher, settings.weight, settings.temperature}, .rows = rows});
 }
 
 }  // namespace regroup

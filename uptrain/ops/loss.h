@@ -4,13 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
 namespace regroup {
 
-/// Default number of logits computed at a time (64 MiB in fp32).
-inline constexpr std::int64_t kLogitsPerChunk = 16 << 20;
+/// Tokens whose logits are computed at a time, for a vocabulary of V. On a CPU as many as 64 MiB of
+/// fp32 logits hold. Elsewhere at least 2048: each chunk reads all weights of the head, which takes
+/// longer than multiplying them by fewer rows.
+std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu);
 
 /// The inputs of the logits, hidden headᵀ.
 struct LmHeadInputs {
@@ -22,10 +25,11 @@ struct LmHeadInputs {
 /// scalar, in nats. targets: int64 [N] with values in [0, V).
 ///
 /// The gradients of `hidden` and `head`, if required, are computed in the same pass, chunk by
-/// chunk. Memory: one chunk of logits and one gradient of the head.
+/// chunk of `rows` tokens, default_loss_rows() unless given. Memory: one chunk of logits and one
+/// gradient of the head.
 at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
                            const at::Tensor& targets,
-                           std::int64_t logits_per_chunk = kLogitsPerChunk);
+                           std::optional<std::int64_t> rows = std::nullopt);
 
 struct DistillationSettings {
   double weight = 0.5;       ///< w: of the teacher against the text, 0 to 1
@@ -39,7 +43,7 @@ struct DistillationSettings {
 /// E].
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const LmHeadInputs& teacher, const DistillationSettings& settings,
-                             std::int64_t logits_per_chunk = kLogitsPerChunk);
+                             std::optional<std::int64_t> rows = std::nullopt);
 
 /// A teacher's distributions reduced to their k most likely tokens and the sum of the rest.
 struct TopKLogits {
@@ -54,6 +58,6 @@ struct TopKLogits {
 /// are renormalised to sum to 1.
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const TopKLogits& teacher, const DistillationSettings& settings,
-                             std::int64_t logits_per_chunk = kLogitsPerChunk);
+                             std::optional<std::int64_t> rows = std::nullopt);
 
 }  // namespace regroup

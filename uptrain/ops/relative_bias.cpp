@@ -26,15 +26,28 @@ std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance
   return first + std::min(exact + beyond, buckets - 1);
 }
 
-at::Tensor relative_bias(const at::Tensor& table, const RelativeBiasSpec& spec, std::int64_t length,
+at::Tensor RelativeBuckets::of(std::int64_t keys, std::int64_t queries, bool causal,
+                               at::Device device) {
+  constexpr std::int64_t kAhead = 1024;
+  at::Tensor& known = known_.at(causal ? 1 : 0);
+  if (!known.defined() || known.size(0) / 2 < std::max(keys, queries) || known.device() != device) {
+    const std::int64_t reach = std::max(keys, queries) + kAhead;
+    at::Tensor buckets = at::empty({2 * reach + 1}, at::kLong);
+    auto* bucket = buckets.mutable_data_ptr<std::int64_t>();
+    for (std::int64_t distance = -reach; distance <= reach; ++distance) {
+      *bucket++ = relative_bucket(spec_, distance, causal);
+    }
+    known = buckets.to(device);
+  }
+  return known.narrow(0, known.size(0) / 2 + 1 - keys, keys + queries - 1);
+}
+
+at::Tensor relative_bias(const at::Tensor& table, RelativeBuckets& buckets, std::int64_t length,
                          bool causal, std::int64_t first) {
   const std::int64_t queries = length - first;
-  at::Tensor buckets = at::empty({length + queries - 1}, at::kLong);  // of distances from 1-T on
-  auto* bucket = buckets.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t distance = 1 - length; distance < queries; ++distance) {
-    *bucket++ = relative_bucket(spec, distance, causal);
-  }
-  const at::Tensor by_distance = at::embedding(table, buckets.to(table.device())).t();
+  // Keys side by side in memory, as fused attention kernels need them.
+  const at::Tensor by_distance =
+      at::embedding(table, buckets.of(length, queries, causal, table.device())).t().contiguous();
   // Windows of T distances, one further to the left for each next query: [H, T - first, T].
   const at::Tensor bias = by_distance.unfold(1, length, 1).flip(1).unsqueeze(0);
   if (!causal) {

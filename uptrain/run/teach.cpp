@@ -217,9 +217,10 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
 }
 
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::int64_t logits_per_chunk) {
+                        std::optional<std::int64_t> rows) {
   std::vector<at::Tensor> ids, log_probabilities;
-  const std::int64_t step = std::max<std::int64_t>(1, logits_per_chunk / teacher.head.size(0));
+  const std::int64_t step =
+      rows.value_or(default_loss_rows(teacher.head.size(0), teacher.head.is_cpu()));
   const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
     const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);

@@ -43,7 +43,7 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
 /// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
 /// `teacher`. Memory: a few chunks of logits.
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::int64_t logits_per_chunk = kLogitsPerChunk);
+                        std::optional<std::int64_t> rows = std::nullopt);
 
 /// Called with the number of windows done and the total.
 using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;

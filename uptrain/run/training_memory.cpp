@@ -69,8 +69,9 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
   const double copies = settings.teacher.any() ? 6.0 : 3.0;
   return copies * 4.0 *
-         std::min(static_cast<double>(kLogitsPerChunk),
-                  predictions * static_cast<double>(spec.vocab_size));
+         std::min(predictions, static_cast<double>(
+                                   default_loss_rows(spec.vocab_size, settings.device.is_cpu()))) *
+         static_cast<double>(spec.vocab_size);
 }
 
 // The outputs of all attentions of two models, and their differences in fp32.

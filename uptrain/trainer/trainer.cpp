@@ -84,8 +84,9 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   std::vector<at::Tensor> gradients = reducer ? reducer->finish() : gradients_.take();
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
+  at::Tensor stopping;
   if (partition_ != nullptr) {
-    agree(loss, norm, stop);
+    stopping = agree(loss, norm, stop);
   }
   const at::Tensor bad = at::isfinite(norm + loss).logical_not().to(at::kFloat);
   optimizer_.step(gradients, report.learning_rate,
@@ -93,9 +94,13 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   gradients.clear();
   frozen_.restore();
   refresh_model_weights();
-  const at::Tensor figures =
-      at::stack({loss.to(at::kDouble), norm.to(at::kDouble), bad.to(at::kDouble)}).to(at::kCPU);
+  std::vector<at::Tensor> read = {loss.to(at::kDouble), norm.to(at::kDouble), bad.to(at::kDouble)};
+  if (stopping.defined()) {
+    read.push_back(stopping);
+  }
+  const at::Tensor figures = at::stack(read).to(at::kCPU);
   const auto* values = figures.const_data_ptr<double>();
+  stop_agreed_ = stopping.defined() && values[3] != 0.0;
 
   report.loss = values[0];
   report.gradient_norm = values[1];
@@ -138,14 +143,14 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
   return total;
 }
 
-// Combines loss and norm of all ranks, and agrees on whether to stop.
-void Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) {
+// Combines loss and norm of all ranks. Returns the number of ranks that were asked to stop.
+at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const {
   const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
   const at::Tensor sums = partition_->group().sum(
       at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
   loss = sums[0];
   norm = sums[1].sqrt();
-  stop_agreed_ = sums[2].item<double>() != 0.0;
+  return sums[2];
 }
 
 void Trainer::refresh_model_weights() const {

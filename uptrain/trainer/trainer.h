@@ -66,7 +66,7 @@ class Trainer {
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
   at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
-  void agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop);
+  at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
   void refresh_model_weights() const;
 
   LossFunction loss_;

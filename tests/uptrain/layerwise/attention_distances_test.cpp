@@ -16,7 +16,7 @@ TEST_CASE("uniform attention is spread equally over each query's distances", "[u
   AttentionDistances distances(10);
   CHECK_FALSE(distances.any());
   const at::Tensor keys = at::randn({2, 1, 3, 4});
-  distances.add({at::zeros({2, 2, 3, 4}), keys, keys}, {}, std::nullopt);
+  distances.add({at::zeros({2, 2, 3, 4}), keys, keys}, {}, std::nullopt, std::nullopt);
   const at::Tensor shares = distances.shares();
   REQUIRE(shares.sizes() == at::IntArrayRef{2, 3});
   // Queries 0, 1 and 2 have 1, 2 and 3 keys.
@@ -34,7 +34,7 @@ TEST_CASE("distances follow the scores, the mask and the scale", "[uptrain]") {
   keys[0][0][2] = 2.0;
   const auto at_zero = [&](const at::Tensor& mask, double scale) {
     AttentionDistances distances(10);
-    distances.add({queries, keys, keys}, mask, scale);
+    distances.add({queries, keys, keys}, mask, std::nullopt, scale);
     return distances.shares()[0][0].item<double>();
   };
   const double e = std::exp(1.0);
@@ -48,7 +48,7 @@ TEST_CASE("distances follow the scores, the mask and the scale", "[uptrain]") {
 TEST_CASE("distances beyond the most that count are left out", "[uptrain]") {
   AttentionDistances distances(2);
   const at::Tensor keys = at::randn({1, 1, 5, 2});
-  distances.add({at::zeros({1, 1, 5, 2}), keys, keys}, {}, std::nullopt);
+  distances.add({at::zeros({1, 1, 5, 2}), keys, keys}, {}, std::nullopt, std::nullopt);
   CHECK(distances.shares().size(1) == 2);
   CHECK(std::abs(distances.shares().sum().item<double>() - 1.0) < 1e-9);
 }

@@ -91,8 +91,7 @@ TEST_CASE("grouped attention and its gradients equal the definition", "[uptrain]
 TEST_CASE("attention in a sliding window equals the definition", "[uptrain]") {
   const std::int64_t window = GENERATE(1, 5, 36);
   const Heads heads = random_heads(at::kFloat);
-  const at::Tensor mask = sliding_window_mask(kLength, window, at::TensorOptions(at::kFloat));
-  const auto computed = output_and_gradients(attend(heads, mask), heads);
+  const auto computed = output_and_gradients(attend_in_window(heads, window), heads);
   const auto defined = output_and_gradients(plain_attention(heads, kNoSlopes, window), heads);
   CHECK(worst_of(computed, defined) <= 1e-5);
 }
@@ -101,7 +100,7 @@ TEST_CASE("ALiBi in both forms, with its gradients, equals the definition", "[up
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const Heads heads = random_heads(at::kFloat);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
-  const auto computed = output_and_gradients(alibi.attend(heads, {}, form), heads);
+  const auto computed = output_and_gradients(alibi.attend(heads, form), heads);
   CHECK(worst_of(computed, output_and_gradients(plain_attention(heads, kSlopes, kLength), heads)) <=
         2e-5);
   CHECK(worst_of(computed,
@@ -111,8 +110,7 @@ TEST_CASE("ALiBi in both forms, with its gradients, equals the definition", "[up
 TEST_CASE("ALiBi within a sliding window equals the definition", "[uptrain]") {
   const Heads heads = random_heads(at::kFloat);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
-  const at::Tensor mask = sliding_window_mask(kLength, 9, at::TensorOptions(at::kFloat));
-  const auto computed = output_and_gradients(alibi.attend(heads, mask, AlibiForm::kBias), heads);
+  const auto computed = output_and_gradients(alibi.attend(heads, AlibiForm::kBias, 9), heads);
   const auto defined = output_and_gradients(plain_attention(heads, kSlopes, 9), heads);
   CHECK(worst_of(computed, defined) <= 2e-5);
 }
@@ -122,7 +120,7 @@ TEST_CASE("ALiBi's two forms are equally good in bf16", "[uptrain]") {
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
   const auto defined = output_and_gradients(plain_attention(heads, kSlopes, kLength), heads);
   for (const AlibiForm form : {AlibiForm::kBias, AlibiForm::kExtraDimensions}) {
-    CHECK(worst_of(output_and_gradients(alibi.attend(heads, {}, form), heads), defined) <= 0.05);
+    CHECK(worst_of(output_and_gradients(alibi.attend(heads, form), heads), defined) <= 0.05);
   }
 }
 
@@ -161,7 +159,8 @@ TEST_CASE("T5's attention in every role equals its formula, head by head", "[upt
   at::Tensor bias = at::zeros({1, 12, queries, keys}, table.options());
   at::Tensor mask;  // none in cross-attention, where every query sees every key
   if (role != AttentionRole::kCross) {
-    mask = relative_bias(table, spec, queries, causal);
+    RelativeBuckets buckets(spec);
+    mask = relative_bias(table, buckets, queries, causal);
     for (std::int64_t i = 0; i < queries; ++i) {
       for (std::int64_t j = 0; j < keys; ++j) {
         bias.select(3, j).select(2, i).copy_(
@@ -219,7 +218,7 @@ TEST_CASE("attention with ALiBi in every role equals its formula, head by head",
   }
   at::Tensor mixed;
   if (role == AttentionRole::kSelf) {
-    mixed = Alibi(slopes, 3, wide, /*scale=*/1.0).attend(heads, {}, form);
+    mixed = Alibi(slopes, 3, wide, /*scale=*/1.0).attend(heads, form);
   } else if (role == AttentionRole::kEncoder) {
     const at::Tensor steep = at::tensor(slopes, wide).view({1, -1, 1, 1});
     mixed = attend(heads, symmetric_alibi_bias(steep, queries, wide), 1.0, /*causal=*/false);
@@ -267,9 +266,10 @@ TEST_CASE("a relative bias lies where key and query are that far apart", "[uptra
   const auto expected = [](const std::vector<float>& rows) {
     return at::tensor(rows).view({1, 1, 3, 3});
   };
-  CHECK(relative_bias(table, {8, 12}, 3, false).equal(expected({0, 5, 6, 1, 0, 5, 2, 1, 0})));
+  RelativeBuckets buckets({8, 12});
+  CHECK(relative_bias(table, buckets, 3, false).equal(expected({0, 5, 6, 1, 0, 5, 2, 1, 0})));
   const float hidden = -std::numeric_limits<float>::infinity();
-  CHECK(relative_bias(table, {8, 12}, 3, true)
+  CHECK(relative_bias(table, buckets, 3, true)
             .equal(expected({0, hidden, hidden, 1, 0, hidden, 2, 1, 0})));
 }
 

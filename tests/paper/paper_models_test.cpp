@@ -1,0 +1,176 @@
+// Every family on the paper device: the numbers of the CPU, and nothing that would be slow or fail
+// on a GPU.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "formats/json/json.h"
+#include "tests/file_tree.h"
+#include "tests/paper/paper_device.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+#include "tests/uptrain/golden_case.h"
+#include "uptrain/model/decode.h"
+#include "uptrain/model/initialise.h"
+#include "uptrain/objective/objective.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/trainer/gradients.h"
+
+namespace regroup {
+namespace {
+
+// A family with heads of 16 dimensions, as wide as the kernels of GPUs want them: 4 query heads,
+// and 4, 2 or 1 kv heads where the family has such.
+struct Family {
+  const char* fixture;
+  const char* sizes;     // of config.json
+  const char* kv_heads;  // its key; empty: as the fixture has them
+};
+
+constexpr const char* kSizes = R"({"hidden_size": 64, "num_attention_heads": 4})";
+constexpr const char* kSizesWithHeadDim =
+    R"({"hidden_size": 64, "num_attention_heads": 4, "head_dim": 16})";
+
+const std::vector<Family> kFamilies = {
+    {"llama", kSizesWithHeadDim, "num_key_value_heads"},
+    {"mistral", kSizesWithHeadDim, "num_key_value_heads"},  // a window of 5
+    {"qwen2", kSizes, "num_key_value_heads"},
+    {"qwen3", kSizesWithHeadDim, "num_key_value_heads"},
+    {"gemma", kSizesWithHeadDim, "num_key_value_heads"},
+    {"olmo2", kSizes, "num_key_value_heads"},
+    {"phi", kSizes, "num_key_value_heads"},
+    {"nemotron", kSizesWithHeadDim, "num_key_value_heads"},
+    {"stablelm", R"({"hidden_size": 64, "num_attention_heads": 4, "partial_rotary_factor": 0.5})",
+     "num_key_value_heads"},
+    {"starcoder2", kSizes, "num_key_value_heads"},
+    {"falcon_40b", kSizes, "num_kv_heads"},
+    {"gpt2", R"({"n_embd": 64, "n_head": 4})", ""},
+    {"gpt_bigcode", R"({"n_embd": 64, "n_head": 4})", ""},  // one kv head
+    {"gpt_neox", R"({"hidden_size": 64, "num_attention_heads": 4, "rotary_pct": 0.5})", ""},
+    {"gptj", R"({"n_embd": 64, "n_head": 4, "rotary_dim": 8})", ""},
+    {"bloom", R"({"hidden_size": 64, "n_head": 4})", ""},
+    {"mpt", R"({"d_model": 64, "n_heads": 4})", ""},
+    {"opt", R"({"hidden_size": 64, "num_attention_heads": 4, "word_embed_proj_dim": 64})", ""},
+    {"t5_v1_1", R"({"d_model": 64, "num_heads": 4, "d_kv": 16})", ""},
+    {"umt5", R"({"d_model": 64, "num_heads": 4, "d_kv": 16})", ""},
+    {"bert", kSizes, ""},
+};
+
+// Writes the family's model with random weights and `kv_heads` of its 4 heads.
+Model make_model(const TemporaryDirectory& directory, const Family& family, int kv_heads) {
+  Json config = Json::parse(golden_model(family.fixture).config);
+  config.update(Json::parse(family.sizes));
+  if (*family.kv_heads != '\0') {
+    config[family.kv_heads] = kv_heads;
+  }
+  write_new_model({config.dump(), "config.json"}, 3, DType::kF32, directory / "model");
+  return open_model(directory / "model");
+}
+
+struct TrainingPass {
+  double loss = 0.0;
+  std::vector<at::Tensor> gradients;
+};
+
+// Loss and gradients of one micro-batch. On paper, reads the counts before the figures are read.
+TrainingPass train_once(const Model& source, const at::Tensor& windows, at::ScalarType type,
+                        at::Device device, bool recomputing, PaperCounts* counts = nullptr) {
+  const Parameters parameters = load_parameters(source.spec, source.checkpoint, type, device);
+  Transformer model(source.spec, parameters);
+  model.set_recomputing(recomputing);
+  parameters.require_gradients();
+  Task task{training_objective_of(source.spec), {.token = 3}, {30, std::nullopt, 1}};
+  const TrainingLoss loss(model, task);
+  GradientSum(parameters.tensors()).add(loss(windows, 0));  // tables are made once
+  reset_paper_counts();
+  GradientSum gradients(parameters.tensors());
+  const at::Tensor value = loss(windows, 0);
+  gradients.add(value);
+  if (counts != nullptr) {
+    *counts = paper_counts();
+  }
+  return {value.item<double>(), gradients.sums()};
+}
+
+double relative_error(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other) {
+  double error = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    const at::Tensor exact = other[i].to(at::kCPU, at::kDouble);
+    error += (one[i].to(at::kCPU, at::kDouble) - exact).square().sum().item<double>();
+    norm += exact.square().sum().item<double>();
+  }
+  return std::sqrt(error / norm);
+}
+
+at::Tensor windows_for(const ModelSpec& spec, std::int64_t length) {
+  return (at::arange(2 * (length + 1), at::kLong) * 7 % (spec.vocab_size - 12) + 4)
+      .view({2, length + 1});
+}
+
+}  // namespace
+
+TEST_CASE("training passes of all families on paper are those of the CPU", "[paper]") {
+  const Family family = GENERATE(from_range(kFamilies));
+  const int kv_heads = GENERATE(4, 2, 1);
+  if (kv_heads != 4 && *family.kv_heads == '\0') {
+    return;
+  }
+  const bool recomputing = GENERATE(false, true);
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  CAPTURE(family.fixture, kv_heads, recomputing, c10::toString(type));
+  const TemporaryDirectory directory;
+  const Model source = make_model(directory, family, kv_heads);
+  const at::Tensor windows = windows_for(source.spec, 12);
+  PaperCounts counts;
+  const TrainingPass there =
+      train_once(source, windows, type, paper_device(), recomputing, &counts);
+  const TrainingPass here = train_once(source, windows, type, c10::kCPU, recomputing);
+  const bool narrow = type == at::kBFloat16;
+  CHECK(std::abs(there.loss - here.loss) < (narrow ? 2e-2 : 1e-5) * here.loss);
+  CHECK(relative_error(there.gradients, here.gradients) < (narrow ? 5e-2 : 1e-4));
+  CHECK(counts.uploads == 1);
+  CHECK(counts.waits == 0);
+  CHECK(counts.downloads == 0);
+  CAPTURE(counts.math_attentions);
+  CHECK(counts.math_attentions.empty());
+  CHECK(counts.fused_attentions > 0);
+}
+
+TEST_CASE("decoding and chunks of a prompt on paper use fused attention and give the CPU's logits",
+          "[paper]") {
+  const at::NoGradGuard no_gradients;
+  const Family family = GENERATE(from_range(kFamilies));
+  const int kv_heads = GENERATE(4, 2, 1);
+  if (kv_heads != 4 && *family.kv_heads == '\0') {
+    return;
+  }
+  CAPTURE(family.fixture, kv_heads);
+  const TemporaryDirectory directory;
+  const Model source = make_model(directory, family, kv_heads);
+  if (!source.spec.causal || source.spec.has_encoder()) {
+    return;
+  }
+  const at::Tensor tokens = windows_for(source.spec, 13).narrow(1, 0, 12).contiguous();
+  const auto last_logits = [&](at::Device device, std::int64_t chunk) {
+    const Transformer model = load_transformer(source, at::kFloat, device);
+    KvCache cache = model.make_cache({.batch = 2, .capacity = 16, .window = {}});
+    return read_tokens(model, tokens.to(device), cache, chunk).cpu();
+  };
+  for (const std::int64_t chunk : {1, 4, 12}) {
+    CAPTURE(chunk);
+    reset_paper_counts();
+    const at::Tensor there = last_logits(paper_device(), chunk);
+    CAPTURE(paper_counts().math_attentions);
+    CHECK(paper_counts().math_attentions.empty());
+    CHECK(largest_difference(there, last_logits(c10::kCPU, chunk)) < 1e-4);
+  }
+}
+
+}  // namespace regroup

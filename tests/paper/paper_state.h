@@ -1,0 +1,42 @@
+// The counters behind PaperCounts, shared by the files of this folder.
+#pragma once
+
+#include <mutex>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "tests/paper/paper_device.h"
+
+namespace regroup {
+
+/// Autograd runs the backward pass on a thread of its own.
+class PaperState {
+ public:
+  static PaperState& get();
+
+  void launch(std::string_view name, std::int64_t bytes);
+  void wait(std::string_view cause);
+  void upload(bool waits);
+  void download(bool waits);
+  void attention_by_fused_kernel();
+  void attention_by_math(const std::string& reason);
+
+  PaperCounts counts();
+  void reset();
+
+ private:
+  std::mutex mutex_;
+  PaperCounts counts_;
+};
+
+/// Registers the operators' kernels (paper_kernels.cpp).
+void register_paper_kernels();
+
+/// The bytes of a tensor of the device as a tensor of the host.
+at::Tensor on_host(const at::Tensor& paper);
+
+/// Whether `data` is pinned host memory of this device.
+bool is_pinned_for_paper(const void* data);
+
+}  // namespace regroup
