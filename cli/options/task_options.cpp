@@ -38,8 +38,8 @@ void add_task_options(Command command, TaskOptions& options, const std::string& 
 void check_task_options(const TaskOptions& options, Objective objective) {
   const auto check = [&](const char* option, bool given, Objective needed) {
     if (given && objective != needed) {
-      refuse_without_effect(option, fmt::format("the model is asked for {}, not for {}",
-                                                name_of(objective), name_of(needed)));
+      refuse_without_effect(
+          option, fmt::format("the objective is {}, not {}", name_of(objective), name_of(needed)));
     }
   };
   check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens);
