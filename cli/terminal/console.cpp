@@ -18,28 +18,28 @@
 namespace regroup {
 namespace {
 
-// Whether all of it got there.
+// Returns whether all of it was written.
 bool put_line(std::FILE* stream, std::string_view text) {
   const std::string line = std::string(text) + '\n';
   return std::fwrite(line.data(), 1, line.size(), stream) == line.size() &&
          std::fflush(stream) == 0;
 }
 
-// Messages are help, not results: where nobody reads them any more the work goes on.
+// Ignores write errors: a closed stderr must not stop the work.
 void put_message(std::string_view text) {
   const std::string line = fmt::format("{}\n", text);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }
 
-// 80 where the terminal does not say.
+// 80 if the width is unknown.
 int columns_of(int descriptor) {
   winsize size{};
   const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? size.ws_col : 80;
 }
 
-// Numbers of ECMA-48's SGR sequences.
+// Parameters of ECMA-48 SGR sequences.
 std::string_view code_of(Tint tint) {
   switch (tint) {
     case Tint::kHeading: return "1";
