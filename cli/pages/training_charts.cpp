@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMostPoints = 300;  // of a line: about one for each unit of its width
+constexpr std::size_t kMostPoints = 300;  // of a line: about one per unit of its width
 
 std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
   std::vector<ChartPoint> points;
@@ -19,15 +19,15 @@ std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
 
 Axis steps_axis() { return {.title = "step", .whole = true}; }
 
-// "training" of one run, "first, training" of several; "first" where the chart says the rest.
+// "training" for one run, "first, training" for several; "first" if `what` is empty.
 std::string series_name(const NamedCurve& run, const std::string& what, bool several) {
   return !several ? what : what.empty() ? run.name : fmt::format("{}, {}", run.name, what);
 }
 
 using Values = std::vector<StepValue> TrainingCurve::*;
 
-// One colour for each run. Values that are few, such as those of an evaluation before and after,
-// are dots: a line between them would tell of steps that nobody measured.
+// One colour for each run. A few values, such as evaluations before and after a run, are drawn as
+// dots: a line would suggest values for steps that were not measured.
 void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values, const char* what,
                 Series::Mark mark = Series::Mark::kLine) {
   constexpr std::size_t kFewest = 3;
@@ -66,7 +66,7 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
   return chart;
 }
 
-// One number of each step.
+// A chart of one number per step.
 Chart step_chart(const char* id, const char* title, const char* description, const char* unit,
                  const std::vector<NamedCurve>& runs, Values values) {
   Chart chart{.id = id,

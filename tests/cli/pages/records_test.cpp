@@ -48,11 +48,11 @@ TEST_CASE("a metrics file that is something else is refused with its line", "[cl
     return refusal_of([&] { read_training_curve(directory.path()); });
   };
   CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n[1]\n"),
-             is_bad_input("line 2 is no JSON object"));
+             is_bad_input("line 2 is not a JSON object"));
   CHECK_THAT(refused("{\"step\": \"1\"}\n"), is_bad_input("line 1"));
   put_file(directory / "run.json", "[]");
   CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n"), is_bad_input("run.json"));
-  CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("holds no loss"));
+  CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("no step has a loss"));
 }
 
 TEST_CASE("many values are thinned to the means of neighbours", "[cli]") {
