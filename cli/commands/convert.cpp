@@ -85,8 +85,7 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {
     request.grouping = options.grouping;
-    budget = share_kv_budget(source, request, options.budget, options.refit, console,
-                             interrupt_requested());
+    budget = share_kv_budget(source, request, options.budget, options.refit, console);
     request.kv_heads = budget->kv_heads();
   }
   request.refiner = make_refiner(source, options.refit, interrupt_requested());

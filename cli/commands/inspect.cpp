@@ -33,7 +33,7 @@ struct InspectOptions {
   bool tensors = false;
   bool layers = false;
   bool stats = false;
-  SimilarityQuestion similarity;
+  SimilarityOptions similarity;
   bool json = false;
   std::string html;
   std::string conversion;
@@ -77,7 +77,7 @@ std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) 
 /// Everything that was asked for.
 struct Inspection {
   ModelSummary summary;
-  CacheQuestion cache;
+  CacheLoad load;
   std::vector<const TensorInfo*> tensors;
   std::vector<LayerSummary> layers;
   std::vector<MeasuredTensor> measured;
@@ -87,7 +87,7 @@ struct Inspection {
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
                    const Console& console) {
   Inspection found;
-  found.cache = {options.context, options.batch};
+  found.load = {options.context, options.batch};
   found.summary = summarize_model(options.path, checkpoint, options.layout);
   if (options.tensors || options.stats) {
     found.tensors = chosen_tensors(checkpoint, options.choice);
@@ -100,7 +100,7 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   if (options.layers) {
     found.layers = summarize_layers(*spec, checkpoint);
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     found.similarities =
         measure_similarity(options.path, options.layout, options.similarity, console);
   }
@@ -119,14 +119,14 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
 
 void print_json(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  Json report = summary_json(found.summary, found.cache);
+  Json report = summary_json(found.summary, found.load);
   if (options.layers) {
     report["per_layer"] = layers_json(found.layers, found.summary.spec->head_dim);
   }
   if (options.tensors) {
     report["tensors"] = tensors_json(checkpoint, found.tensors);
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     report["similarity"] = similarity_json(found.similarities);
   }
   if (options.stats) {
@@ -137,14 +137,14 @@ void print_json(const InspectOptions& options, const Inspection& found,
 
 void print_text(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  console.print_facts(summary_text(found.summary, found.cache), kFactsIndent);
+  console.print_facts(summary_text(found.summary, found.load), kFactsIndent);
   if (options.layers) {
     console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }
   if (options.tensors) {
     console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     console.print("\n" + similarity_table(found.similarities).text(console));
   }
   if (options.stats) {
@@ -158,7 +158,7 @@ void print_text(const InspectOptions& options, const Inspection& found,
 // Layers are part of every page; the rest as it was asked for.
 void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
               const Console& console) {
-  ModelPage page{.summary = found.summary, .cache = found.cache, .layers = found.layers};
+  ModelPage page{.summary = found.summary, .load = found.load, .layers = found.layers};
   if (page.layers.empty() && found.summary.spec) {
     page.layers = summarize_layers(*found.summary.spec, checkpoint);
   }
@@ -202,13 +202,13 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   }
 }
 
-void add_similarity_options(Command command, SimilarityQuestion& question) {
-  command.add_flag("--similarity", question.asked,
+void add_similarity_options(Command command, SimilarityOptions& options) {
+  command.add_flag("--similarity", options.enabled,
                    "compare the kv heads of every layer, as they are and aligned, and say what "
                    "they would keep if neighbours shared one");
-  add_counts(command, "--kv-heads", question.kv_heads,
+  add_counts(command, "--kv-heads", options.kv_heads,
              "of --similarity: kv heads that are left (default: half)", {1, kMostHeads});
-  command.add_option("--calibration", question.calibration,
+  command.add_option("--calibration", options.calibration,
                      "of --similarity: statistics of the model made by regroup calibrate");
 }
 

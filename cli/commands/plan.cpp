@@ -53,9 +53,9 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
   if (!options.html.empty()) {
     check_page_path(options.html);
   }
-  ServingQuestion question;
+  ServingQuestion settings;
   if (!options.cache_dtype.empty()) {
-    question.cache_dtype = kCacheDtypes.at(options.cache_dtype);
+    settings.cache_dtype = kCacheDtypes.at(options.cache_dtype);
   }
   ServingPlan plan;
   plan.contexts = options.contexts;
@@ -64,8 +64,8 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
   plan.bandwidth = options.bandwidth;
   const Model model = open_model_outline(options.path, {.layout = options.layout});
   plan.path = options.path;
-  plan.costs = serving_costs(model, question);
-  plan.cache_dtype = question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
+  plan.costs = serving_costs(model, settings);
+  plan.cache_dtype = settings.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
   if (plan.vram && one_case && plan.contexts.size() == 1) {
     plan.chosen = choose(plan);
   }

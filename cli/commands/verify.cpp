@@ -90,7 +90,7 @@ void print_json(const VerifyOptions& options, const Verified& verified, const Co
               {"bytes", found.bytes},
               {"tensors", differences_json(found.tensors)},
               {"settings", settings_json(found.settings)}};
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     report["logits"] = verified.logits ? logits_json(*verified.logits) : Json(nullptr);
   }
   console.print(text_of_json(report));
@@ -140,7 +140,7 @@ void put_page(const VerifyOptions& options, const Verified& verified, const Mode
 std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const Model& source,
                                            const Model& result, const Verification& found,
                                            const Console& console) {
-  if (!options.logits.asked) {
+  if (!options.logits.enabled) {
     return std::nullopt;
   }
   try {
@@ -158,12 +158,12 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   if (!options.html.empty()) {
     check_page_path(options.html);
   }
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     exec_compute();
   }
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     check_logits_options(options.logits, source, result);
   }
   const ConversionRequest request =

@@ -14,7 +14,7 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(facts.summary.disagreements);
   Facts lines;
-  for (auto& [name, value] : summary_facts(facts.summary, facts.cache)) {
+  for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
     if (name == "converted") {
       break;  // the conversion has its own section
     }

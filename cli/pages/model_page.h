@@ -17,7 +17,7 @@ namespace regroup {
 
 struct ModelPage {
   const ModelSummary& summary;
-  CacheQuestion cache = {};
+  CacheLoad load = {};
   std::vector<LayerSummary> layers = {};  ///< empty without a config
   std::optional<Table> tensors = std::nullopt;
   std::optional<Table> statistics = std::nullopt;

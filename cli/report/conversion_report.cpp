@@ -56,7 +56,7 @@ Json layers_json(const std::vector<LayerReport>& layers) {
   return list;
 }
 
-// What every layer keeps of its heads, over all of its groups.
+// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
   table.add_column("attention", Table::Align::kLeft);
@@ -65,7 +65,7 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   }
   for (const LayerReport& layer : layers) {
     if (layer.groups.empty() || !layer.over_text) {
-      continue;  // not measured, or not over a text
+      continue;
     }
     table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
                    percent(keys_kept(layer)), percent(values_kept(layer)),
@@ -75,8 +75,8 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   return table;
 }
 
-// The layer that keeps least, keys and values counted alike, and how much of the energy all layers
-// keep on average. Empty where nothing was measured over a text.
+// The mean share of energy kept, and the layer that keeps least (keys and values have equal
+// weight). Empty if nothing was measured over a text.
 std::string kept_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double keys = 0.0, values = 0.0, count = 0.0;
@@ -100,8 +100,8 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
                      worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
 }
 
-// The layer whose output is furthest off after refitting, and the mean of all. Empty where none was
-// refitted.
+// The mean error before and after refitting, and the layer with the largest error after it. Empty
+// if no layer was refitted.
 std::string refit_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double before = 0.0, after = 0.0, count = 0.0;
@@ -124,7 +124,8 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
                    worst->layer, percent(worst->refinement->error_after));
 }
 
-// Of keys and values together, on average over layers, beside what neighbours would keep.
+// The mean share of energy kept by similar heads, compared with contiguous groups. Keys and values
+// have equal weight.
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
   if (groupings.empty()) {
     return "";
@@ -209,7 +210,7 @@ Json report_json(const ConversionReport& done) {
   return report;
 }
 
-// Nothing for models that keep no keys and values from token to token.
+// Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
   const auto text = [](const CacheChange& change) {
     return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),

@@ -78,7 +78,7 @@ TEST_CASE("a conversion's report is read, anything else refused", "[cli]") {
   CHECK_FALSE(record.layers[1].value_energy);
   put_file(directory / "d.json", R"({"model_type": "llama"})");
   CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "d.json"); }),
-             is_bad_input("not what regroup convert --json printed"));
+             is_bad_input("not the output of regroup convert --json"));
   put_file(directory / "e.json", R"({"pool": "mean", "layers": [{"layer": "0"}]})");
   CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "e.json"); }),
              is_bad_input("an entry of layers"));
