@@ -40,7 +40,7 @@ struct InspectOptions {
   std::string run;
 };
 
-// Reads all numbers of the tensors, one part at a time.
+// Reads all tensors in parts and computes their statistics.
 std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
                                     const std::vector<const TensorInfo*>& tensors,
                                     const Console& console) {
@@ -61,7 +61,7 @@ std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
   return measured;
 }
 
-// What is worth a second look in numbers, said in words.
+// Messages about tensors with NaN or infinities.
 std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) {
   std::vector<std::string> faults;
   for (const auto& [tensor, found] : measured) {
@@ -74,7 +74,7 @@ std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) 
   return faults;
 }
 
-/// Everything that was asked for.
+// The requested facts.
 struct Inspection {
   ModelSummary summary;
   CacheLoad load;
@@ -94,8 +94,7 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   }
   const auto& spec = found.summary.spec;
   if (options.layers && !spec) {
-    throw_usage("--layers: {}: no config.json says what the layers are",
-                printable(options.path, 0));
+    throw_usage("--layers: {}: no config.json describes the layers", printable(options.path, 0));
   }
   if (options.layers) {
     found.layers = summarize_layers(*spec, checkpoint);
@@ -155,7 +154,7 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
 }
 
-// Layers are part of every page; the rest as it was asked for.
+// Every page includes the layers; other parts depend on the options.
 void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
               const Console& console) {
   ModelPage page{.summary = found.summary, .load = found.load, .layers = found.layers};
@@ -175,7 +174,7 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
     page.conversion = conversion_recorded_in(settings_of(options.path), options.path);
   }
   const auto run =
-      options.run.empty() ? run_beside(options.path) : std::filesystem::path(options.run);
+      options.run.empty() ? run_directory_of(options.path) : std::filesystem::path(options.run);
   if (run) {
     page.training = read_training_curve(*run);
   }
@@ -204,21 +203,22 @@ void run_inspect(const InspectOptions& options, const Console& console) {
 
 void add_similarity_options(Command command, SimilarityOptions& options) {
   command.add_flag("--similarity", options.enabled,
-                   "compare the kv heads of every layer, as they are and aligned, and say what "
-                   "they would keep if neighbours shared one");
+                   "compare the kv heads of every layer, as they are and aligned, and report the "
+                   "energy that they keep if neighbours share one");
   add_counts(command, "--kv-heads", options.kv_heads,
-             "of --similarity: kv heads that are left (default: half)", {1, kMostHeads});
+             "with --similarity: kv heads that remain (default: half)", {1, kMostHeads});
   command.add_option("--calibration", options.calibration,
-                     "of --similarity: statistics of the model made by regroup calibrate");
+                     "with --similarity: statistics of the model made by regroup calibrate");
 }
 
 void add_page_options(Command command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
-  command.add_option("--conversion", options.conversion,
-                     "of --html: what `convert --json` printed, for the energy that layers keep");
+  command.add_option(
+      "--conversion", options.conversion,
+      "with --html: the output of `convert --json`, for the energy that layers keep");
   command.add_option(
       "--run", options.run,
-      "of --html: an uptraining run, for its curves (default: PATH.run, if it is there)");
+      "with --html: an uptraining run, for its curves (default: PATH.run, if it exists)");
 }
 
 }  // namespace
@@ -230,13 +230,14 @@ void add_inspect_command(Command program, Console& console) {
   command.add_option("path", options->path, "model directory, index, or one weight file")
       .required();
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture regroup does not know");
+                     "a file that describes an architecture that regroup does not support");
   command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
   command.add_flag("--tensors", options->tensors, "list every tensor");
   command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
   add_similarity_options(command, options->similarity);
   command.add_option("--filter", options->choice.filter,
-                     "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
+                     "with --tensors or --stats: only names that match this pattern, such as "
+                     "'*.k_proj.*'");
   command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       .one_of({"shard", "name", "bytes"});
   add_count(command, "--context", options->context, "tokens to count the KV cache for",
@@ -249,7 +250,7 @@ void add_inspect_command(Command program, Console& console) {
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
       "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
-      "Only headers are read, but with --stats and --similarity.");
+      "Reads only headers, except with --stats and --similarity.");
   command.on_run([options, &console] { run_inspect(*options, console); });
 }
 

@@ -52,6 +52,21 @@ EnergyKept kept_of(const AttentionPooler& pooler, AttentionRole role, std::size_
   return kept;
 }
 
+LayerSimilarity similarity_in(const ConversionPlan& plan, const AttentionPooler& pooler,
+                              AttentionRole role, std::size_t layer) {
+  const HeadSimilarity found = pooler.similarity(role, layer);
+  const auto heads = static_cast<std::size_t>(plan.spec.kv_heads_of(role)[layer]);
+  const auto groups = static_cast<std::size_t>(plan.grouped.kv_heads_of(role)[layer]);
+  return {role,
+          layer,
+          heads,
+          heads / groups,
+          {found.keys.raw, found.keys.aligned},
+          {found.values.raw, found.values.aligned},
+          {},
+          {}};
+}
+
 }  // namespace
 
 std::vector<LayerSimilarity> measure_similarity(const std::string& path, const std::string& layout,
@@ -70,17 +85,7 @@ std::vector<LayerSimilarity> measure_similarity(const std::string& path, const s
   Progress progress(console, "compare", places.size(), "layers");
   std::vector<LayerSimilarity> layers;
   for (const auto& [role, layer] : places) {
-    const HeadSimilarity found = by_lowrank.similarity(role, layer);
-    const auto heads = static_cast<std::size_t>(source.spec.kv_heads_of(role)[layer]);
-    const auto groups = static_cast<std::size_t>(lowrank.grouped.kv_heads_of(role)[layer]);
-    layers.push_back({role,
-                      layer,
-                      heads,
-                      heads / groups,
-                      {found.keys.raw, found.keys.aligned},
-                      {found.values.raw, found.values.aligned},
-                      {},
-                      {}});
+    layers.push_back(similarity_in(lowrank, by_lowrank, role, layer));
     if (lowrank.calibration) {
       layers.back().mean = kept_of(by_mean, role, layer);
       layers.back().lowrank = kept_of(by_lowrank, role, layer);
@@ -92,8 +97,7 @@ std::vector<LayerSimilarity> measure_similarity(const std::string& path, const s
     console.note(fmt::format(
         "note: similarity is estimated from the weights of the norms; to measure it on a text, and "
         "the energy that sharing keeps: regroup calibrate {} --data TOKENS -o stats.safetensors, "
-        "then "
-        "--calibration stats.safetensors",
+        "then --calibration stats.safetensors",
         printable(path, 0)));
   }
   return layers;

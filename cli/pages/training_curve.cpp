@@ -88,7 +88,7 @@ TrainingCurve read_training_curve(const fs::path& path) {
   return curve;
 }
 
-std::optional<fs::path> run_beside(const fs::path& output) {
+std::optional<fs::path> run_directory_of(const fs::path& output) {
   fs::path run = output.has_filename() ? output : output.parent_path();  // removes a final slash
   run += ".run";
   return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;

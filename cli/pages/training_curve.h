@@ -38,7 +38,7 @@ struct TrainingCurve {
 TrainingCurve read_training_curve(const std::filesystem::path& path);
 
 /// The directory OUTPUT.run, if it exists and has metrics.
-std::optional<std::filesystem::path> run_beside(const std::filesystem::path& output);
+std::optional<std::filesystem::path> run_directory_of(const std::filesystem::path& output);
 
 /// Reduces `values` to at most `most` values: means of equally many neighbours (the last may be of
 /// fewer).

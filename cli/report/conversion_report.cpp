@@ -159,29 +159,9 @@ Json after_or_null(const std::optional<CacheChange>& change) {
   return change ? Json(change->after) : Json(nullptr);
 }
 
-Json report_json(const ConversionReport& done) {
+// Adds what only some conversions have.
+void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  Json report = {{"source", done.source_name},
-                 {"destination", done.destination},
-                 {"dry_run", done.dry_run},
-                 {"architecture", plan.target.architecture},
-                 {"source_architecture", plan.spec.architecture},
-                 {"query_heads", plan.spec.query_heads},
-                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
-                 {"grouping", plan.grouping},
-                 {"tensors", plan.steps.size()},
-                 {"changed_tensors", changed_tensors(plan)},
-                 {"dropped_tensors", plan.dropped},
-                 {"source_bytes", plan.source_bytes},
-                 {"output_bytes", plan.output_bytes},
-                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-                 {"notes", plan.notes},
-                 {"warnings", done.warnings},
-                 {"seconds", done.seconds}};
   if (plan.refiner) {
     report["refit"] = Json::parse(plan.refiner->recipe());
     report["refit"]["train_token_equivalents"] =
@@ -207,6 +187,32 @@ Json report_json(const ConversionReport& done) {
       report["largest_logit_difference_without_rounding"] = *done.comparison->without_rounding;
     }
   }
+}
+
+Json report_json(const ConversionReport& done) {
+  const ConversionPlan& plan = done.plan;
+  Json report = {{"source", done.source_name},
+                 {"destination", done.destination},
+                 {"dry_run", done.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
+                 {"grouping", plan.grouping},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
+                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
+                 {"notes", plan.notes},
+                 {"warnings", done.warnings},
+                 {"seconds", done.seconds}};
+  add_measurements(report, done);
   return report;
 }
 

@@ -228,7 +228,7 @@ TEST_CASE("options without effect are refused, and taken beside what they need",
 TEST_CASE("an option that is described as another's stands in the table of needs", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front(), option.description);
-    if (option.description.starts_with("of --")) {
+    if (option.description.starts_with("with --")) {
       CHECK_FALSE(option.needs.empty());
     }
   });

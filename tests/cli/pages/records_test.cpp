@@ -25,9 +25,9 @@ TEST_CASE("metrics become curves; what is not finite is left out, a cut line too
   put_file(
       directory / "m.run/run.json",
       R"({"version": "0.1.0", "recipe": {"alpha": null, "learning_rate": 0.002, "schedule": "wsd"}})");
-  CHECK(run_beside(directory / "m") == directory / "m.run");
-  CHECK(run_beside(directory.path().string() + "/m/") == directory / "m.run");
-  CHECK_FALSE(run_beside(directory / "n"));
+  CHECK(run_directory_of(directory / "m") == directory / "m.run");
+  CHECK(run_directory_of(directory.path().string() + "/m/") == directory / "m.run");
+  CHECK_FALSE(run_directory_of(directory / "n"));
   const TrainingCurve curve = read_training_curve(directory / "m.run");
   REQUIRE(curve.loss.size() == 1);
   CHECK(curve.loss[0].step == 1);
