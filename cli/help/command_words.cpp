@@ -75,7 +75,7 @@ std::vector<std::string> without_help_command(const CLI::App& program,
   if (help == words.end() || *help != "help") {
     return words;
   }
-  std::vector<std::string> asked(words.begin(), help);
+  std::vector<std::string> resolved(words.begin(), help);
   const CLI::App* app = &program;
   for (auto word = help + 1; word != words.end(); ++word) {
     const auto names = commands_in(*app);
@@ -83,10 +83,10 @@ std::vector<std::string> without_help_command(const CLI::App& program,
       throw_usage("help: {} (see regroup --help)", unknown_command(*app, *word));
     }
     app = app->get_subcommand(*word);
-    asked.push_back(*word);
+    resolved.push_back(*word);
   }
-  asked.emplace_back("--help");
-  return asked;
+  resolved.emplace_back("--help");
+  return resolved;
 }
 
 std::string chosen_command(const CLI::App& program) {

@@ -36,15 +36,14 @@ void MemoryCheck::add_to(Command command) {
       .one_of({"on", "off"});
 }
 
-void MemoryCheck::apply(double needed, double available, c10::Device device,
-                        const std::vector<LeanerRun>& leaner, bool dry_run,
-                        const Console& console) const {
-  if (needed <= available) {
+void MemoryCheck::apply(const MemoryDemand& demand, bool dry_run, const Console& console) const {
+  if (demand.needed <= demand.available) {
     return;
   }
   const std::string shortage =
-      fmt::format("training needs about {} of memory, {} are free on {}; {}", text_of_bytes(needed),
-                  text_of_bytes(available), device.str(), advice(available, leaner));
+      fmt::format("training needs about {} of memory, {} are free on {}; {}",
+                  text_of_bytes(demand.needed), text_of_bytes(demand.available),
+                  demand.device.str(), advice(demand.available, demand.leaner));
   if (!dry_run && mode_ == "on") {
     throw_environment("{}; --memory-check off starts anyway", shortage);
   }

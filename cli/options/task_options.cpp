@@ -23,14 +23,14 @@ TaskSettings TaskOptions::settings() const {
 void add_task_options(Command command, TaskOptions& options, const std::string& usual) {
   command
       .add_option("--objective", options.objective,
-                  "encoder-decoders: span-corruption, which is what T5 was pretrained on, or "
-                  "continuation, the second half of a sequence after the first (default: " +
+                  "encoder-decoders: span-corruption, T5's pretraining objective, or continuation, "
+                  "the second half of a sequence given the first (default: " +
                       usual + ")")
       .one_of({"next-token", "masked-tokens", "continuation", "span-corruption"});
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
   add_count(command, "--end-token", options.end_token,
-            "span corruption: what ends a text (default: the config's)", kAnyToken);
+            "span corruption: the token that ends a text (default: the config's)", kAnyToken);
   add_count(command, "--mask-token", options.mask_token,
             "BERT-like models: the id of [MASK] or <mask> (default: the config's)", kAnyToken);
 }
