@@ -37,8 +37,8 @@ bool runs_here(int argc, char** argv) {
   if (command != words.end() && *command == "help") {
     command = std::find_if(command + 1, words.end(), is_name);
   }
-  const bool whole = command != words.end() && needs_whole_program(*command);
-  return !whole && std::none_of(words.begin(), words.end(), [](std::string_view word) {
+  const bool computes = command != words.end() && needs_whole_program(*command);
+  return !computes && std::none_of(words.begin(), words.end(), [](std::string_view word) {
     return word.starts_with("--config") || word == "--similarity";
   });
 }
@@ -56,15 +56,17 @@ fs::path program_with_libtorch() {
   return fs::exists(built, fault) ? built : here / REGROUP_LIBEXEC / "regroup-compute";
 }
 
-// Makes the loader search LibTorch_ROOT, the torch/ folder of a wheel, before the program's rpath.
+// Makes the loader search LibTorch_ROOT, the torch/ folder of a wheel, before the program's
+// RUNPATH.
 void prefer_named_libtorch() {
   const char* root = std::getenv("LibTorch_ROOT");
   if (root == nullptr || *root == '\0') {
     return;
   }
-  const char* others = std::getenv("LD_LIBRARY_PATH");
-  const std::string paths = std::string(root) + "/lib" +
-                            (others != nullptr && *others != '\0' ? ":" + std::string(others) : "");
+  const char* previous = std::getenv("LD_LIBRARY_PATH");
+  const std::string paths =
+      std::string(root) + "/lib" +
+      (previous != nullptr && *previous != '\0' ? ":" + std::string(previous) : "");
   ::setenv("LD_LIBRARY_PATH", paths.c_str(), 1);
 }
 

@@ -50,15 +50,16 @@ TokenLayout layout_of(const TokenizeOptions& options) {
               printable(options.settings.output.string(), 0));
 }
 
-// Sets the id of the token at one end of documents, and whether it is added. `wanted` is --bos or
-// --no-bos, `named` the id of --bos-token; `id` and `added` hold the tokenizer's defaults.
-void choose_end(std::string_view name, std::optional<bool> wanted,
-                std::optional<std::int64_t> named, std::optional<std::int64_t>& id, bool& added) {
-  if (named && wanted == false) {
+// Sets the id of the token at one end of documents, and whether it is added. `flag` is --bos or
+// --no-bos, `given_id` is that of --bos-token; `id` and `added` hold the tokenizer's defaults.
+void choose_end(std::string_view name, std::optional<bool> flag,
+                std::optional<std::int64_t> given_id, std::optional<std::int64_t>& id,
+                bool& added) {
+  if (given_id && flag == false) {
     throw_usage("--{0}-token and --no-{0} contradict each other", name);
   }
-  id = named ? named : id;
-  added = wanted.value_or(named.has_value() || added);
+  id = given_id ? given_id : id;
+  added = flag.value_or(given_id.has_value() || added);
   if (added && !id) {
     throw_usage("--{0}: the tokenizer has no such token; set one with --{0}-token ID", name);
   }
@@ -167,9 +168,9 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
 
 // Adds --bos, --no-bos and --bos-token, or the same for EOS.
 void add_end_options(Command command, const std::string& name, std::string_view verb,
-                     std::optional<bool>& wanted, std::optional<std::int64_t>& token) {
+                     std::optional<bool>& flag, std::optional<std::int64_t>& token) {
   command.add_flag(
-      fmt::format("--{0},!--no-{0}", name), [&wanted](std::int64_t count) { wanted = count > 0; },
+      fmt::format("--{0},!--no-{0}", name), [&flag](bool value) { flag = value; },
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
   add_count(command, fmt::format("--{}-token", name), token,

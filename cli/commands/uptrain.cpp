@@ -153,7 +153,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
       options.dry_run
           ? nullptr
           : join_process_group(launch, settings.device,
-                               std::chrono::seconds(options.timeout.value_or(kUsualTimeout)));
+                               std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
   const PlannedRun run{plan, source, data, options.resume, ranks.get()};
   if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;

@@ -40,7 +40,7 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
     const std::string type = option.get_type_name();
     facts.value = type.substr(0, type.find_first_of(":{"));
     facts.choices = choices_in(type);
-    facts.usual = option.get_default_str();
+    facts.default_value = option.get_default_str();
   }
   for (const std::string& name : facts.names) {
     facts.needs += facts.needs.empty() ? text_of_needs(command, name) : "";

@@ -14,7 +14,7 @@ struct OptionFacts {
   std::string description;
   std::string value;                 ///< "TEXT"; empty for flags
   std::vector<std::string> choices;  ///< allowed values; empty: any
-  std::string usual;                 ///< the default value; empty: none
+  std::string default_value;         ///< the default value; empty: none
   std::string needs;                 ///< options it has no effect without; empty: none
   bool positional = false;
   bool required = false;

@@ -33,8 +33,8 @@ std::string option_text(const OptionFacts& option) {
   if (!option.needs.empty()) {
     text += roff(fmt::format("Has no effect without {}.", option.needs)) + "\n";
   }
-  if (!option.usual.empty()) {
-    text += roff(fmt::format("Unless given: {}.", option.usual)) + "\n";
+  if (!option.default_value.empty()) {
+    text += roff(fmt::format("Unless given: {}.", option.default_value)) + "\n";
   }
   return text;
 }

@@ -37,12 +37,12 @@ std::vector<std::vector<LayerOption>> options_of(const Model& source,
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     layers.push_back({{source.spec.kv_heads[i], bytes[i], 0.0}});
   }
-  for (const Sensitivity& one : measured) {
-    const LayerOption& whole = layers[one.layer].front();
-    layers[one.layer].push_back({one.kv_heads,
-                                 whole.bytes / static_cast<std::uint64_t>(whole.kv_heads) *
-                                     static_cast<std::uint64_t>(one.kv_heads),
-                                 std::max(one.divergence, 0.0)});
+  for (const Sensitivity& each : measured) {
+    const LayerOption& present = layers[each.layer].front();
+    layers[each.layer].push_back({each.kv_heads,
+                                  present.bytes / static_cast<std::uint64_t>(present.kv_heads) *
+                                      static_cast<std::uint64_t>(each.kv_heads),
+                                  std::max(each.divergence, 0.0)});
   }
   return layers;
 }

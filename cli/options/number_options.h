@@ -35,12 +35,12 @@ Option add_one_number(Command command, const std::string& names, const std::stri
                       NumberRange range, const std::function<void(double)>& assign);
 
 template <std::integral Integer>
-std::string usual(const Integer& value) {
+std::string text_of_default(const Integer& value) {
   return fmt::format("{}", value);
 }
-inline std::string usual(double value) { return fmt::format("{:g}", value); }
+inline std::string text_of_default(double value) { return fmt::format("{:g}", value); }
 template <typename Value>
-std::string usual(const std::optional<Value>&) {
+std::string text_of_default(const std::optional<Value>&) {
   return "";  // the description states the default
 }
 
@@ -64,7 +64,7 @@ Option add_count(Command command, const std::string& names, Value& value, const 
   return number_options::add_one_count(
              command, names, text, range,
              [&value](std::uint64_t count) { value = static_cast<Integer>(count); })
-      .default_text(number_options::usual(value));
+      .default_text(number_options::text_of_default(value));
 }
 
 /// Comma-separated whole numbers: "512,1k".
@@ -84,7 +84,7 @@ Option add_number(Command command, const std::string& names, Value& value, const
                   NumberRange range) {
   return number_options::add_one_number(command, names, text, range,
                                         [&value](double number) { value = number; })
-      .default_text(number_options::usual(value));
+      .default_text(number_options::text_of_default(value));
 }
 
 /// Bytes with a unit: "24GiB". The help shows no default unless default_text() is called.

@@ -20,12 +20,12 @@ TaskSettings TaskOptions::settings() const {
   return settings;
 }
 
-void add_task_options(Command command, TaskOptions& options, const std::string& usual) {
+void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
   command
       .add_option("--objective", options.objective,
                   "encoder-decoders: span-corruption, T5's pretraining objective, or continuation, "
                   "the second half of a sequence given the first (default: " +
-                      usual + ")")
+                      default_objective + ")")
       .one_of({"next-token", "masked-tokens", "continuation", "span-corruption"});
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);

@@ -18,8 +18,8 @@ struct TaskOptions {
   TaskSettings settings() const;
 };
 
-/// `options` must outlive `command`. `usual` names the default objective of encoder-decoders.
-void add_task_options(Command command, TaskOptions& options, const std::string& usual);
+/// `options` must outlive `command`. `default_objective` is that of encoder-decoders, for the help.
+void add_task_options(Command command, TaskOptions& options, const std::string& default_objective);
 
 /// Throws kUsage for a token that was given and that the objective does not use.
 void check_task_options(const TaskOptions& options, Objective objective);

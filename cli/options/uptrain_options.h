@@ -14,7 +14,7 @@
 
 namespace regroup {
 
-inline constexpr int kUsualTimeout = 600;  ///< seconds
+inline constexpr int kDefaultTimeout = 600;  ///< seconds
 
 struct UptrainOptions {
   UptrainSettings settings;

@@ -95,13 +95,13 @@ std::optional<fs::path> run_directory_of(const fs::path& output) {
 }
 
 std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most) {
-  const std::size_t each = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
-  if (each <= 1) {
+  const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
+  if (per_mean <= 1) {
     return values;
   }
   std::vector<StepValue> means;
-  for (std::size_t begin = 0; begin < values.size(); begin += each) {
-    const std::size_t end = std::min(begin + each, values.size());
+  for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
+    const std::size_t end = std::min(begin + per_mean, values.size());
     StepValue mean;
     for (std::size_t i = begin; i < end; ++i) {
       mean.step += values[i].step / static_cast<double>(end - begin);

@@ -36,10 +36,10 @@ Table checks_table(const Verification& found) {
     table.add_row({"refitted tensors without a checksum", with_thousands(found.unchecked.size()),
                    "shape and dtype alone", "not verified"});
   }
-  const std::uint64_t others = found.tensors.size() - found.copied_differing -
-                               found.computed_differing - found.refitted_differing;
-  if (others > 0) {
-    table.add_row({"tensors that do not belong there", with_thousands(others), "-", "differ"});
+  const std::uint64_t unexpected = found.tensors.size() - found.copied_differing -
+                                   found.computed_differing - found.refitted_differing;
+  if (unexpected > 0) {
+    table.add_row({"tensors that do not belong there", with_thousands(unexpected), "-", "differ"});
   }
   table.add_row({"config, metadata, slopes", "-", "what the conversion writes",
                  verdict(found.settings.size())});

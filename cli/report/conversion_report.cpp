@@ -314,12 +314,13 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
                   kept_text(done.layers) + refit_text(done.layers));
     if (done.comparison) {
-      const auto& rest = done.comparison->without_rounding;
-      console.print(fmt::format(
-          "exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
-          done.comparison->largest_difference, done.comparison->largest_output,
-          rest ? fmt::format(", {:.3g} without rounding to {}", *rest, name_of(plan.dtype.value()))
-               : ""));
+      const auto& without_rounding = done.comparison->without_rounding;
+      console.print(
+          fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+                      done.comparison->largest_difference, done.comparison->largest_output,
+                      without_rounding ? fmt::format(", {:.3g} without rounding to {}",
+                                                     *without_rounding, name_of(plan.dtype.value()))
+                                       : ""));
     }
   }
   for (const std::string& note : plan.notes) {

@@ -128,14 +128,15 @@ std::string destination_of(const std::string& source, std::int64_t kv_heads) {
   namespace fs = std::filesystem;
   const std::string suffix = kv_heads == 1 ? "-mqa" : fmt::format("-gqa{}", kv_heads);
   std::error_code fault;
-  const bool here = fs::exists(source, fault);
-  fs::path path = here ? fs::path(source) : fs::path(source.substr(0, source.find('@'))).filename();
+  const bool local = fs::exists(source, fault);
+  fs::path path =
+      local ? fs::path(source) : fs::path(source.substr(0, source.find('@'))).filename();
   if (!path.has_filename()) {
     path = path.parent_path();
   }
-  const bool file = here && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
-  const std::string extension = file ? path.extension().string() : "";
-  return path.replace_extension(file ? fs::path() : path.extension()).string() + suffix + extension;
+  const bool gguf = local && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
+  const std::string extension = gguf ? path.extension().string() : "";
+  return path.replace_extension(gguf ? fs::path() : path.extension()).string() + suffix + extension;
 }
 
 std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {

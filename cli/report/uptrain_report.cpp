@@ -41,16 +41,16 @@ std::string teacher_text(const UptrainPlan& plan) {
   if (!teacher.any()) {
     return "";
   }
-  std::string who =
+  std::string name =
       printable(teacher.present() ? teacher.model.string() : teacher.logits.string(), 0);
   if (!teacher.present()) {
-    who = fmt::format("its {} most likely tokens in {}", plan.recipe["teacher_top"].dump(), who);
+    name = fmt::format("its {} most likely tokens in {}", plan.recipe["teacher_top"].dump(), name);
   }
   const std::string attention =
       teacher.attention_weight > 0
           ? fmt::format(", attention weight {:g}", teacher.attention_weight)
           : "";
-  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", who,
+  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", name,
                      teacher.distillation.weight, teacher.distillation.temperature, attention);
 }
 
@@ -121,8 +121,8 @@ std::string memory_text(const UptrainPlan& plan) {
 // How often the state is saved, its size, and whether saving blocks training.
 std::string saving_text(const UptrainPlan& plan) {
   const std::int64_t every = plan.settings.save_every;
-  const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
-  return fmt::format("{}, {} each, the last two kept, written {}", when,
+  const std::string frequency = every > 0 ? fmt::format("every {} steps", every) : "at the end";
+  return fmt::format("{}, {} each, the last two kept, written {}", frequency,
                      text_of_bytes(plan.state_bytes),
                      plan.background_saving ? "in the background" : "while training waits");
 }

@@ -32,7 +32,7 @@ void put_message(std::string_view text) {
   std::fflush(stderr);
 }
 
-// 80 if the width is unknown.
+// Returns 80 if the width is unknown.
 int columns_of(int descriptor) {
   winsize size{};
   const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -66,15 +66,15 @@ int Console::columns() const { return columns_of(STDERR_FILENO); }
 bool Console::shows_results() const { return ::isatty(STDOUT_FILENO) == 1; }
 
 std::size_t Console::result_columns() const {
-  constexpr std::size_t kUsual = 80, kFewest = 20;
-  std::size_t columns = kUsual;
+  constexpr std::size_t kDefault = 80, kFewest = 20;
+  std::size_t columns = kDefault;
   if (shows_results()) {
     columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
   } else if (const char* wanted = std::getenv("COLUMNS")) {
     const std::string_view text(wanted);
     std::size_t number = 0;
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-    columns = fault == std::errc() && end == text.data() + text.size() ? number : kUsual;
+    columns = fault == std::errc() && end == text.data() + text.size() ? number : kDefault;
   }
   return std::max(columns, kFewest);
 }

@@ -60,8 +60,8 @@ bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
 
 // Where to break a line that is wider than `columns`: at its last space within `columns` and after
-// the indentation, otherwise at its first space after `columns`. Never between a number and its
-// unit. Returns the line's size if it fits or cannot be broken.
+// the indentation, otherwise at its first space after `columns`. A number and its
+// unit stay together. Returns the line's size if it fits or cannot be broken.
 std::size_t break_of(std::string_view line, std::size_t columns, std::size_t indent) {
   std::size_t best = line.size(), width = 0;
   if (width_of(line) <= columns) {
