@@ -118,29 +118,8 @@ void train_and_report(const PlannedRun& run, bool json, const Console& console) 
   }
 }
 
-void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
-  UptrainSettings& settings = options.settings;
-  check_directory_name(settings.output);
-  if (options.timeout && launch.alone()) {
-    refuse_without_effect("--timeout", "this process is the only one of the run");
-  }
-  // Checked before the ranks connect: the first rank creates the run directory only after that.
-  const bool automatic = options.resuming == "auto";
-  if (automatic && path_exists(settings.output)) {
-    if (launch.rank == 0) {
-      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
-    }
-    return;
-  }
-  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
-  let_threads_sleep();
-  set_compute_threads(threads_of_rank(options.threads, launch));
-  keep_freed_memory();
-  complete_settings(options, launch);
-  if (launch.rank == 0) {  // it creates the output, perhaps before another rank checks
-    RunDirectory::check_output(settings.output, options.resume);
-  }
-
+void plan_and_train(const UptrainOptions& options, const Launch& launch, const Console& console) {
+  const UptrainSettings& settings = options.settings;
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
   const DataLoader data = open_training_data(settings, source.spec);
@@ -170,6 +149,31 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   } else {
     train_and_report(run, options.json, console);
   }
+}
+
+void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
+  UptrainSettings& settings = options.settings;
+  check_directory_name(settings.output);
+  if (options.timeout && launch.alone()) {
+    refuse_without_effect("--timeout", "this process is the only one of the run");
+  }
+  // Checked before the ranks connect: the first rank creates the run directory only after that.
+  const bool automatic = options.resuming == "auto";
+  if (automatic && path_exists(settings.output)) {
+    if (launch.rank == 0) {
+      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
+    }
+    return;
+  }
+  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
+  let_threads_sleep();
+  set_compute_threads(threads_of_rank(options.threads, launch));
+  keep_freed_memory();
+  complete_settings(options, launch);
+  if (launch.rank == 0) {  // it creates the output, perhaps before another rank checks
+    RunDirectory::check_output(settings.output, options.resume);
+  }
+  plan_and_train(options, launch, console);
 }
 
 }  // namespace
