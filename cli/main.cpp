@@ -1,5 +1,5 @@
-// regroup with all its commands. Where computing needs LibTorch this is a program of its own, which
-// cli/launcher.cpp hands over to.
+// regroup with all its commands. In builds with LibTorch this is the program regroup-compute, which
+// cli/launcher.cpp executes.
 #include "cli/commands/commands.h"
 #include "cli/program.h"
 

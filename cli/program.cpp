@@ -27,8 +27,8 @@
 namespace regroup {
 namespace {
 
-// 0 done · 1 bug · 2 wrong usage · 3 bad input · 4 environment · 5 difference · 75 interrupted with
-// state saved. Interrupted with nothing to save: 128 + signal, as the shell has it.
+// 75: interrupted with the state saved. Interrupted with nothing to save: 128 + signal, as in
+// shells.
 enum ExitCode {
   kDone = 0,
   kBug = 1,
@@ -51,7 +51,7 @@ int exit_code_of(const Error& error) {
   return kBug;
 }
 
-// Help and version go to stdout; a wrong option is one line that says where help is.
+// Help and version go to stdout. A wrong option gives one line on stderr, which names --help.
 int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Console& console) {
   if (fault.get_exit_code() == 0) {
     std::ostringstream text, nothing;
@@ -68,7 +68,7 @@ int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Co
 
 int parse_and_run(CLI::App& program, std::vector<std::string> words, const Console& console) {
   try {
-    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    std::reverse(words.begin(), words.end());  // CLI11 expects the last word first
     program.parse(std::move(words));
     return kDone;
   } catch (const CLI::ParseError& fault) {
@@ -76,7 +76,7 @@ int parse_and_run(CLI::App& program, std::vector<std::string> words, const Conso
   }
 }
 
-// What was printed and lies in a buffer still. A result that cannot be written is none.
+// Flushes stdout. A command whose result cannot be written has failed.
 int with_output_written(int exit_code, const Console& console) {
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kDone) {
     console.error("regroup: standard output: cannot write");
@@ -90,8 +90,8 @@ int report_no_memory(const std::exception& fault, const Console& console) {
   const std::string shortage =
       known != nullptr && *known->what() != '\0' ? fmt::format(": {}", known->what()) : "";
   console.error(
-      fmt::format("regroup: out of memory{}; a smaller --batch or --context and fewer --threads "
-                  "take less, and so does --dtype bf16; ulimit -v and containers limit it, too",
+      fmt::format("regroup: out of memory{}; a smaller --batch or --context, fewer --threads and "
+                  "--dtype bf16 need less; ulimit -v and containers limit memory, too",
                   shortage));
   return kEnvironmentFailed;
 }
@@ -102,13 +102,13 @@ void prepare_program(Command command, Console& console) {
   CLI::App& program = command.app();
   program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
   program.require_subcommand(1);
-  program.fallthrough();  // --quiet may stand before or after the command
+  program.fallthrough();  // allows --quiet before and after the command
   program.option_defaults()->always_capture_default();
   const CLI::callback_t read_config = [&program](const CLI::results_t& paths) {
     apply_config_file(program, paths.at(0));
     return true;
   };
-  // First of all options: the file may set those that follow.
+  // CLI11 runs callbacks in this order, so --config comes first: the file may set later options.
   program
       .add_option("--config", read_config,
                   "read options from a TOML file, a section for each command: [uptrain]")
@@ -117,8 +117,8 @@ void prepare_program(Command command, Console& console) {
       "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
       "print results and errors only");
   program.add_flag_callback(
-      "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "say more");
-  // Listed; the words themselves are read by without_help_command().
+      "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "print more messages");
+  // Only listed in the help: without_help_command() handles the words.
   program.add_subcommand("help", "Explain a command: regroup help convert")
       ->add_option("command", "the command to explain");
   program.parse_complete_callback([&program] { check_options(program); });
@@ -144,10 +144,10 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
     return kEnvironmentFailed;
   } catch (const std::bad_alloc& fault) {
     return report_no_memory(fault, console);
-  } catch (const std::length_error& fault) {  // more than any machine has
+  } catch (const std::length_error& fault) {  // a size above what a container can hold
     return report_no_memory(fault, console);
-  } catch (const std::system_error& fault) {  // a thread that could not be started
-    console.error(fmt::format("regroup: {}; fewer --threads may do", printable(fault.what(), 0)));
+  } catch (const std::system_error& fault) {  // a thread could not be started
+    console.error(fmt::format("regroup: {}; try fewer --threads", printable(fault.what(), 0)));
     return kEnvironmentFailed;
   } catch (const std::exception& fault) {
     console.error(fmt::format("regroup: internal error: {}", fault.what()));

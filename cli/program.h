@@ -1,5 +1,5 @@
-// A program made of commands: common options, one call for the command that was named, and errors
-// turned into exit codes, here and nowhere else.
+// Runs a program made of commands: adds common options, calls the named command, and turns errors
+// into exit codes. No other file does the last.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace regroup {
 
-/// Gives a program the options that all commands share, help, and the rules that hold for all
-/// options (cli/options/option_needs.h).
+/// Adds help, the options that all commands share, and the checks that apply to all options
+/// (cli/options/option_needs.h).
 void prepare_program(Command program, Console& console);
 
-/// Parses the command line, runs what it names and returns the exit code; `add_commands` says which
-/// commands there are.
+/// Parses the command line, runs the named command and returns the exit code. `add_commands` adds
+/// the commands to the program.
 int run_program(int argc, char** argv,
                 const std::function<void(Command program, Console& console)>& add_commands);
 

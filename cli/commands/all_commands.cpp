@@ -3,7 +3,7 @@
 
 namespace regroup {
 
-void exec_compute() {}  // it is here
+void exec_compute() {}  // this program needs no other one to compute
 
 void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);

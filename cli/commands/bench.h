@@ -1,4 +1,4 @@
-// What `regroup bench` can measure: each adds its command to the group.
+// The commands of `regroup bench`.
 #pragma once
 
 #include "cli/options/command.h"

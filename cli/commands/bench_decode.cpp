@@ -55,7 +55,7 @@ struct BenchRow {
   }
 };
 
-// The weights of a checkpoint, or random ones for a config.json without any.
+// The weights of a checkpoint, or random weights for a config.json without a checkpoint.
 Parameters parameters_of(const Model& model, at::ScalarType type, at::Device device) {
   if (!model.checkpoint.files().empty()) {
     return load_parameters(model.spec, model.checkpoint, type, device);
@@ -175,47 +175,52 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   console.print(text_of_json(report));
 }
 
+void add_load_options(Command command, BenchDecodeOptions& options) {
+  add_counts(command, "--kv-heads", options.kv_heads,
+             "measure each model with these numbers of kv heads instead of its own, such as 32,8,1",
+             {1, kMostHeads});
+  add_counts(command, "--batch", options.batches, "sequences at a time, such as 1,8",
+             {1, kMostBatch});
+  add_counts(command, "--context", options.contexts,
+             "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
+  add_count(command, "--tokens", options.load.tokens, "tokens to decode in each round",
+            {1, kMostContext});
+  add_count(command, "--rounds", options.load.rounds, "rounds; the median is reported",
+            {1, 1U << 20});
+  add_count(
+      command, "--prefill-chunk", options.load.prefill_chunk,
+      "also time reading the context, this many tokens at a time (default: the cache is filled "
+      "with noise)",
+      {1, kMostContext});
+  add_count(command, "--window", options.load.window,
+            "sliding window: keep only this many tokens (default: the model's own window)",
+            {1, kMostContext});
+  add_count(command, "--sinks", options.load.sinks,
+            "with --window: also keep this many tokens at the beginning, as in StreamingLLM",
+            {1, kMostContext});
+}
+
 }  // namespace
 
 void add_bench_decode_command(Command group, Console& console) {
   auto options = std::make_shared<BenchDecodeOptions>();
   Command command = group.add_command(
-      "decode", "Time per token and size of the KV cache, for models side by side");
+      "decode", "Measure time per token and size of the KV cache, for one or more models");
   command
       .add_option("models", options->models,
-                  "model directories; a config.json without weights gets random ones")
+                  "model directories; for a config.json without weights, random weights are used")
       .required();
-  add_counts(command, "--kv-heads", options->kv_heads,
-             "each model with these numbers of kv heads instead of its own, such as 32,8,1",
-             {1, kMostHeads});
-  add_counts(command, "--batch", options->batches, "sequences at a time, such as 1,8",
-             {1, kMostBatch});
-  add_counts(command, "--context", options->contexts,
-             "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
-  add_count(command, "--tokens", options->load.tokens, "tokens to decode in each round",
-            {1, kMostContext});
-  add_count(command, "--rounds", options->load.rounds, "rounds, of which the median counts",
-            {1, 1U << 20});
-  add_count(command, "--prefill-chunk", options->load.prefill_chunk,
-            "read the context, so many tokens at a time, and time that as well (default: the cache "
-            "is filled with noise)",
-            {1, kMostContext});
-  add_count(command, "--window", options->load.window,
-            "forget all but so many tokens (default: what the model itself forgets)",
-            {1, kMostContext});
-  add_count(command, "--sinks", options->load.sinks,
-            "of --window: and all but so many at the beginning, as in StreamingLLM",
-            {1, kMostContext});
+  add_load_options(command, *options);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"
       "          regroup bench decode Llama-2-7b-hf Llama-2-7b-gqa8\n"
-      "Greedy decoding, each variant in turn in every round. A step reads the weights and the\n"
-      "cache once: read/s is how fast it did. With --kv-heads tensors are cut, not pooled: the\n"
-      "time is a converted model's, the text is not.");
+      "Decodes greedily, with each variant in turn in every round. A step reads the weights and\n"
+      "the cache once; read/s is the speed of reading them. With --kv-heads tensors are cut, not\n"
+      "pooled: the time is that of a converted model, the text is not.");
   command.on_run(
       [options, &console] { with_torch_errors([&] { run_bench_decode(*options, console); }); });
 }

@@ -39,7 +39,8 @@ struct BenchTrainOptions {
   bool json = false;
 };
 
-// Throws where that is more than there is.
+// The estimate in bytes. Throws kEnvironment if it exceeds the free memory, unless --memory-check
+// off.
 double estimated_memory(const BenchTrainOptions& options, const Model& source,
                         std::int64_t sequence_length, const Console& console) {
   const UptrainSettings& settings = options.settings;
@@ -51,8 +52,10 @@ double estimated_memory(const BenchTrainOptions& options, const Model& source,
   const double estimate = bytes_of(settings);
   const auto available = available_memory(settings.device);
   if (available && estimate > *available) {
-    options.memory_check.apply(estimate, *available, settings.device,
-                               leaner_runs(settings, *available, bytes_of), false, console);
+    const auto leaner = leaner_runs(settings, *available, bytes_of);
+    options.memory_check.apply(
+        {.needed = estimate, .available = *available, .device = settings.device, .leaner = leaner},
+        /*dry_run=*/false, console);
   }
   return estimate;
 }
@@ -132,27 +135,27 @@ void add_bench_train_command(Command group, Console& console) {
   auto options = std::make_shared<BenchTrainOptions>();
   UptrainSettings& settings = options->settings;
   Command command = group.add_command(
-      "train", "Measure steps of training: tokens/s, share of what the machine can do, memory");
+      "train",
+      "Measure training steps: tokens/s, share of the machine's matrix product speed, memory");
   command.add_option("model", settings.model, "model directory").required();
   command.add_option("--data", options->data, "token files, as for regroup uptrain")
       .required()
       .default_text("");
   add_count(command, "--steps", options->steps, "steps to measure", {1, 1U << 20});
-  add_count(command, "--warmup", options->warmup, "steps before them that do not count",
+  add_count(command, "--warmup", options->warmup, "warm-up steps, which are not measured",
             {0, 1U << 20});
   add_sequence_options(command, settings);
-  add_count(command, "--accumulate", settings.accumulation, "such batches in one step",
-            {1, kMostBatch});
+  add_count(command, "--accumulate", settings.accumulation, "batches in one step", {1, kMostBatch});
   add_optimizer_options(command, options->trained, options->optimizer, options->moments);
   command.add_flag("--activation-checkpointing", settings.recomputing,
-                   "keep only what each block reads and compute the rest again");
+                   "keep only the inputs of blocks and recompute the rest");
   command
       .add_option("--dtype", options->precision,
-                  "to compute in: fp32, or bf16 with fp32 master weights")
+                  "dtype to compute in: fp32, or bf16 with fp32 master weights")
       .one_of({"fp32", "bf16"});
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_number(command, "--peak-flops", options->peak_flops,
-             "what the device's maker promises, per second, to tell the share of it (MFU)",
+             "peak FLOP/s of the device according to its vendor, to compute the MFU",
              {0.0, 1e18, /*least_allowed=*/false})
       .default_text("");
   options->memory_check.add_to(command);
@@ -161,9 +164,9 @@ void add_bench_train_command(Command group, Console& console) {
   command.footer(
       "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"
       "           --device cuda --peak-flops 989e12\n"
-      "Nothing is written. After each step the machine multiplies two large matrices, so that\n"
-      "both are measured under the same conditions; FLOPs count what the model needs, not what\n"
-      "activation checkpointing computes again.");
+      "Nothing is written. A product of two large matrices follows each step, so that both are\n"
+      "measured under the same conditions. FLOPs are those of the model, without what\n"
+      "activation checkpointing recomputes.");
   command.on_run([options, &console] { run_bench_train(*options, console); });
 }
 

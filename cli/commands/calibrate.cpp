@@ -82,14 +82,14 @@ void add_calibrate_command(Command program, Console& console) {
             "tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
-  add_count(command, "--max-tokens", options->settings.max_tokens, "read about so many tokens");
+  add_count(command, "--max-tokens", options->settings.max_tokens, "read about this many tokens");
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"
-      "One layer is in memory at a time, beside 4 bytes per token and hidden feature.\n"
+      "Memory: one layer at a time, and 4 bytes per token and hidden feature.\n"
       "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
   command.on_run(
       [options, &console] { with_torch_errors([&] { run_calibrate(*options, console); }); });

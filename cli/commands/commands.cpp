@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"bench", "Measure how fast a model trains and decodes on this machine"},
-    {"calibrate", "Measure what a model's attention reads, for convert --calibration"},
+    {"calibrate", "Measure the inputs of a model's attention, for convert --calibration"},
     {"eval", "Loss and perplexity of a model on a file of tokens"},
-    {"init", "Make a model with random weights for a config.json, to train from nothing"},
-    {"teach", "Ask a teacher once what it predicts, for uptrain --teacher-logits"},
+    {"init", "Make a model with random weights for a config.json, to train from scratch"},
+    {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},
     {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
-    {"demo", "Train a small model, convert it to fewer kv heads, uptrain it, show what changed"},
-    {"completions", "Print what a shell needs to complete regroup's commands and options"},
+    {"demo", "Train a small model, convert it to fewer kv heads, uptrain it, compare the losses"},
+    {"completions", "Print a script that completes regroup's commands and options in a shell"},
     {"manual", "Print the manual page, for man"},
 });
 

@@ -1,4 +1,4 @@
-// The commands: each adds its options to the program and runs when it is the one that was named.
+// Adds the commands with their options to the program.
 #pragma once
 
 #include <span>
@@ -9,22 +9,22 @@
 
 namespace regroup {
 
-/// A command that computes, and so needs LibTorch, or that tells of all commands, as the program
-/// without LibTorch lists it.
+/// A command that needs LibTorch, or that describes all commands. The program without LibTorch only
+/// lists it.
 struct WholeProgramCommand {
   std::string_view name, description;
 };
 std::span<const WholeProgramCommand> whole_program_commands();
 bool needs_whole_program(std::string_view name);
 
-/// Adds the command of that name in whole_program_commands(), with its description and nothing
-/// else.
+/// Adds the command of that name in whole_program_commands() with its description, without options.
 Command add_whole_command(Command program, std::string_view name);
 
-/// Adds those that only read, move and average numbers: inspect to expand, in the help's order.
+/// Adds the commands that only read, move and average numbers, inspect to expand, in the help's
+/// order.
 void add_file_commands(Command program, Console& console);
 
-/// Adds all that this build has.
+/// Adds all commands of this build.
 void add_all_commands(Command program, Console& console);
 
 void add_convert_command(Command program, Console& console);
@@ -38,7 +38,7 @@ void add_plot_command(Command program, Console& console);
 void add_tokenize_command(Command program, Console& console);
 void add_verify_command(Command program, Console& console);
 
-// These compute, so they are there only when the program is built with LibTorch.
+// These need LibTorch. Builds without it lack them.
 void add_bench_command(Command program, Console& console);
 void add_calibrate_command(Command program, Console& console);
 void add_demo_command(Command program, Console& console);

@@ -31,7 +31,8 @@
 namespace regroup {
 namespace {
 
-// The conversion's plan; with --grouping similar its heads are looked at first.
+// Plans the conversion. For --grouping similar, searches the grouping first and returns it in
+// `groupings`.
 ConversionPlan make_plan(const Model& source, ConversionRequest& request,
                          const ConvertOptions& options, const Console& console,
                          std::vector<LayerGrouping>& groupings) {
@@ -42,8 +43,7 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   }
   if (allows_one_grouping(contiguous)) {
     contiguous.notes.emplace_back(
-        "--grouping similar: each layer keeps one kv head, for which there is one grouping: "
-        "nothing was searched");
+        "--grouping similar: each layer keeps one kv head, so only one grouping is possible");
     return contiguous;
   }
   Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
@@ -58,10 +58,64 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   return plan_conversion(source, request);
 }
 
-// Whether more is asked for than moving and averaging heads.
+// Whether the conversion does more than moving and averaging heads, which needs LibTorch.
 bool solves(const ConversionRequest& request, const ConvertOptions& options) {
   return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
          !options.refit.data.empty() || !options.budget.budget.empty();
+}
+
+void check_arguments(const ConvertOptions& options) {
+  if (!options.dry_run) {
+    check_is_new(options.destination);
+  }
+  if (options.measure && options.calibration.empty()) {
+    throw_usage(
+        "--measure needs --calibration: it measures heads with the statistics of a text; regroup "
+        "calibrate {} --data TOKENS -o stats.safetensors makes them",
+        printable(options.source, 0));
+  }
+}
+
+// Adds statistics, the kv heads of --kv-budget and the refiner to the request. Returns the budget.
+std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
+                                         const ConvertOptions& options, const Console& console) {
+  request.calibration = open_calibration(options.calibration, source);
+  std::optional<KvBudget> budget;
+  if (!options.budget.budget.empty()) {
+    request.grouping = options.grouping;
+    budget = share_kv_budget(source, request, options.budget, options.refit, console);
+    request.kv_heads = budget->kv_heads();
+  }
+  request.refiner = make_refiner(source, options.refit, interrupt_requested());
+  if (request.refiner) {
+    warn_of_context(source, Json::parse(request.refiner->recipe()).at("context"), console);
+  }
+  return budget;
+}
+
+// Carries out the plan. A result in another form is compared with the source before it is
+// published.
+void write_result(const ConversionRequest& request, const ConvertOptions& options,
+                  ConversionReport& report, const Console& console) {
+  const ConversionPlan& plan = report.plan;
+  const bool compares = !plan.in_place && !options.skip_comparison && !request.refiner;
+  if (compares) {
+    exec_compute();
+  }
+  ConversionProgressBar progress(console, plan);
+  const auto check = [&](const std::filesystem::path& result) {
+    if (compares) {
+      progress.finish();
+      report.comparison = compare_with_source(report.source, request, plan, result, console);
+    }
+  };
+  report.layers = execute_conversion(
+      plan, report.source, options.destination,
+      [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
+      interrupt_requested(), check, options.refit.threads);
+  if (!compares) {
+    progress.finish();
+  }
 }
 
 void run_conversion(ConversionRequest request, const ConvertOptions& options,
@@ -70,62 +124,26 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
     exec_compute();
     let_threads_sleep();
   }
-  if (!options.dry_run) {
-    check_is_new(options.destination);
-  }
-  if (options.measure && options.calibration.empty()) {
-    throw_usage(
-        "--measure needs --calibration: what heads keep is told over the statistics of a text; "
-        "regroup calibrate {} --data TOKENS -o stats.safetensors makes them",
-        printable(options.source, 0));
-  }
+  check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
-  request.calibration = open_calibration(options.calibration, source);
-  std::optional<KvBudget> budget;
-  if (!options.budget.budget.empty()) {
-    request.grouping = options.grouping;
-    budget = share_kv_budget(source, request, options.budget, options.refit, console,
-                             interrupt_requested());
-    request.kv_heads = budget->kv_heads();
-  }
-  request.refiner = make_refiner(source, options.refit, interrupt_requested());
-  if (request.refiner) {
-    warn_of_context(source, Json::parse(request.refiner->recipe()).at("context"), console);
-  }
+  std::optional<KvBudget> budget = complete_request(request, source, options, console);
   std::vector<LayerGrouping> groupings;
   const ConversionPlan plan = make_plan(source, request, options, console, groupings);
-  ConversionReport done{
+  ConversionReport report{
       plan, source, options.source, options.destination, options.dry_run, options.measure};
-  done.groupings = std::move(groupings);
-  done.budget = std::move(budget);
-  const bool compared = !plan.in_place && !options.skip_comparison && !request.refiner;
-  if (compared && !options.dry_run) {
-    exec_compute();
-  }
+  report.groupings = std::move(groupings);
+  report.budget = std::move(budget);
   if (!options.dry_run) {
-    ConversionProgressBar progress(console, plan);
-    const auto check = [&](const std::filesystem::path& result) {
-      if (compared) {
-        progress.finish();
-        done.comparison = compare_with_source(source, request, plan, result, console);
-      }
-    };
-    done.layers = execute_conversion(
-        plan, source, options.destination,
-        [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
-        interrupt_requested(), check, options.refit.threads);
-    if (!compared) {
-      progress.finish();
-    }
+    write_result(request, options, report, console);
   }
-  if (options.measure && done.layers.empty()) {
-    done.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
+  if (options.measure && report.layers.empty()) {
+    report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
-  done.warnings = conversion_warnings(plan, options.source, done.layers);
+  report.warnings = conversion_warnings(plan, options.source, report.layers);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  done.seconds = elapsed.count();
-  print_report(done, options.json, console);
+  report.seconds = elapsed.count();
+  print_report(report, options.json, console);
 }
 
 }  // namespace
@@ -143,12 +161,12 @@ void add_convert_command(Command program, Console& console) {
 
 void add_expand_command(Command program, Console& console) {
   auto options = std::make_shared<ConvertOptions>();
-  Command command =
-      program.add_command("expand", "Store the kv heads of a grouped model several times, exactly");
+  Command command = program.add_command(
+      "expand", "Store the kv heads of a grouped model several times; it computes the same");
   add_expand_options(command, *options);
   command.footer(
       "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"
-      "Tensor-parallel servers need a multiple of their ranks.");
+      "Tensor-parallel servers need a multiple of their number of ranks.");
   command.on_run(
       [options, &console] { run_conversion(expand_request(*options), *options, console); });
 }

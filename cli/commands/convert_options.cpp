@@ -33,7 +33,7 @@ std::vector<AttentionRole> parse_roles(const std::string& text) {
   std::istringstream items(text + ",");
   for (std::string item; std::getline(items, item, ',');) {
     if (item != "self" && item != "cross" && item != "encoder") {
-      throw_usage("--attention: \"{}\" is none of self, cross, encoder", printable(item));
+      throw_usage("--attention: \"{}\" is not one of self, cross, encoder", printable(item));
     }
     roles.push_back(item == "self"    ? AttentionRole::kSelf
                     : item == "cross" ? AttentionRole::kCross
@@ -42,7 +42,7 @@ std::vector<AttentionRole> parse_roles(const std::string& text) {
   return roles;
 }
 
-// --to; where that is not given, "x.gguf" says what is to be made.
+// The container of --to; without it, GGUF for an output named "x.gguf" unless the source is GGUF.
 std::optional<Container> container_of(const ConvertOptions& options) {
   if (!options.container.empty()) {
     return kContainers.at(options.container);
@@ -71,11 +71,11 @@ void check_roles(const ConvertOptions& options, const Model& source) {
       })) {
     refuse_without_effect(
         "--attention " + options.attention,
-        fmt::format("the attention of {} is self alone", printable(source.spec.architecture)));
+        fmt::format("{} has only self-attention", printable(source.spec.architecture)));
   }
 }
 
-// Options that both commands have.
+// Options of both commands.
 void add_common_options(Command command, ConvertOptions& options) {
   options.command = command;
   command
@@ -93,25 +93,25 @@ void add_form_options(Command command, ConvertOptions& options) {
   command.add_option("--target", options.target,
                      "architecture to write: same; expanded (every kv head stored once per query "
                      "head, for loaders without grouped heads); auto (one that computes the same "
-                     "and whose loaders take grouped heads); or its name");
+                     "and whose loaders support grouped heads); or its name");
   command
       .add_option("--positions", options.positions,
-                  "keep, or alibi: drop the model's positions for ALiBi's slopes (uptraining has "
-                  "to repair it)")
+                  "keep, or alibi: replace the model's positions by ALiBi slopes (needs uptraining "
+                  "afterwards)")
       .one_of({"keep", "alibi"});
   command
       .add_option("--to", options.container,
                   "container to write: safetensors or torch (a directory), gguf or llama2c (one "
-                  "file); unless given the source's own, or GGUF for an output named so")
+                  "file) (default: the source's, or gguf for an output named .gguf)")
       .one_of(kContainers);
   command
       .add_option("--dtype", options.dtype,
                   "store floating tensors as this type (q8_0: matrices, in GGUF only)")
       .one_of(kDtypes);
   command.add_flag("--skip-comparison", options.skip_comparison,
-                   "do not compute whether a result of another form gives the same logits");
+                   "do not check by computing that a result in another form gives the same logits");
   command.add_option("--layout", options.layout,
-                     "a file that describes an architecture regroup does not know");
+                     "a file that describes an architecture that regroup does not support");
 }
 
 void add_pooling_options(Command command, ConvertOptions& options) {
@@ -120,49 +120,51 @@ void add_pooling_options(Command command, ConvertOptions& options) {
   command
       .add_option("--pool", options.pool,
                   "how a group of heads becomes one: mean; first, random or select (one of them); "
-                  "aligned (mean in a common basis); lowrank (solved for the least error)")
+                  "aligned (mean in a common basis); lowrank (minimises the error)")
       .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
-  add_count(command, "--pool-seed", options.pool_seed, "of --pool random", kAnySeed);
+  add_count(command, "--pool-seed", options.pool_seed, "seed of --pool random", kAnySeed);
   command
-      .add_option("--grouping", options.grouping,
-                  "which heads share one: contiguous (neighbours), or similar (those that lose "
-                  "least together, moved next to each other with their queries)")
+      .add_option(
+          "--grouping", options.grouping,
+          "which heads share one: contiguous (neighbours), or similar (chosen for the least "
+          "loss, and moved next to each other with their query heads)")
       .one_of({"contiguous", "similar"});
   command.add_option("--calibration", options.calibration,
                      "statistics of the source made by regroup calibrate: lowrank, aligned and "
-                     "select then weigh errors as they occur in text");
-  command.add_flag(
-      "--measure", options.measure,
-      "tell what each layer keeps, whatever the method and in a dry run; needs --calibration");
+                     "select then minimise the error on that text");
+  command.add_flag("--measure", options.measure,
+                   "report the energy that each layer keeps, for any method and in dry runs; needs "
+                   "--calibration");
   command.add_flag("--allow-nonfinite", options.allow_nonfinite,
                    "pool heads that hold NaN or infinities");
 }
 
 void add_budget_options(Command command, KvBudgetOptions& options) {
   const auto take_budget = [&options](const std::string& typed) {
-    parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // of what is not known yet
+    parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // the whole is not known yet
     options.budget = typed;
   };
   command
-      .add_option("--kv-budget", take_budget,
-                  "in place of --kv-heads: what keys and values of a token may take, as a size "
-                  "such as 64KiB or a share of the source's such as 25%; layers that the model "
-                  "misses least share more")
+      .add_option(
+          "--kv-budget", take_budget,
+          "instead of --kv-heads: KV cache per token, as a size such as 64KiB or a share of "
+          "the source's such as 25%; layers that affect the predictions least keep the "
+          "fewest heads")
       .excludes("--kv-heads")
       .value_name(kSizeOrShare);
   command.add_option("--kv-budget-data", options.data,
-                     "token file: how much each layer is missed is measured on this text");
-  add_count(command, "--kv-budget-tokens", options.max_tokens, "read about so many tokens of it");
+                     "token file: text to measure the effect of each layer on");
+  add_count(command, "--kv-budget-tokens", options.max_tokens, "read about this many tokens of it");
 }
 
-// Of what follows pooling.
+// Options of the steps after pooling.
 void add_refit_options(Command command, RefitOptions& options) {
   command.add_option("--refit", options.data,
-                     "token file: after pooling, let each attention by itself learn to give what "
-                     "the source's gives on this text");
+                     "token file: after pooling, train each attention by itself to reproduce the "
+                     "output of the source's on this text");
   add_count(command, "--refit-steps", options.steps, "steps for each attention");
   add_count(command, "--refit-batch", options.batch, "windows in a step", {1, kMostBatch});
-  add_count(command, "--refit-tokens", options.max_tokens, "read about so many tokens");
+  add_count(command, "--refit-tokens", options.max_tokens, "read about this many tokens");
   add_count(command, "--refit-context", options.context,
             "tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
@@ -193,10 +195,11 @@ void add_convert_options(Command command, ConvertOptions& options) {
 void add_expand_options(Command command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory").required();
   add_common_options(command, options);
-  add_counts(command, "--kv-heads", options.kv_heads,
-             "kv heads to store: a multiple of the model's (as many as query heads makes a plain "
-             "MHA model)",
-             {1, kMostHeads})
+  add_counts(
+      command, "--kv-heads", options.kv_heads,
+      "kv heads to store: a multiple of the model's (the number of query heads gives a plain "
+      "MHA model)",
+      {1, kMostHeads})
       .required();
 }
 
@@ -223,7 +226,7 @@ ConversionRequest convert_request(const ConvertOptions& options) {
 
 ConversionRequest expand_request(const ConvertOptions& options) {
   if (options.kv_heads.size() != 1) {
-    throw_usage("--kv-heads: one number for all layers is needed");
+    throw_usage("--kv-heads: must be one number for all layers");
   }
   ConversionRequest request;
   request.container = container_of(options);
@@ -253,7 +256,7 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
                                   "--calibration", "--refit", "--measure"};
   for (const char* option : kOfPooling) {
     if (options.given(option) && pooled_layers(plan).empty()) {
-      refuse_without_effect(option, "no layer gets fewer kv heads than it has");
+      refuse_without_effect(option, "no layer gets fewer kv heads");
     }
   }
 }

@@ -1,4 +1,4 @@
-// What the command line says to `regroup convert` and `regroup expand`.
+// Options of `regroup convert` and `regroup expand`.
 #pragma once
 
 #include <cstdint>
@@ -40,16 +40,16 @@ struct ConvertOptions {
   bool given(const char* option) const { return command->given(option); }
 };
 
-/// `options` must live as long as `command`.
+/// `options` must outlive `command`.
 void add_convert_options(Command command, ConvertOptions& options);
 void add_expand_options(Command command, ConvertOptions& options);
 
-/// What is asked for. Throws kUsage where that is nothing, or contradicts itself.
+/// The request that the options describe. Throws kUsage if it is empty or invalid.
 ConversionRequest convert_request(const ConvertOptions& options);
 ConversionRequest expand_request(const ConvertOptions& options);
 
-/// Throws kUsage for an option that has no effect on this model, and for a destination whose name
-/// ends like another kind of file.
+/// Throws kUsage for an option that has no effect on this model, and for a destination with the
+/// extension of another kind of file.
 void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// regroup demo: the main job on a checkpoint trained on the spot.
+// regroup demo: trains a small model, converts it to fewer kv heads, and uptrains the results.
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -43,7 +43,7 @@ struct DemoOptions {
   bool json = false;
 };
 
-// One line of the final table.
+// A row of the final table.
 struct DemoRow {
   std::string variant;
   std::int64_t kv_heads = 0;
@@ -107,7 +107,7 @@ class Demo {
  private:
   void prepare_text() {
     if (fs::exists(fs::symlink_status(root_))) {
-      throw_usage("{}: exists already; remove it or name another place with --output",
+      throw_usage("{}: exists already; remove it or choose another directory with --output",
                   printable(root_.string(), 0));
     }
     const DemoCorpus corpus = read_demo_corpus(options_.text, kCorpusBytes);
@@ -212,11 +212,11 @@ class Demo {
     console_.print(table_of(rows).text(console_));
     console_.print(fmt::format(
         "\nHeld-out loss in nats per byte. Heads pooled by {}; uptraining for alpha = {} of {} "
-        "steps.\nThe mha row is not converted: it shows what the same extra steps do to the "
+        "steps.\nThe mha row is not converted: it shows the effect of the same extra steps on the "
         "source.",
         options_.pool, options_.alpha, options_.pretrain_steps));
     console_.note(
-        fmt::format("\ndone in {}. Look at the checkpoints, for example:\n"
+        fmt::format("\ndone in {}. Inspect the checkpoints, for example:\n"
                     "  regroup inspect {}/gqa-2-uptrained",
                     text_of_duration(seconds), printable(root_.string(), 0)));
   }
@@ -231,7 +231,7 @@ class Demo {
     table.add_column("loss won back", Table::Align::kRight);
     const DemoRow& source = rows.front();
     for (const DemoRow& row : rows) {
-      // Against the source before any further training: the model the user had.
+      // Relative to the source before uptraining.
       const double lost = row.converted_loss - source.converted_loss;
       const double left = row.uptrained_loss - source.converted_loss;
       table.add_row(
@@ -254,7 +254,7 @@ void add_demo_command(Command program, Console& console) {
   Command command = add_whole_command(program, "demo");
   command.add_option("-o,--output", options->output, "directory to make for data and checkpoints");
   command.add_option("--text", options->text,
-                     "text file or directory to learn from (default: the C++ headers)");
+                     "text file or directory to train on (default: the C++ headers)");
   add_count(command, "--pretrain-steps", options->pretrain_steps, "steps to train the source for");
   add_number(command, "--alpha", options->alpha, "uptrain for this fraction of --pretrain-steps",
              {0.0, 100.0, /*least_allowed=*/false});

@@ -24,7 +24,7 @@ fs::path find_headers() {
     versions.push_back(entry.path());
   }
   if (versions.empty()) {
-    throw_usage("{}: no C++ headers there; name a text file or a directory of texts with --text",
+    throw_usage("{}: no C++ headers found; choose a text file or a directory of texts with --text",
                 root.string());
   }
   return *std::max_element(versions.begin(), versions.end());
@@ -44,7 +44,7 @@ std::vector<fs::path> files_below(const fs::path& origin) {
   return files;
 }
 
-// Without the comment that opens it: a licence repeated in every file would be all one learns.
+// Removes the comment at the beginning: a licence repeated in every file would dominate training.
 std::string body_of(const std::string& text) {
   std::size_t at = 0;
   while (text.compare(at, 2, "//") == 0) {

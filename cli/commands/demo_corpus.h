@@ -1,4 +1,5 @@
-// Real text that is surely on a machine with a compiler: the standard library's headers.
+// A text corpus for the demo. Machines with a compiler have one: the C++ standard library's
+// headers.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,17 @@
 
 namespace regroup {
 
-/// A corpus split by files, so that no held-out text was seen in training.
+/// A corpus, split by files so that held-out text is not part of the training text.
 struct DemoCorpus {
   std::filesystem::path origin;
   std::string training;
   std::string held_out;
 };
 
-/// Reads up to `max_bytes` of text below `origin` (or of the one file it names), in an order that
-/// depends on names only; every tenth file is held out. With an empty `origin` it looks for the
-/// headers of the C++ library. Throws kUsage when there is too little text.
+/// Reads up to `max_bytes` of text from `origin`, a file or a directory. Files are read in the
+/// order of their names and every tenth is held out; of a single file, the last tenth. An empty
+/// `origin` means the headers of the C++ library. Throws kUsage if there is less than 200,000 bytes
+/// of text.
 DemoCorpus read_demo_corpus(const std::filesystem::path& origin, std::uint64_t max_bytes);
 
 /// Writes text as a token file: one u16 per byte, little-endian.

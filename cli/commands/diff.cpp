@@ -48,7 +48,8 @@ std::vector<TensorDifference> compare(const Checkpoint& before, const Checkpoint
   return found;
 }
 
-// Configs where both have one, and metadata; a GGUF file's are its settings already.
+// Compares configs and metadata if both checkpoints have them. Metadata of GGUF files is part of
+// their settings already.
 std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Checkpoint& after,
                                              const DiffOptions& options) {
   const Json a = settings_of(options.before), b = settings_of(options.after);
@@ -56,8 +57,8 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
   if (!a.empty() && !b.empty()) {
     found = differences_between(a, b);
   }
-  const bool apart = !is_gguf_file(options.before) && !is_gguf_file(options.after);
-  if (apart && !before.metadata().empty() && !after.metadata().empty()) {
+  const bool no_gguf = !is_gguf_file(options.before) && !is_gguf_file(options.after);
+  if (no_gguf && !before.metadata().empty() && !after.metadata().empty()) {
     for (JsonDifference& difference :
          differences_between(Json(before.metadata()), Json(after.metadata()), "__metadata__")) {
       found.push_back(std::move(difference));
@@ -113,14 +114,14 @@ void add_diff_command(Command program, Console& console) {
       .required();
   command.add_option("after", options->after, "what to compare it with").required();
   command.add_option("--filter", options->filter,
-                     "compare only tensors with names like this, such as '*.k_proj.*'");
+                     "compare only tensors whose names match this pattern, such as '*.k_proj.*'");
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write the report as a page to this file");
   command.footer(
       "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-uptrained --filter '*.mlp.*'\n"
-      "Ends with 0 where nothing differs, with 5 where something does. Configs (a GGUF file's\n"
-      "keys) are compared where both have one. Bytes are compared first; those that differ are\n"
-      "decoded: largest and mean absolute difference, cosine of the two.");
+      "Exits with 0 if nothing differs and with 5 otherwise. Configs (of GGUF files: keys) are\n"
+      "compared if both models have one. Tensors whose bytes differ are decoded, to report the\n"
+      "largest and mean absolute difference and the cosine similarity.");
   command.on_run([options, &console] { run_diff(*options, console); });
 }
 

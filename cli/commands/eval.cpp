@@ -50,11 +50,11 @@ struct EvalOptions {
   bool json = false;
 };
 
-// A request that is made and checked before the weights are read.
+// The evaluation to run, made and checked before the weights are read.
 struct EvalRequest {
   Model source;
   TokenFile data;
-  EvaluationSettings settings;  // with the first of the contexts
+  EvaluationSettings settings;  // for the first of `contexts`
   std::vector<std::int64_t> contexts;
   c10::Device device;
   c10::ScalarType type;
@@ -69,7 +69,7 @@ struct EvalRequest {
   }
 };
 
-// What one context gave, or why it could not be tried.
+// The result for one context, or why the model does not support it.
 struct ContextResult {
   std::int64_t context = 0;
   std::optional<Evaluation> evaluation;
@@ -77,7 +77,7 @@ struct ContextResult {
   std::string obstacle;
 };
 
-// Why a model cannot see so many tokens at once; empty when it can.
+// Why the model does not support windows of that many tokens; empty if it does.
 std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
   if (spec.positions == PositionKind::kLearned && context > spec.max_positions.value_or(context)) {
     return fmt::format("not possible: learned positions for {} only", *spec.max_positions);
@@ -90,20 +90,20 @@ TaskSettings task_of(const EvalOptions& options, const Model& source) {
   task.seed = options.seed;
   const Objective objective = task.objective.value_or(objective_of(source.spec));
   check_task_options(options.task, objective);
-  const bool hides =
+  const bool corrupts =
       objective == Objective::kMaskedTokens || objective == Objective::kSpanCorruption;
-  if (options.seed_given && (!hides || !options.logits.empty())) {
-    refuse_without_effect("--seed", "no token is hidden");
+  if (options.seed_given && (!corrupts || !options.logits.empty())) {
+    refuse_without_effect("--seed", "no token is masked");
   }
   return with_special_tokens(std::move(task), source);
 }
 
 void check_contexts(const EvalRequest& request, bool writes) {
   if (writes && request.settings.documents.separate) {
-    throw_usage("--write-logits are those of consecutive windows, not of documents kept apart");
+    throw_usage("--write-logits needs --documents pack: it writes logits of consecutive windows");
   }
   if (writes && request.contexts.size() > 1) {
-    throw_usage("--write-logits are those of one context, {} are named", request.contexts.size());
+    throw_usage("--write-logits needs one --context, not {}", request.contexts.size());
   }
   const auto possible = [&](std::int64_t context) {
     return obstacle_to(request.source.spec, context).empty();
@@ -134,12 +134,12 @@ EvalRequest make_request(const EvalOptions& options) {
   return request;
 }
 
-// Which tokens the loss is the mean of.
+// The tokens that the loss is averaged over.
 std::string_view text_of(Objective objective) {
   switch (objective) {
     case Objective::kMaskedTokens: return " masked";
     case Objective::kContinuation: return " of second halves";
-    case Objective::kSpanCorruption: return " of hidden spans";
+    case Objective::kSpanCorruption: return " of masked spans";
     case Objective::kNextToken: break;
   }
   return "";
@@ -155,7 +155,7 @@ Json json_of(const ContextResult& result) {
           {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
 }
 
-// One line for each context that is longer than those the model was made for.
+// One line for each context that is longer than the model was made for.
 std::vector<std::string> warnings_of(const EvalRequest& request) {
   std::vector<std::string> warnings;
   for (const std::int64_t context : request.contexts) {
@@ -167,7 +167,7 @@ std::vector<std::string> warnings_of(const EvalRequest& request) {
   return warnings;
 }
 
-// One context: its members beside the model's. Several: a list of them.
+// For one context, its results are members of the report; for several, they are a list.
 Json report_json(const EvalOptions& options, const EvalRequest& request,
                  const std::vector<ContextResult>& results) {
   Json report = {{"model", options.model},
@@ -222,7 +222,7 @@ void report(const EvalOptions& options, const EvalRequest& request,
   }
 }
 
-// Tokens in the windows of all contexts that can be tried; throws for a file that is too short.
+// Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
 std::uint64_t tokens_to_read(const EvalRequest& request) {
   std::int64_t tokens = 0;
   for (const std::int64_t context : request.contexts) {
@@ -238,9 +238,9 @@ void check_finite(const EvalOptions& options, std::int64_t context, const Evalua
   if (!std::isfinite(evaluation.loss)) {
     throw_bad_input(
         "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
-        "inspect --stats tells where) or in what {} computes with them{}",
+        "inspect --stats finds them) or in the {} computation{}",
         printable(options.model, 0), printable(options.data, 0), evaluation.loss, context,
-        options.precision, options.precision == "fp32" ? "" : " (--dtype fp32 has more range)");
+        options.precision, options.precision == "fp32" ? "" : " (try --dtype fp32)");
   }
 }
 
@@ -330,12 +330,12 @@ void add_eval_command(Command program, Console& console) {
              {1, kMostContext});
   add_document_options(command, options->documents);
   add_count(command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
-  add_count(command, "--max-tokens", options->max_tokens, "stop after about so many tokens");
+  add_count(command, "--max-tokens", options->max_tokens, "stop after about this many tokens");
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
   add_threads_option(command, options->threads);
   add_task_options(command, options->task, "continuation");
-  add_count(command, "--seed", options->seed, "of the choice of masked tokens and hidden spans",
+  add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",
             kAnySeed);
   command.add_option("--write-logits", options->logits,
                      "instead write the logits of consecutive windows, [windows, context, "
@@ -343,13 +343,11 @@ void add_eval_command(Command program, Console& console) {
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
-      "What is predicted depends on the model. Decoders: every next token. BERT and its like: 15 "
-      "%\n"
-      "of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left as "
-      "they\n"
-      "are; the same ones for the same seed. Encoder-decoders: the second half of each window,\n"
-      "while the encoder reads the first; the decoder begins with its start token. --write-logits\n"
-      "hides no token; of encoder-decoders it writes those of the second half.");
+      "The predicted tokens depend on the model. Decoders: every next token. BERT-like models:\n"
+      "15 % of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left\n"
+      "unchanged; the same seed gives the same ones. Encoder-decoders: the second half of each\n"
+      "window, while the encoder reads the first half; the decoder begins with its start token.\n"
+      "--write-logits masks no token; for encoder-decoders it writes logits of the second half.");
   command.on_run([options, &console, command] {
     options->seed_given = command.given("--seed");
     with_torch_errors([&] { run_eval(*options, console); });

@@ -59,17 +59,18 @@ void run_init(const InitOptions& options, const Console& console) {
 void add_init_command(Command program, Console& console) {
   auto options = std::make_shared<InitOptions>();
   Command command = add_whole_command(program, "init");
-  command.add_option("config", options->config, "config.json of a family regroup knows").required();
+  command.add_option("config", options->config, "config.json of a family that regroup supports")
+      .required();
   command.add_option("output,-o,--output", options->output, "directory to make; must not exist yet")
       .required();
-  add_count(command, "--seed", options->seed, "of the weights; the same seed, the same bytes",
-            kAnySeed);
+  add_count(command, "--seed", options->seed,
+            "seed of the weights; the same seed gives the same bytes", kAnySeed);
   command.add_option("--dtype", options->dtype, "store the weights as this type").one_of(kDtypes);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup init config.json untrained --seed 1\n"
-      "Weights as GPT-2 began with: normal, with the config's initializer_range (or 0.02) as\n"
-      "standard deviation, less into the residual stream; norms 1, biases 0.\n"
+      "Initialises as GPT-2: weights are normal with the config's initializer_range (or 0.02) as\n"
+      "standard deviation, smaller for outputs into the residual stream; norms 1, biases 0.\n"
       "regroup uptrain untrained --data FILE --steps N --output OUT trains it.");
   command.on_run([options, &console] { with_torch_errors([&] { run_init(*options, console); }); });
 }

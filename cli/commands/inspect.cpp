@@ -33,14 +33,14 @@ struct InspectOptions {
   bool tensors = false;
   bool layers = false;
   bool stats = false;
-  SimilarityQuestion similarity;
+  SimilarityOptions similarity;
   bool json = false;
   std::string html;
   std::string conversion;
   std::string run;
 };
 
-// Reads all numbers of the tensors, one part at a time.
+// Reads all tensors in parts and computes their statistics.
 std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
                                     const std::vector<const TensorInfo*>& tensors,
                                     const Console& console) {
@@ -61,7 +61,7 @@ std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
   return measured;
 }
 
-// What is worth a second look in numbers, said in words.
+// Messages about tensors with NaN or infinities.
 std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) {
   std::vector<std::string> faults;
   for (const auto& [tensor, found] : measured) {
@@ -74,10 +74,10 @@ std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) 
   return faults;
 }
 
-/// Everything that was asked for.
+// The requested facts.
 struct Inspection {
   ModelSummary summary;
-  CacheQuestion cache;
+  CacheLoad load;
   std::vector<const TensorInfo*> tensors;
   std::vector<LayerSummary> layers;
   std::vector<MeasuredTensor> measured;
@@ -87,20 +87,19 @@ struct Inspection {
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
                    const Console& console) {
   Inspection found;
-  found.cache = {options.context, options.batch};
+  found.load = {options.context, options.batch};
   found.summary = summarize_model(options.path, checkpoint, options.layout);
   if (options.tensors || options.stats) {
     found.tensors = chosen_tensors(checkpoint, options.choice);
   }
   const auto& spec = found.summary.spec;
   if (options.layers && !spec) {
-    throw_usage("--layers: {}: no config.json says what the layers are",
-                printable(options.path, 0));
+    throw_usage("--layers: {}: no config.json describes the layers", printable(options.path, 0));
   }
   if (options.layers) {
     found.layers = summarize_layers(*spec, checkpoint);
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     found.similarities =
         measure_similarity(options.path, options.layout, options.similarity, console);
   }
@@ -119,14 +118,14 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
 
 void print_json(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  Json report = summary_json(found.summary, found.cache);
+  Json report = summary_json(found.summary, found.load);
   if (options.layers) {
     report["per_layer"] = layers_json(found.layers, found.summary.spec->head_dim);
   }
   if (options.tensors) {
     report["tensors"] = tensors_json(checkpoint, found.tensors);
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     report["similarity"] = similarity_json(found.similarities);
   }
   if (options.stats) {
@@ -137,14 +136,14 @@ void print_json(const InspectOptions& options, const Inspection& found,
 
 void print_text(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  console.print_facts(summary_text(found.summary, found.cache), kFactsIndent);
+  console.print_facts(summary_text(found.summary, found.load), kFactsIndent);
   if (options.layers) {
     console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }
   if (options.tensors) {
     console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
   }
-  if (options.similarity.asked) {
+  if (options.similarity.enabled) {
     console.print("\n" + similarity_table(found.similarities).text(console));
   }
   if (options.stats) {
@@ -155,10 +154,10 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
 }
 
-// Layers are part of every page; the rest as it was asked for.
+// Every page includes the layers; other parts depend on the options.
 void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
               const Console& console) {
-  ModelPage page{.summary = found.summary, .cache = found.cache, .layers = found.layers};
+  ModelPage page{.summary = found.summary, .load = found.load, .layers = found.layers};
   if (page.layers.empty() && found.summary.spec) {
     page.layers = summarize_layers(*found.summary.spec, checkpoint);
   }
@@ -175,7 +174,7 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
     page.conversion = conversion_recorded_in(settings_of(options.path), options.path);
   }
   const auto run =
-      options.run.empty() ? run_beside(options.path) : std::filesystem::path(options.run);
+      options.run.empty() ? run_directory_of(options.path) : std::filesystem::path(options.run);
   if (run) {
     page.training = read_training_curve(*run);
   }
@@ -202,23 +201,24 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   }
 }
 
-void add_similarity_options(Command command, SimilarityQuestion& question) {
-  command.add_flag("--similarity", question.asked,
-                   "compare the kv heads of every layer, as they are and aligned, and say what "
-                   "they would keep if neighbours shared one");
-  add_counts(command, "--kv-heads", question.kv_heads,
-             "of --similarity: kv heads that are left (default: half)", {1, kMostHeads});
-  command.add_option("--calibration", question.calibration,
-                     "of --similarity: statistics of the model made by regroup calibrate");
+void add_similarity_options(Command command, SimilarityOptions& options) {
+  command.add_flag("--similarity", options.enabled,
+                   "compare the kv heads of every layer, as they are and aligned, and report the "
+                   "energy that they keep if neighbours share one");
+  add_counts(command, "--kv-heads", options.kv_heads,
+             "with --similarity: kv heads that remain (default: half)", {1, kMostHeads});
+  command.add_option("--calibration", options.calibration,
+                     "with --similarity: statistics of the model made by regroup calibrate");
 }
 
 void add_page_options(Command command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
-  command.add_option("--conversion", options.conversion,
-                     "of --html: what `convert --json` printed, for the energy that layers keep");
+  command.add_option(
+      "--conversion", options.conversion,
+      "with --html: the output of `convert --json`, for the energy that layers keep");
   command.add_option(
       "--run", options.run,
-      "of --html: an uptraining run, for its curves (default: PATH.run, if it is there)");
+      "with --html: an uptraining run, for its curves (default: PATH.run, if it exists)");
 }
 
 }  // namespace
@@ -230,13 +230,14 @@ void add_inspect_command(Command program, Console& console) {
   command.add_option("path", options->path, "model directory, index, or one weight file")
       .required();
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture regroup does not know");
+                     "a file that describes an architecture that regroup does not support");
   command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
   command.add_flag("--tensors", options->tensors, "list every tensor");
   command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
   add_similarity_options(command, options->similarity);
   command.add_option("--filter", options->choice.filter,
-                     "of --tensors and --stats: only names like this, such as '*.k_proj.*'");
+                     "with --tensors or --stats: only names that match this pattern, such as "
+                     "'*.k_proj.*'");
   command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       .one_of({"shard", "name", "bytes"});
   add_count(command, "--context", options->context, "tokens to count the KV cache for",
@@ -249,7 +250,7 @@ void add_inspect_command(Command program, Console& console) {
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
       "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
-      "Only headers are read, but with --stats and --similarity.");
+      "Reads only headers, except with --stats and --similarity.");
   command.on_run([options, &console] { run_inspect(*options, console); });
 }
 

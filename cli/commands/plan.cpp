@@ -35,7 +35,7 @@ const std::map<std::string, DType> kCacheDtypes{
     {"int8", DType::kI8},   {"q8_0", DType::kQ8_0}, {"q5_1", DType::kQ5_1}, {"q5_0", DType::kQ5_0},
     {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0}};
 
-// The most kv heads whose weights and cache fit. Throws kUsage where not even the fewest do.
+// The index of the most kv heads for which weights and cache fit. Throws kUsage if none fits.
 std::size_t choose(const ServingPlan& plan) {
   const auto needs = [&](const ServingCost& cost) {
     return cost.memory(plan.contexts.front(), plan.batch);
@@ -53,9 +53,9 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
   if (!options.html.empty()) {
     check_page_path(options.html);
   }
-  ServingQuestion question;
+  ServingQuestion settings;
   if (!options.cache_dtype.empty()) {
-    question.cache_dtype = kCacheDtypes.at(options.cache_dtype);
+    settings.cache_dtype = kCacheDtypes.at(options.cache_dtype);
   }
   ServingPlan plan;
   plan.contexts = options.contexts;
@@ -64,8 +64,8 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
   plan.bandwidth = options.bandwidth;
   const Model model = open_model_outline(options.path, {.layout = options.layout});
   plan.path = options.path;
-  plan.costs = serving_costs(model, question);
-  plan.cache_dtype = question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
+  plan.costs = serving_costs(model, settings);
+  plan.cache_dtype = settings.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
   if (plan.vram && one_case && plan.contexts.size() == 1) {
     plan.chosen = choose(plan);
   }
@@ -80,13 +80,13 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
 void add_plan_command(Command program, Console& console) {
   auto options = std::make_shared<PlanOptions>();
   Command command = program.add_command(
-      "plan", "Show what fewer kv heads would give: cache, what fits in memory, speed of decoding");
+      "plan", "Show the effect of fewer kv heads on cache size, memory and decoding speed");
   command
       .add_option("path", options->path,
                   "model directory, one weight file, or a config.json without weights")
       .required();
   add_size(command, "--vram", options->vram,
-           "memory to fit into, such as 24GiB: shows the largest batches; with one --context and a "
+           "available memory, such as 24GiB: shows the largest batches; with one --context and a "
            "--batch, chooses the most kv heads that fit");
   Option context = add_counts(command, "--context", options->contexts,
                               "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
@@ -94,20 +94,20 @@ void add_plan_command(Command program, Console& console) {
   Option batch =
       add_count(command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
   add_size(command, "--bandwidth", options->bandwidth,
-           "memory bandwidth, such as 3.3TB/s: shows how long a step takes at least");
+           "memory bandwidth, such as 3.3TB/s: shows the least time of a step");
   command
       .add_option("--cache-dtype", options->cache_dtype,
-                  "type of keys and values; the weights' own unless given")
+                  "dtype of keys and values (default: that of the weights)")
       .one_of(kCacheDtypes);
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture regroup does not know");
+                     "a file that describes an architecture that regroup does not support");
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write a page with charts to this file");
   command.footer(
       "Examples: regroup plan Llama-2-7b-hf --bandwidth 3.35TB/s\n"
       "          regroup plan Llama-2-7b-hf --vram 24GiB --context 8192 --batch 16\n"
-      "Weights and cache are counted, not what an engine needs beside them. Only headers are "
-      "read.");
+      "Only weights and cache are counted, not the other memory that an engine needs. Reads only\n"
+      "headers.");
   command.on_run([=, &console] { run_plan(*options, context.given() && batch.given(), console); });
 }
 

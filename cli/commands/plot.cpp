@@ -26,12 +26,12 @@ struct PlotOptions {
   std::string chart;
 };
 
-// A run is named by its directory, or by the output that it made.
+// `path` is a run's directory, its metrics, or the output of the run.
 TrainingCurve read_run(const fs::path& path) {
-  return read_training_curve(run_beside(path).value_or(path));
+  return read_training_curve(run_directory_of(path).value_or(path));
 }
 
-// The part of the path that tells runs apart, without OUTPUT.run's ending.
+// The name of a run in charts: OUTPUT for OUTPUT.run.
 std::string name_of_run(const fs::path& path) {
   const fs::path whole = path.has_filename() ? path : path.parent_path();
   const fs::path name = whole.filename() == "metrics.jsonl" ? whole.parent_path() : whole;
@@ -44,7 +44,7 @@ void run_plot(const PlotOptions& options, const Console& console) {
     refuse_without_effect("--chart", "a page has all charts");
   }
   if (extension != ".svg" && extension != ".html") {
-    throw_usage("--output: {}: allowed are names ending in .svg (a chart) and .html (all of them)",
+    throw_usage("--output: {}: the name must end in .svg (one chart) or .html (all charts)",
                 printable(options.output, 0));
   }
   std::vector<NamedCurve> runs;
@@ -82,7 +82,7 @@ void add_plot_command(Command program, Console& console) {
       .add_option("-o,--output", options->output,
                   "file to write: .svg for one chart, .html for a page of all")
       .required();
-  command.add_option("--chart", options->chart, "of an .svg: which one (default: loss)")
+  command.add_option("--chart", options->chart, "for .svg: which chart (default: loss)")
       .one_of({"loss", "learning-rate", "gradient-norm", "speed"});
   command.footer("Example: regroup plot Llama-2-7b-gqa8-up Llama-2-7b-gqa4-up -o curves.svg");
   command.on_run([options, &console] { run_plot(*options, console); });

@@ -1,4 +1,4 @@
-// regroup teach TEACHER --data FILE... -o ANSWERS
+// regroup teach TEACHER --data FILE... -o OUTPUT
 #include "uptrain/run/teach.h"
 
 #include <memory>
@@ -55,8 +55,8 @@ std::string text_of(const TeachPlan& plan) {
   const TeacherLogitsFacts& facts = plan.facts;
   return fmt::format(
       "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
-      "answers   the {} likeliest of {} tokens and the rest, temperature {:g}\n"
-      "size      {}, {:.3g} bytes for a prediction, in {} files",
+      "stored    the {} most likely of {} tokens and the sum of the rest, temperature {:g}\n"
+      "size      {}, {:.3g} bytes per prediction, in {} files",
       with_thousands(static_cast<std::uint64_t>(facts.samples)), *plan.run.sequence_length,
       facts.predictions, name_of(plan.task.objective), plan.run.seed, facts.top, facts.vocab_size,
       facts.temperature, text_of_bytes(static_cast<double>(plan.bytes())),
@@ -97,20 +97,20 @@ void run_teach(TeachOptions options, const Console& console) {
   console.note(fmt::format("wrote {}", printable(options.output, 0)));
 }
 
-void add_question_options(Command command, TeachOptions& options) {
+void add_window_options(Command command, TeachOptions& options) {
   UptrainSettings& run = options.settings.run;
   command
       .add_option("--data", options.data,
-                  "token files, as uptrain will be given them: FILE or "
-                  "FILE:WEIGHT")
+                  "token files, the same as for uptrain: FILE or FILE:WEIGHT")
       .required()
       .default_text("");
   add_document_options(command, options.documents);
   add_sequence_options(command, run);
-  add_count(command, "--seed", run.seed, "of the order of the data", kAnySeed);
+  add_count(command, "--seed", run.seed, "seed of the data order, the same as for uptrain",
+            kAnySeed);
   add_count(command, "--windows", options.settings.windows,
-            "sequences to answer, from the run's first on: its steps times --batch times "
-            "--accumulate (default: each once)")
+            "sequences to compute, from the first of the run: its steps times --batch times "
+            "--accumulate (default: one epoch)")
       .default_text("");
   add_task_options(command, options.task, "span-corruption");
 }
@@ -124,23 +124,23 @@ void add_teach_command(Command program, Console& console) {
   command.add_option("model", run.model, "the teacher: a model directory").required();
   command.add_option("-o,--output", options->output, "directory to make; must not exist yet")
       .required();
-  add_question_options(command, *options);
+  add_window_options(command, *options);
   add_count(command, "--top", options->settings.top,
-            "likeliest tokens to keep of each prediction; the others are kept as one sum",
+            "most likely tokens to store for each prediction; the others are stored as one sum",
             {1, kMostTokenId});
   add_number(command, "--temperature", run.teacher.distillation.temperature,
-             "of the teacher's distributions, as uptrain's", {0.01, 100.0});
-  command.add_option("--dtype", options->precision, "to compute in").one_of({"fp32", "bf16"});
+             "softmax temperature, the same as for uptrain", {0.01, 100.0});
+  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
-  command.add_flag("--dry-run", options->dry_run, "show what it comes to and do nothing");
+  command.add_flag("--dry-run", options->dry_run, "show the plan and do nothing");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup teach Llama-2-7b-hf --data tokens.bin --windows 100000 -o answers\n"
       "         regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --teacher-logits answers ...\n"
-      "What a teacher predicts depends on where a window begins, so it is asked about the windows\n"
-      "that the run draws: data, --seed, --context, --documents and the task must be the same,\n"
-      "--batch and --accumulate need not. Stopped by Ctrl-C, the same command goes on.");
+      "Predictions depend on where a window begins, so the teacher reads the windows of the run:\n"
+      "data, --seed, --context, --documents and the task must be the same; --batch and\n"
+      "--accumulate may differ. After Ctrl-C, run the same command again to continue.");
   command.on_run([options, &console] { with_torch_errors([&] { run_teach(*options, console); }); });
 }
 

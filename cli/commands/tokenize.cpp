@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 struct TokenizeOptions {
   TokenizeSettings settings;
   std::string tokenizer;
-  std::string layout;  // of the file
+  std::string layout;  // of the token file
   std::string field, separator;
   std::optional<bool> bos, eos;
   std::optional<std::int64_t> bos_token, eos_token;
@@ -46,20 +46,22 @@ TokenLayout layout_of(const TokenizeOptions& options) {
   if (extension == ".bin" || extension == ".npy") {
     return extension == ".bin" ? TokenLayout::kMegatron : TokenLayout::kNumpy;
   }
-  throw_usage("{}: --format is needed for names that end neither in .bin nor in .npy",
+  throw_usage("{}: names that do not end in .bin or .npy need --format",
               printable(options.settings.output.string(), 0));
 }
 
-// A token at one end of documents: its id, and whether it is added.
-void choose_end(std::string_view name, std::optional<bool> wanted,
-                std::optional<std::int64_t> named, std::optional<std::int64_t>& id, bool& added) {
-  if (named && wanted == false) {
-    throw_usage("--{0}-token is named and --no-{0} says not to add it", name);
+// Sets the id of the token at one end of documents, and whether it is added. `flag` is --bos or
+// --no-bos, `given_id` is that of --bos-token; `id` and `added` hold the tokenizer's defaults.
+void choose_end(std::string_view name, std::optional<bool> flag,
+                std::optional<std::int64_t> given_id, std::optional<std::int64_t>& id,
+                bool& added) {
+  if (given_id && flag == false) {
+    throw_usage("--{0}-token and --no-{0} contradict each other", name);
   }
-  id = named ? named : id;
-  added = wanted.value_or(named.has_value() || added);
+  id = given_id ? given_id : id;
+  added = flag.value_or(given_id.has_value() || added);
   if (added && !id) {
-    throw_usage("--{0}: the tokenizer has no such token; --{0}-token ID names one", name);
+    throw_usage("--{0}: the tokenizer has no such token; set one with --{0}-token ID", name);
   }
 }
 
@@ -75,7 +77,7 @@ Json ends_json(const DocumentEnds& ends) {
           {"eos", ends.add_eos ? Json(*ends.eos) : Json()}};
 }
 
-// "each from token 1 to token 2".
+// "each begins with token 1, ends with token 2".
 std::string ends_text(const DocumentEnds& ends) {
   if (!ends.add_bos && !ends.add_eos) {
     return "nothing between them";
@@ -112,13 +114,13 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                   counted(result.tokens), text / static_cast<double>(result.tokens),
                   counted(result.documents), ends_text(tokenizer.ends()),
                   result.empty_documents > 0
-                      ? fmt::format("; {} empty ones left out", counted(result.empty_documents))
+                      ? fmt::format("; {} empty ones skipped", counted(result.empty_documents))
                       : "",
                   printable(options.settings.output.string(), 0), name_of(options.settings.layout),
                   8 * result.token_bytes));
 }
 
-// --field is of JSON lines, --document-separator of all other text.
+// --field applies to JSON lines, --document-separator to all other text.
 void choose_document_options(TokenizeOptions& options) {
   TokenizeSettings& settings = options.settings;
   const auto has_json_lines = [&](const fs::path& input) {
@@ -127,13 +129,13 @@ void choose_document_options(TokenizeOptions& options) {
   const auto& inputs = settings.inputs;
   if (!options.field.empty()) {
     if (std::none_of(inputs.begin(), inputs.end(), has_json_lines)) {
-      refuse_without_effect("--field", "no input has JSON lines; --jsonl says that they have");
+      refuse_without_effect("--field", "no input is JSON lines; --jsonl declares that they are");
     }
     settings.text.field = options.field;
   }
   if (!options.separator.empty()) {
     if (std::all_of(inputs.begin(), inputs.end(), has_json_lines)) {
-      refuse_without_effect("--document-separator", "each of the JSON lines is a document");
+      refuse_without_effect("--document-separator", "each JSON line is a document");
     }
     settings.text.separator = options.separator;
   }
@@ -164,11 +166,11 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
   report(options, *tokenizer, result, seconds, console);
 }
 
-// --bos, --no-bos and --bos-token, and the same of EOS.
+// Adds --bos, --no-bos and --bos-token, or the same for EOS.
 void add_end_options(Command command, const std::string& name, std::string_view verb,
-                     std::optional<bool>& wanted, std::optional<std::int64_t>& token) {
+                     std::optional<bool>& flag, std::optional<std::int64_t>& token) {
   command.add_flag(
-      fmt::format("--{0},!--no-{0}", name), [&wanted](std::int64_t count) { wanted = count > 0; },
+      fmt::format("--{0},!--no-{0}", name), [&flag](bool value) { flag = value; },
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
   add_count(command, fmt::format("--{}-token", name), token,
@@ -177,21 +179,22 @@ void add_end_options(Command command, const std::string& name, std::string_view 
 
 void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
-  command.add_flag("--jsonl", text.json_lines,
-                   "inputs are JSON lines, a document each (default: those named .jsonl)");
+  command.add_flag(
+      "--jsonl", text.json_lines,
+      "inputs are JSON lines with one document per line (default: inputs named .jsonl)");
   command
       .add_option("--field", options.field,
                   "JSON lines: the field that holds the document (default: text)")
       .default_text("");
   command
       .add_option("--document-separator", options.separator,
-                  "a line that stands between two documents, such as <|endoftext|> (default: a "
-                  "file is one document)")
+                  "a line that separates documents, such as <|endoftext|> (default: a file is one "
+                  "document)")
       .default_text("");
   add_end_options(command, "bos", "begin", options.bos, options.bos_token);
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
   command.add_flag("--replace-invalid", text.replace_invalid,
-                   "put U+FFFD in the place of bytes that are no UTF-8");
+                   "replace bytes that are not UTF-8 by U+FFFD");
 }
 
 }  // namespace
@@ -216,21 +219,19 @@ void add_tokenize_command(Command program, Console& console) {
       .required();
   command
       .add_option("--format", options->layout,
-                  "megatron (.bin and .idx, which keeps documents apart), npy or raw (default: by "
-                  "the output's name)")
+                  "megatron (.bin and .idx, which marks documents), npy or raw (default: by the "
+                  "output's extension)")
       .one_of({"megatron", "npy", "raw"})
       .default_text("");
   add_document_options(command, *options);
-  add_threads_option(command, options->threads, "that encode (default: one per core)");
+  add_threads_option(command, options->threads, "threads that encode (default: one per core)");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
-      "Documents are the lines of JSON, or files, or what stands between separators. Those "
-      "without\n"
-      "text are left out. Ids have 16 bits where the vocabulary allows it, else 32. What text "
-      "spells\n"
-      "out, \"</s>\" for one, is text and no special token. The tokenizer.json of Hugging Face is\n"
-      "read by scripts/tokenize_with_transformers.py, which writes the same files.");
+      "Documents are JSON lines, files, or the text between separators; empty ones are skipped.\n"
+      "Ids have 16 bits if the vocabulary allows it, otherwise 32. Special tokens spelled out in\n"
+      "text, such as \"</s>\", are encoded as text. For Hugging Face's tokenizer.json use\n"
+      "scripts/tokenize_with_transformers.py, which writes the same files.");
   command.on_run([options, &console] { run_tokenize(*options, console); });
 }
 

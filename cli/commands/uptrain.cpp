@@ -31,13 +31,13 @@
 namespace regroup {
 namespace {
 
-// One line that says how to go on, after the error's own.
+// Throws the error again with a message that says how to resume.
 [[noreturn]] void explain_resuming(const Error& fault) {
   throw Error(fault.kind(),
-              fmt::format("{}; the same command with --resume goes on", fault.what()));
+              fmt::format("{}; run the same command with --resume to continue", fault.what()));
 }
 
-// Batches in a step: as asked for, or as the run to go on with has, or one for each rank.
+// Batches in a step: --accumulate, the number of the run that is resumed, or one for each rank.
 std::int64_t accumulation_of(const UptrainOptions& options) {
   if (options.resume && !options.accumulation) {
     const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
@@ -48,24 +48,9 @@ std::int64_t accumulation_of(const UptrainOptions& options) {
   return options.accumulation.value_or(options.settings.ranks);
 }
 
-void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
+// Sets and checks the settings that the options and the launch determine.
+void complete_settings(UptrainOptions& options, const Launch& launch) {
   UptrainSettings& settings = options.settings;
-  check_directory_name(settings.output);
-  if (options.timeout && launch.alone()) {
-    refuse_without_effect("--timeout", "this process is the only one of the run");
-  }
-  // Before the ranks meet, as the first one makes a run only afterwards.
-  const bool automatic = options.resuming == "auto";
-  if (automatic && path_exists(settings.output)) {
-    if (launch.rank == 0) {
-      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
-    }
-    return;
-  }
-  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
-  let_threads_sleep();
-  set_compute_threads(threads_of_rank(options.threads, launch));
-  keep_freed_memory();
   set_data(settings, options.data);
   settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
@@ -83,19 +68,63 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   }
   take_published_length(settings);
   settings.validate();
-  if (launch.rank == 0) {  // which makes it, perhaps before another looks
-    RunDirectory::check_output(settings.output, options.resume);
-  }
+}
 
+void check_plan(const UptrainOptions& options, const UptrainPlan& plan, const Console& console) {
+  if (plan.memory_available) {
+    options.memory_check.apply({.needed = plan.memory_needed,
+                                .available = *plan.memory_available,
+                                .device = options.settings.device,
+                                .leaner = plan.leaner},
+                               options.dry_run, console);
+  }
+  check_task_options(options.task, plan.task.objective);
+}
+
+// A planned run and its inputs.
+struct PlannedRun {
+  const UptrainPlan& plan;
+  const Model& source;
+  const DataLoader& data;
+  bool resume;
+  ProcessGroup* ranks;  // null for a single process
+
+  UptrainResult train(UptrainObserver& observer) const {
+    return run_uptraining(plan, source, data, resume, observer, interrupt_requested(), ranks);
+  }
+};
+
+void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
+  if (json) {
+    console.print(text_of_json(plan_json(plan)));
+  } else {
+    console.print_facts(plan_text(plan), kPlanIndent);
+  }
+  console.note("dry run: nothing was written");
+}
+
+void train_and_report(const PlannedRun& run, bool json, const Console& console) {
+  console.note_facts(plan_text(run.plan), kPlanIndent);
+  ConsoleObserver observer(run.plan, console);
+  try {
+    const UptrainResult result = run.train(observer);
+    observer.progress().finish();
+    report_result(run.plan, result, observer.tokens_per_second(), json, console);
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterruptedSaved) {
+      explain_resuming(fault);
+    }
+    throw;
+  }
+}
+
+void plan_and_train(const UptrainOptions& options, const Launch& launch, const Console& console) {
+  const UptrainSettings& settings = options.settings;
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
   const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
-  if (plan.memory_available) {
-    options.memory_check.apply(plan.memory_needed, *plan.memory_available, settings.device,
-                               plan.leaner, options.dry_run, console);
-  }
-  check_task_options(options.task, plan.task.objective);
+  check_plan(options, plan, console);
   if (launch.rank == 0) {
     warn_of_precision(settings.precision, settings.device, console);
   }
@@ -103,12 +132,12 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
       options.dry_run
           ? nullptr
           : join_process_group(launch, settings.device,
-                               std::chrono::seconds(options.timeout.value_or(kUsualTimeout)));
-  if (launch.rank > 0) {  // the first speaks for all
+                               std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
+  const PlannedRun run{plan, source, data, options.resume, ranks.get()};
+  if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;
     if (ranks) {
-      run_uptraining(plan, source, data, options.resume, silent, interrupt_requested(),
-                     ranks.get());
+      run.train(silent);
     }
     return;
   }
@@ -116,27 +145,35 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     console.note("note: " + note);
   }
   if (options.dry_run) {
-    if (options.json) {
-      console.print(text_of_json(plan_json(plan)));
-    } else {
-      console.print_facts(plan_text(plan), kPlanIndent);
+    print_dry_run(plan, options.json, console);
+  } else {
+    train_and_report(run, options.json, console);
+  }
+}
+
+void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
+  UptrainSettings& settings = options.settings;
+  check_directory_name(settings.output);
+  if (options.timeout && launch.alone()) {
+    refuse_without_effect("--timeout", "this process is the only one of the run");
+  }
+  // Checked before the ranks connect: the first rank creates the run directory only after that.
+  const bool automatic = options.resuming == "auto";
+  if (automatic && path_exists(settings.output)) {
+    if (launch.rank == 0) {
+      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
     }
-    console.note("dry run: nothing was written");
     return;
   }
-  console.note_facts(plan_text(plan), kPlanIndent);
-  ConsoleObserver observer(plan, console);
-  try {
-    const UptrainResult result = run_uptraining(plan, source, data, options.resume, observer,
-                                                interrupt_requested(), ranks.get());
-    observer.progress().finish();
-    report_result(plan, result, observer.tokens_per_second(), options.json, console);
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterruptedSaved) {
-      explain_resuming(fault);
-    }
-    throw;
+  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
+  let_threads_sleep();
+  set_compute_threads(threads_of_rank(options.threads, launch));
+  keep_freed_memory();
+  complete_settings(options, launch);
+  if (launch.rank == 0) {  // it creates the output, perhaps before another rank checks
+    RunDirectory::check_output(settings.output, options.resume);
   }
+  plan_and_train(options, launch, console);
 }
 
 }  // namespace
@@ -149,9 +186,9 @@ void add_uptrain_command(Command program, Console& console) {
       "Example: regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --alpha 0.05 \\\n"
       "           --pretrain-steps 500000 --output Llama-2-7b-gqa8-up\n"
       "Many GPUs: torchrun --no-python --nproc-per-node 8 regroup uptrain ... --device cuda\n"
-      "T5 as it was pretrained: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
+      "T5's pretraining recipe: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"
-      "the state; Ctrl-C saves the state, --resume goes on from it.");
+      "the state. Ctrl-C saves the state, and --resume continues from it.");
   command.on_run([options, &console] {
     const Launch launch = launch_from(variable_of_process);
     with_rank_named(launch, [&] { run_uptrain(*options, launch, console); });

@@ -33,7 +33,7 @@ struct VerifyOptions {
   std::string html;
 };
 
-// Everything that was found.
+// The results of all checks.
 struct Verified {
   Verification found;
   std::optional<LogitsResult> logits;
@@ -51,7 +51,7 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
   return found;
 }
 
-// What was found wrong, as tables.
+// Prints the differences as tables.
 void print_differences(const Verification& found, const Console& console) {
   if (!found.tensors.empty()) {
     console.print(differences_text(found.tensors, console) + (found.settings.empty() ? "" : "\n"));
@@ -61,14 +61,14 @@ void print_differences(const Verification& found, const Console& console) {
   }
 }
 
-// What was not looked at, name by name.
+// Lists the tensors that could not be verified.
 void print_unchecked(const std::vector<std::string>& tensors, const Console& console) {
   if (tensors.empty()) {
     return;
   }
   std::string text = fmt::format(
-      "not verified: {} tensors that were refitted after pooling, which is not computed again, and "
-      "without a checksum of when they were written (an earlier regroup's); only shape and dtype "
+      "not verified: {} tensors that were refitted after pooling and have no recorded checksum "
+      "(from an earlier regroup): refitting is not computed again; only their shapes and dtypes "
       "were compared",
       with_thousands(tensors.size()));
   for (const std::string& tensor : tensors) {
@@ -90,7 +90,7 @@ void print_json(const VerifyOptions& options, const Verified& verified, const Co
               {"bytes", found.bytes},
               {"tensors", differences_json(found.tensors)},
               {"settings", settings_json(found.settings)}};
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     report["logits"] = verified.logits ? logits_json(*verified.logits) : Json(nullptr);
   }
   console.print(text_of_json(report));
@@ -103,12 +103,12 @@ void print_text(const Verified& verified, const Console& console) {
     const std::size_t unchecked = found.unchecked.size();
     const std::size_t written = found.refitted.size() - unchecked;
     console.print(fmt::format(
-        "verified{}: {} tensors are the source's, {} are as computed again{} ({}); the settings "
-        "agree",
+        "verified{}: {} tensors equal the source's, {} equal those computed again{} ({}); the "
+        "settings agree",
         unchecked > 0 ? fmt::format(", except {} tensors", with_thousands(unchecked)) : "",
         with_thousands(found.copied), with_thousands(found.computed),
         written > 0
-            ? fmt::format(", {} refitted ones as they were written", with_thousands(written))
+            ? fmt::format(", {} refitted ones match their checksums", with_thousands(written))
             : "",
         text_of_bytes(static_cast<double>(found.bytes))));
   }
@@ -121,7 +121,7 @@ void print_text(const Verified& verified, const Console& console) {
   }
 }
 
-// The result, as inspect shows it, and what was found of it.
+// The page shows the checks, and the result as inspect does.
 void put_page(const VerifyOptions& options, const Verified& verified, const Model& result,
               const Console& console) {
   const ModelSummary summary = summarize_model(options.result, result.checkpoint, options.layout);
@@ -135,12 +135,12 @@ void put_page(const VerifyOptions& options, const Verified& verified, const Mode
              console);
 }
 
-// A result that lacks tensors cannot be run. That it does has been found by then, and is what
-// counts.
+// A result that lacks tensors cannot be run. verify() has already found that, so the comparison of
+// logits is skipped with a note.
 std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const Model& source,
                                            const Model& result, const Verification& found,
                                            const Console& console) {
-  if (!options.logits.asked) {
+  if (!options.logits.enabled) {
     return std::nullopt;
   }
   try {
@@ -158,12 +158,12 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   if (!options.html.empty()) {
     check_page_path(options.html);
   }
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     exec_compute();
   }
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
-  if (options.logits.asked) {
+  if (options.logits.enabled) {
     check_logits_options(options.logits, source, result);
   }
   const ConversionRequest request =
@@ -203,9 +203,9 @@ void add_verify_command(Command program, Console& console) {
   command.add_option("source", options->source, "the model that was converted").required();
   command.add_option("result", options->result, "what it was converted into").required();
   command.add_option("--calibration", options->calibration,
-                     "statistics the conversion was given, where it was");
+                     "statistics that the conversion used, if any");
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture regroup does not know");
+                     "a file that describes an architecture that regroup does not support");
   add_logits_options(command, options->logits);
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write the report as a page to this file");
@@ -213,12 +213,11 @@ void add_verify_command(Command program, Console& console) {
       "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
       "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
       "v.html\n"
-      "Untouched tensors are compared with the source's, pooled and reordered ones with those\n"
-      "computed again, config, slopes and metadata with what belongs there. Ends with 5 where\n"
-      "anything differs. What was refitted cannot be computed again and is compared with the\n"
-      "checksums taken when it was written. What --logits finds is told, not judged: fewer kv "
-      "heads\n"
-      "do change what a model predicts.");
+      "Untouched tensors are compared with the source's; pooled and reordered ones, config,\n"
+      "slopes and metadata with a conversion computed again. Exits with 5 if anything differs.\n"
+      "Refitted tensors cannot be computed again and are compared with the checksums recorded\n"
+      "when they were written. --logits only reports: fewer kv heads do change what a model\n"
+      "predicts.");
   command.on_run([options, &console] { run_verify(*options, console); });
 }
 

@@ -26,7 +26,7 @@ std::vector<std::string> choices_in(const std::string& type) {
   return choices;
 }
 
-// What an option that may be given by its name and by its place is, either way.
+// One entry for the named form of an option, one for its positional form; most have only one.
 std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& command) {
   OptionFacts facts;
   for (const std::string& name : option.get_lnames()) {
@@ -40,7 +40,7 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
     const std::string type = option.get_type_name();
     facts.value = type.substr(0, type.find_first_of(":{"));
     facts.choices = choices_in(type);
-    facts.usual = option.get_default_str();
+    facts.default_value = option.get_default_str();
   }
   for (const std::string& name : facts.names) {
     facts.needs += facts.needs.empty() ? text_of_needs(command, name) : "";
@@ -64,7 +64,7 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
 CommandFacts facts_of(const CLI::App& app, const std::string& path) {
   CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
   for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_group().empty()) {  // hidden ones have none
+    if (!option->get_group().empty()) {  // hidden options have no group
       for (OptionFacts& way : facts_of(*option, path)) {
         facts.options.push_back(std::move(way));
       }

@@ -1,5 +1,5 @@
-// The program's commands and options as plain data, read off its CLI definition: what completions
-// and the manual are made of.
+// The program's commands and options as plain data, taken from the CLI11 definition. Completions
+// and the manual are made from it.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace regroup {
 
 struct OptionFacts {
-  std::vector<std::string> names;  ///< "--kv-heads", "-q"; of a positional argument its one name
+  std::vector<std::string> names;  ///< "--kv-heads", "-q"; a positional argument has one name
   std::string description;
   std::string value;                 ///< "TEXT"; empty for flags
-  std::vector<std::string> choices;  ///< where only some values are allowed
-  std::string usual;                 ///< the value where none is given; empty: none
-  std::string needs;                 ///< what it has no effect without; empty: nothing
+  std::vector<std::string> choices;  ///< allowed values; empty: any
+  std::string default_value;         ///< the default value; empty: none
+  std::string needs;                 ///< options it has no effect without; empty: none
   bool positional = false;
   bool required = false;
 };
@@ -30,8 +30,8 @@ struct CommandFacts {
 
 CommandFacts facts_of(const Command& program);
 
-/// The commands that do something, in order, under all the words that name them: "bench decode" for
-/// one within a group.
+/// The commands without subcommands, in order, by their full names: "bench decode" for one in a
+/// group.
 std::vector<CommandFacts> whole_commands(const CommandFacts& program);
 
 }  // namespace regroup

@@ -39,23 +39,23 @@ void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
 }
 
 std::string with_suggestion(std::string message, const std::string& near) {
-  return near.empty() ? message : fmt::format("{}; is {} meant?", message, near);
+  return near.empty() ? message : fmt::format("{}; did you mean {}?", message, near);
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   if (needs_whole_program(word)) {
     return fmt::format(
-        "{} needs LibTorch, without which this regroup was built "
+        "{} needs LibTorch; this regroup was built without it "
         "(-DREGROUP_LIBTORCH=OFF)",
         word);
   }
   std::vector<std::string> names = commands_in(app);
-  if (app.get_parent() == nullptr) {  // those that this build lacks are meant as often
+  if (app.get_parent() == nullptr) {  // suggest commands that this build lacks, too
     for (const WholeProgramCommand& command : whole_program_commands()) {
       names.emplace_back(command.name);
     }
   }
-  return with_suggestion(fmt::format("\"{}\" is no command", printable(word)),
+  return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
                          nearest_name(word, names));
 }
 
@@ -75,7 +75,7 @@ std::vector<std::string> without_help_command(const CLI::App& program,
   if (help == words.end() || *help != "help") {
     return words;
   }
-  std::vector<std::string> asked(words.begin(), help);
+  std::vector<std::string> resolved(words.begin(), help);
   const CLI::App* app = &program;
   for (auto word = help + 1; word != words.end(); ++word) {
     const auto names = commands_in(*app);
@@ -83,10 +83,10 @@ std::vector<std::string> without_help_command(const CLI::App& program,
       throw_usage("help: {} (see regroup --help)", unknown_command(*app, *word));
     }
     app = app->get_subcommand(*word);
-    asked.push_back(*word);
+    resolved.push_back(*word);
   }
-  asked.emplace_back("--help");
-  return asked;
+  resolved.emplace_back("--help");
+  return resolved;
 }
 
 std::string chosen_command(const CLI::App& program) {
@@ -107,7 +107,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& fault) {
     add_options_of(command, names);
     add_options_of(program, names);
     const std::string typed = option->substr(0, option->find('='));
-    return with_suggestion(fmt::format("{} is no option", printable(typed)),
+    return with_suggestion(fmt::format("{} is not an option", printable(typed)),
                            nearest_name(typed, names));
   }
   if (!unknown.empty() && !commands_in(command).empty()) {

@@ -1,4 +1,4 @@
-// The words of a command line as people type them: help by its name, names that are misspelt.
+// Handles the help command, and explains command lines that do not parse.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ class ParseError;
 
 namespace regroup {
 
-/// "help convert" -> "convert --help"; other words as they are. Throws kUsage for help on what is
-/// no command.
+/// "help convert" -> "convert --help"; returns other words unchanged. Throws kUsage for help on an
+/// unknown command.
 std::vector<std::string> without_help_command(const CLI::App& program,
                                               const std::vector<std::string>& words);
 
-/// "regroup bench decode": the command that the words name, as far as they do.
+/// The command that was parsed, such as "regroup bench decode"; "regroup" if none was.
 std::string chosen_command(const CLI::App& program);
 
-/// Why the words were not understood, in one line: a command or option that there is not, with the
-/// nearest name that there is, ahead of everything else.
+/// One line that says why the command line was refused. Reports an unknown command or option before
+/// other faults, and suggests the nearest known name.
 std::string explain(const CLI::App& program, const CLI::ParseError& fault);
 
 }  // namespace regroup

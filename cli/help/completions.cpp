@@ -16,7 +16,7 @@ std::vector<std::string> names_of(const std::vector<CommandFacts>& commands) {
   return names;
 }
 
-// Commands that are made of others.
+// Commands with subcommands.
 std::vector<CommandFacts> groups_in(const CommandFacts& program) {
   std::vector<CommandFacts> groups;
   for (const CommandFacts& command : program.commands) {
@@ -27,7 +27,7 @@ std::vector<CommandFacts> groups_in(const CommandFacts& program) {
   return groups;
 }
 
-// Of options, not of positional arguments.
+// Excludes positional arguments.
 std::vector<std::string> option_names(const CommandFacts& command) {
   std::vector<std::string> names;
   for (const OptionFacts& option : command.options) {
@@ -46,12 +46,12 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
   return text;
 }
 
-// Between single quotes.
+// `text` in single quotes; `apostrophe` replaces quotes within it.
 std::string quoted(const std::string& text, std::string_view apostrophe) {
   return "'" + replaced(text, "'", apostrophe) + "'";
 }
 
-// The lines of a command's case: values after an option that takes some, else its options.
+// A command's case: offers the values of an option that has choices, otherwise the options.
 std::string bash_case(const CommandFacts& command) {
   std::string text = fmt::format("    '{}')\n      options='{}'\n      case $previous in\n",
                                  command.name, fmt::join(option_names(command), " "));
@@ -67,7 +67,7 @@ std::string bash_case(const CommandFacts& command) {
   return text + "      esac ;;\n";
 }
 
-// What bash makes of the words after a group: they name the command, and without them are offered.
+// The word after a group belongs to the command's name.
 std::string bash_words_of_groups(const CommandFacts& program) {
   std::string text;
   for (const CommandFacts& group : groups_in(program)) {
@@ -77,6 +77,7 @@ std::string bash_words_of_groups(const CommandFacts& program) {
   return text;
 }
 
+// If no command follows the group, offers the names of its commands.
 std::string bash_offers_of_groups(const CommandFacts& program) {
   std::string text;
   for (const CommandFacts& group : groups_in(program)) {
@@ -86,7 +87,7 @@ std::string bash_offers_of_groups(const CommandFacts& program) {
   return text;
 }
 
-// "[what it does]", as zsh's _arguments takes it.
+// "[description]" for zsh's _arguments, where brackets delimit it.
 std::string zsh_description(const std::string& text) {
   return "[" + replaced(replaced(text, "[", "("), "]", ")") + "]";
 }
@@ -113,7 +114,7 @@ std::string zsh_arguments(const CommandFacts& command) {
   return text;
 }
 
-// A group: what comes next is a command of it.
+// The word after a group is one of its commands.
 std::string zsh_group(const CommandFacts& group) {
   std::string names, cases;
   for (const CommandFacts& command : group.commands) {

@@ -1,4 +1,4 @@
-// What shells need to complete commands, options and their values.
+// Writes shell scripts that complete commands, options and their values.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// Scripts to be sourced, or put where the shell looks for completions.
+/// Scripts to source, or to install where the shell looks for completions.
 std::string bash_completions(const CommandFacts& program);
 std::string zsh_completions(const CommandFacts& program);
 std::string fish_completions(const CommandFacts& program);

@@ -10,8 +10,8 @@
 namespace regroup {
 namespace {
 
-// Text as roff takes it: a backslash, a hyphen to be typed, a dot or an apostrophe ahead of a line
-// would mean something else.
+// Escapes text for roff: backslashes, hyphens that are typed, and a dot or an apostrophe at the
+// beginning of a line.
 std::string roff(const std::string& text) {
   std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -33,8 +33,8 @@ std::string option_text(const OptionFacts& option) {
   if (!option.needs.empty()) {
     text += roff(fmt::format("Has no effect without {}.", option.needs)) + "\n";
   }
-  if (!option.usual.empty()) {
-    text += roff(fmt::format("Unless given: {}.", option.usual)) + "\n";
+  if (!option.default_value.empty()) {
+    text += roff(fmt::format("Unless given: {}.", option.default_value)) + "\n";
   }
   return text;
 }
@@ -50,7 +50,7 @@ std::string synopsis(const CommandFacts& command) {
   return text + " [\\fIoptions\\fR]\n";
 }
 
-// Lines as they are: examples and what follows them.
+// Keeps the line breaks of the footer: it begins with examples.
 std::string footer_text(const std::string& footer) {
   std::string text;
   std::istringstream lines(footer);

@@ -41,8 +41,8 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
   }
   std::string text = table.text(console) +
                      fmt::format(
-                         "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum of "
-                         "what each layer costs alone: together they may cost more, eval tells",
+                         "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum over "
+                         "layers changed one at a time: together they may lose more, eval measures",
                          text_of_bytes(static_cast<double>(budget.budget)),
                          text_of_bytes(static_cast<double>(budget.source_bytes)),
                          text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());

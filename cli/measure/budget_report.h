@@ -1,4 +1,4 @@
-// How a budget of cache was shared among layers, as text or JSON.
+// A budget of KV cache divided among layers, as text and JSON.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace regroup {
 
-/// One layer's part in the budget.
+/// The part of one layer.
 struct BudgetedLayer {
   std::size_t layer = 0;
   std::int64_t kv_heads = 0;
   std::uint64_t bytes = 0;  ///< per token
-  double divergence = 0.0;  ///< nats, with this layer alone changed
+  double divergence = 0.0;  ///< nats, measured with only this layer changed
 };
 
 struct KvBudget {
   std::uint64_t budget = 0, source_bytes = 0;  ///< per token
   std::vector<BudgetedLayer> layers;
-  /// The most kv heads that fit where all layers have as many, and what those lose by the same
-  /// measure; 0 where none do.
+  /// The most kv heads that fit if all layers have the same number, and the sum of divergences for
+  /// them; 0 if no number fits.
   std::int64_t uniform_kv_heads = 0;
   double uniform_divergence = 0.0;
 

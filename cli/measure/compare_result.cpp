@@ -14,8 +14,9 @@
 namespace regroup {
 namespace {
 
-// The types that the reference rounds its means to. What GGUF keeps in F32 beside matrices of the
-// type asked for must not be rounded, so there it rounds nothing.
+// The request for the reference: the source's architecture, with means rounded to the requested
+// dtype. GGUF stores some tensors in F32 whatever the dtype, so for GGUF the reference rounds
+// nothing.
 ConversionRequest reference_request(ConversionRequest request, const ConversionPlan& plan) {
   request.target = "same";
   request.container = std::nullopt;
@@ -25,10 +26,10 @@ ConversionRequest reference_request(ConversionRequest request, const ConversionP
   return request;
 }
 
-// Whether a number of this tensor may be rounded otherwise than the reference rounds it: what is
-// folded and stored in half precision, what is quantised, means stored in another type.
-bool rounds_otherwise(const TensorStep& step, const ConversionRequest& reference,
-                      const Checkpoint& source) {
+// Whether numbers of this tensor may be rounded differently from the reference: tensors that are
+// folded and stored in half precision, quantised tensors, and means stored in another dtype.
+bool rounds_differently(const TensorStep& step, const ConversionRequest& reference,
+                        const Checkpoint& source) {
   const DType dtype = step.output.dtype;
   const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || is_block_type(dtype);
   if (step.unchanged() || step.moves.empty()) {
@@ -43,18 +44,18 @@ bool rounds_otherwise(const TensorStep& step, const ConversionRequest& reference
   return (narrow || pools) && dtype != reference.dtype.value_or(before);
 }
 
-// Of the largest logit. Moved numbers are the same numbers, summed in another order; what is
-// rounded otherwise the network carries on to its logits.
+// The allowed difference as a share of the largest logit. Moved numbers only change the order of
+// sums; rounding errors of weights grow on their way to the logits.
 double allowed_share(const ConversionPlan& plan, const ConversionRequest& reference,
                      const Checkpoint& source) {
   const bool rounded = std::any_of(
       plan.steps.begin(), plan.steps.end(),
-      [&](const TensorStep& step) { return rounds_otherwise(step, reference, source); });
+      [&](const TensorStep& step) { return rounds_differently(step, reference, source); });
   return rounded ? 0.05 : 1e-4;
 }
 
-// Whether the type that was asked for, and that the reference is rounded to as well, loses digits
-// of the source's.
+// Whether the requested dtype, to which the reference is rounded as well, has fewer digits than the
+// source's.
 bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference,
                   const Checkpoint& source) {
   return reference.dtype && bits_of(*reference.dtype) < 32 &&
@@ -66,8 +67,8 @@ bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference
              });
 }
 
-// What llama.cpp's graphs compute otherwise has been said on the way there; it is not to be found
-// out once more, nor on the way back.
+// Conversion to GGUF has already reported where llama.cpp computes something else. These
+// differences are ignored here, in both directions.
 Model as_source_computes(Model result, const Model& source) {
   if (result.convention == Convention::kGguf || source.convention == Convention::kGguf) {
     result.spec.activation = source.spec.activation;
@@ -85,10 +86,10 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const Console& console) {
   const ConversionRequest same = reference_request(request, plan);
   const ConversionPlan reference = plan_reference(source, same);
-  // What is written may hold what is not computed here, such as RoPE's factors in a GGUF file.
+  // The result may use a feature that cannot be computed, such as RoPE factors in a GGUF file.
   if (!reference.target.not_computable.empty() || !plan.target.not_computable.empty() ||
       !open_model(result).spec.not_computable.empty()) {
-    console.note("note: this model cannot be computed, so that the result was not compared");
+    console.note("note: this model cannot be computed, so the result was not compared");
     return std::nullopt;
   }
   OutputComparison comparison;
@@ -106,8 +107,8 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
       allowed_share(plan, same, source.checkpoint) * std::max(1.0, comparison.largest_output);
   if (!(comparison.largest_difference <= allowed)) {
     throw Error(ErrorKind::kDifference,
-                fmt::format("written as {}, the model computes something else: logits differ by up "
-                            "to {:.3g}, {:.3g} allowed; nothing was left behind",
+                fmt::format("written as {}, the model computes other logits: they differ by up to "
+                            "{:.3g}, {:.3g} is allowed; the result was removed",
                             plan.target.architecture, comparison.largest_difference, allowed));
   }
   if (loses_digits(plan, same, source.checkpoint)) {

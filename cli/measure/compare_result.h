@@ -1,4 +1,4 @@
-// Whether a result of another architecture computes what its source does, found out by computing.
+// Checks by computing logits that a result in another form computes the same as its source.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,15 @@ namespace regroup {
 struct OutputComparison {
   double largest_difference = 0.0;  ///< of two logits for the same token
   double largest_output = 0.0;      ///< largest logit
-  /// The same difference from a source that is stored in the type that was asked for, where that
-  /// one rounds: what is left is due to the other form.
+  /// If the requested dtype rounds the weights: the difference to a reference rounded to that
+  /// dtype, which shows the effect of the other form alone.
   std::optional<double> without_rounding = std::nullopt;
 };
 
-/// Compares the logits of `result`, a directory, with those of `source` pooled as `request` says,
-/// on random tokens. Throws kDifference where they differ by more than rounding explains. None,
-/// with a message, where the program was built without LibTorch.
+/// Compares the logits of `result`, a directory, with those of `source` pooled according to
+/// `request`, on random tokens. Throws kDifference if they differ by more than rounding explains.
+/// Returns none, with a note, if the model cannot be computed or the program was built without
+/// LibTorch.
 std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const ConversionRequest& request,
                                                     const ConversionPlan& plan,

@@ -6,7 +6,7 @@ std::optional<OutputComparison> compare_with_source(const Model&, const Conversi
                                                     const ConversionPlan&,
                                                     const std::filesystem::path&,
                                                     const Console& console) {
-  console.note("note: built without LibTorch, so that the result was not compared by computing");
+  console.note("note: built without LibTorch, so the result was not compared by computing");
   return std::nullopt;
 }
 

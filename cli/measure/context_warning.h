@@ -1,4 +1,4 @@
-// A warning for windows of text that are longer than what a model was made for.
+// Warns of windows of text that are longer than a model was made for.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-/// A line on stderr, or nothing: see warning_of_context().
+/// Prints the warning of warning_of_context() on stderr, if there is one.
 void warn_of_context(const Model& model, std::int64_t context, const Console& console);
 
 }  // namespace regroup

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cli/options/quantity.h"
+#include "cli/process/interrupt.h"
 #include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "converter/target/kv_budget.h"
@@ -19,16 +20,16 @@ namespace regroup {
 namespace {
 
 SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,
-                                const RefitOptions& computing) {
+                                const RefitOptions& refit) {
   SensitivitySettings settings;
-  settings.windows.context = context_of(source, computing);
-  settings.windows.batch = computing.batch;
+  settings.windows.context = context_of(source, refit);
+  settings.windows.batch = refit.batch;
   settings.windows.max_tokens = options.max_tokens;
-  settings.device = parse_device(computing.device);
+  settings.device = parse_device(refit.device);
   return settings;
 }
 
-// Of every layer: what was measured, and to stay as it is.
+// The choices of every layer: the numbers of kv heads that were measured, and its present number.
 std::vector<std::vector<LayerOption>> options_of(const Model& source,
                                                  const std::vector<std::uint64_t>& bytes,
                                                  const std::vector<Sensitivity>& measured) {
@@ -36,17 +37,17 @@ std::vector<std::vector<LayerOption>> options_of(const Model& source,
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     layers.push_back({{source.spec.kv_heads[i], bytes[i], 0.0}});
   }
-  for (const Sensitivity& one : measured) {
-    const LayerOption& whole = layers[one.layer].front();
-    layers[one.layer].push_back({one.kv_heads,
-                                 whole.bytes / static_cast<std::uint64_t>(whole.kv_heads) *
-                                     static_cast<std::uint64_t>(one.kv_heads),
-                                 std::max(one.divergence, 0.0)});
+  for (const Sensitivity& each : measured) {
+    const LayerOption& present = layers[each.layer].front();
+    layers[each.layer].push_back({each.kv_heads,
+                                  present.bytes / static_cast<std::uint64_t>(present.kv_heads) *
+                                      static_cast<std::uint64_t>(each.kv_heads),
+                                  std::max(each.divergence, 0.0)});
   }
   return layers;
 }
 
-// The same number for all layers that can have it, as the budget allows.
+// Sets the largest number of kv heads that all layers can have within the budget.
 void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& result) {
   std::map<std::int64_t, std::pair<std::uint64_t, double>> sums;
   for (const auto& options : layers) {
@@ -70,8 +71,8 @@ void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& 
 }  // namespace
 
 KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
-                         const KvBudgetOptions& options, const RefitOptions& computing,
-                         const Console& console, const std::atomic<bool>& stop) {
+                         const KvBudgetOptions& options, const RefitOptions& refit,
+                         const Console& console) {
   if (options.data.empty()) {
     throw_usage("--kv-budget needs --kv-budget-data, a token file to measure layers on");
   }
@@ -79,20 +80,19 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
   check_predicts(source);
   const auto cost = kv_cache_cost(source.spec, cache_dtype_of(source.spec, source.checkpoint));
   if (!cost) {
-    throw_usage("--kv-budget: {} keeps no keys and values from token to token",
-                printable(source.spec.architecture));
+    throw_usage("--kv-budget: {} has no KV cache", printable(source.spec.architecture));
   }
   KvBudget result;
   result.source_bytes = cost->per_token();
   result.budget = parse_bytes_or_share("--kv-budget", options.budget, result.source_bytes);
   let_threads_sleep();
-  set_compute_threads(computing.threads);
+  set_compute_threads(refit.threads);
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
     measured = measure_sensitivity(
-        source, request, TokenFile::open(options.data), settings_of(source, options, computing),
-        [&](std::size_t done) { progress.update(done); }, stop);
+        source, request, TokenFile::open(options.data), settings_of(source, options, refit),
+        [&](std::size_t done) { progress.update(done); }, interrupt_requested());
   });
   progress.finish();
   const auto layers = options_of(source, cost->self, measured);

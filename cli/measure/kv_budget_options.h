@@ -1,7 +1,6 @@
-// What `regroup convert --kv-budget` asks for.
+// Options of `regroup convert --kv-budget`, and its measurements.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -14,16 +13,16 @@
 namespace regroup {
 
 struct KvBudgetOptions {
-  std::string budget;  ///< "64KiB" per token or "25%" of the source's; empty: none
+  std::string budget;  ///< "64KiB" per token, or "25%" of the source's; empty: none
   std::string data;    ///< a token file on which layers are measured
   std::int64_t max_tokens = 2048;
 };
 
-/// Measures every layer and shares the budget so that the divergences add up to least. Context,
-/// batch, device and threads as for refitting. Throws kUsage without data, for a budget that is no
-/// size and in a build without LibTorch.
+/// Measures every layer and chooses kv heads within the budget that minimise the sum of
+/// divergences. Context, batch, device and threads are those of `refit`. Throws kUsage without
+/// data, for an invalid budget, for a model without a KV cache and in a build without LibTorch.
 KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
-                         const KvBudgetOptions& options, const RefitOptions& computing,
-                         const Console& console, const std::atomic<bool>& stop);
+                         const KvBudgetOptions& options, const RefitOptions& refit,
+                         const Console& console);
 
 }  // namespace regroup

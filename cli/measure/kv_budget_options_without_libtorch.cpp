@@ -4,7 +4,7 @@
 namespace regroup {
 
 KvBudget share_kv_budget(const Model&, const ConversionRequest&, const KvBudgetOptions&,
-                         const RefitOptions&, const Console&, const std::atomic<bool>&) {
+                         const RefitOptions&, const Console&) {
   throw_usage("--kv-budget: this program was built without LibTorch");
 }
 

@@ -1,4 +1,4 @@
-// A warning for a precision that is slow on this processor.
+// Warns of a precision that is slow on this processor.
 #pragma once
 
 #include "cli/terminal/console.h"

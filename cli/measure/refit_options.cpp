@@ -10,8 +10,8 @@
 namespace regroup {
 
 std::int64_t context_of(const Model& source, const RefitOptions& options) {
-  const std::int64_t usual = WindowSettings().context;
-  return options.context > 0 ? options.context : usual_context(source, usual);
+  const std::int64_t default_context = WindowSettings().context;
+  return options.context > 0 ? options.context : usual_context(source, default_context);
 }
 
 void check_computable(const char* option, const Model& source) {

@@ -1,4 +1,4 @@
-// What `regroup convert --refit` asks for.
+// Options of `regroup convert --refit`, and the refiner they describe.
 #pragma once
 
 #include <atomic>
@@ -22,14 +22,14 @@ struct RefitOptions {
   int threads = 0;  ///< 0: one per core
 };
 
-/// Tokens in a window of theirs for that model.
+/// Tokens in a window: options.context, or its default for that model.
 std::int64_t context_of(const Model& source, const RefitOptions& options);
 
-/// Throws kUsage naming `option` where it is not known how to compute the model.
+/// Throws kUsage naming `option` if regroup cannot compute the model.
 void check_computable(const char* option, const Model& source);
 
-/// The refiner that they describe, or none. Throws kUsage in a build without LibTorch. Keeps
-/// references to `source` and `stop`.
+/// The refiner for these options; null if options.data is empty. Otherwise throws kUsage in a build
+/// without LibTorch. The refiner keeps references to `source` and `stop`.
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop);
 

@@ -14,7 +14,7 @@
 namespace regroup {
 namespace {
 
-// As many kv heads as are left where the fewest share one: half of an even number.
+// The most groups of at least two heads: half of an even number.
 std::int64_t most_groups(std::int64_t heads) {
   std::int64_t members = 2;
   while (members < heads && heads % members != 0) {
@@ -23,11 +23,11 @@ std::int64_t most_groups(std::int64_t heads) {
   return std::max<std::int64_t>(1, heads / members);
 }
 
-ConversionPlan plan_of(const Model& source, const SimilarityQuestion& question, PoolMethod method) {
+ConversionPlan plan_of(const Model& source, const SimilarityOptions& options, PoolMethod method) {
   ConversionRequest request;
-  if (!question.kv_heads.empty()) {
-    request.kv_heads = question.kv_heads;
-  } else if (source.spec.has_encoder()) {  // stacks of other lengths
+  if (!options.kv_heads.empty()) {
+    request.kv_heads = options.kv_heads;
+  } else if (source.spec.has_encoder()) {  // its stacks may have different numbers of layers
     request.kv_heads = {most_groups(source.spec.kv_heads.front())};
   } else {
     for (const std::int64_t heads : source.spec.kv_heads) {
@@ -38,7 +38,7 @@ ConversionPlan plan_of(const Model& source, const SimilarityQuestion& question, 
     request.roles = {AttentionRole::kSelf, AttentionRole::kCross, AttentionRole::kEncoder};
   }
   request.pooling = {method, 0};
-  request.calibration = open_calibration(question.calibration, source);
+  request.calibration = open_calibration(options.calibration, source);
   return plan_conversion(source, request);
 }
 
@@ -52,15 +52,30 @@ EnergyKept kept_of(const AttentionPooler& pooler, AttentionRole role, std::size_
   return kept;
 }
 
+LayerSimilarity similarity_in(const ConversionPlan& plan, const AttentionPooler& pooler,
+                              AttentionRole role, std::size_t layer) {
+  const HeadSimilarity found = pooler.similarity(role, layer);
+  const auto heads = static_cast<std::size_t>(plan.spec.kv_heads_of(role)[layer]);
+  const auto groups = static_cast<std::size_t>(plan.grouped.kv_heads_of(role)[layer]);
+  return {role,
+          layer,
+          heads,
+          heads / groups,
+          {found.keys.raw, found.keys.aligned},
+          {found.values.raw, found.values.aligned},
+          {},
+          {}};
+}
+
 }  // namespace
 
 std::vector<LayerSimilarity> measure_similarity(const std::string& path, const std::string& layout,
-                                                const SimilarityQuestion& question,
+                                                const SimilarityOptions& options,
                                                 const Console& console) {
   let_threads_sleep();
   const Model source = open_model(path, {.layout = layout});
-  const ConversionPlan mean = plan_of(source, question, PoolMethod::kMean);
-  const ConversionPlan lowrank = plan_of(source, question, PoolMethod::kLowrank);
+  const ConversionPlan mean = plan_of(source, options, PoolMethod::kMean);
+  const ConversionPlan lowrank = plan_of(source, options, PoolMethod::kLowrank);
   const auto places = pooled_layers(lowrank);
   if (places.empty()) {
     throw_usage("--similarity: {}: no layer has heads to share", printable(path, 0));
@@ -70,17 +85,7 @@ std::vector<LayerSimilarity> measure_similarity(const std::string& path, const s
   Progress progress(console, "compare", places.size(), "layers");
   std::vector<LayerSimilarity> layers;
   for (const auto& [role, layer] : places) {
-    const HeadSimilarity found = by_lowrank.similarity(role, layer);
-    const auto heads = static_cast<std::size_t>(source.spec.kv_heads_of(role)[layer]);
-    const auto groups = static_cast<std::size_t>(lowrank.grouped.kv_heads_of(role)[layer]);
-    layers.push_back({role,
-                      layer,
-                      heads,
-                      heads / groups,
-                      {found.keys.raw, found.keys.aligned},
-                      {found.values.raw, found.values.aligned},
-                      {},
-                      {}});
+    layers.push_back(similarity_in(lowrank, by_lowrank, role, layer));
     if (lowrank.calibration) {
       layers.back().mean = kept_of(by_mean, role, layer);
       layers.back().lowrank = kept_of(by_lowrank, role, layer);
@@ -90,9 +95,9 @@ std::vector<LayerSimilarity> measure_similarity(const std::string& path, const s
   progress.finish();
   if (!lowrank.calibration) {
     console.note(fmt::format(
-        "note: likeness over what the norms' weights imply; over a text, and with what sharing "
-        "keeps: regroup calibrate {} --data TOKENS -o stats.safetensors, then --calibration "
-        "stats.safetensors",
+        "note: similarity is estimated from the weights of the norms; to measure it on a text, and "
+        "the energy that sharing keeps: regroup calibrate {} --data TOKENS -o stats.safetensors, "
+        "then --calibration stats.safetensors",
         printable(path, 0)));
   }
   return layers;

@@ -4,7 +4,7 @@
 namespace regroup {
 
 std::vector<LayerSimilarity> measure_similarity(const std::string&, const std::string&,
-                                                const SimilarityQuestion&, const Console&) {
+                                                const SimilarityOptions&, const Console&) {
   throw_usage("--similarity: this program was built without LibTorch");
 }
 

@@ -18,29 +18,28 @@
 namespace regroup {
 namespace {
 
-WindowSettings settings_of(const LogitsOptions& question, const Model& source,
-                           const Model& result) {
+WindowSettings settings_of(const LogitsOptions& options, const Model& source, const Model& result) {
   WindowSettings settings;
-  settings.context = question.context > 0
-                         ? question.context
+  settings.context = options.context > 0
+                         ? options.context
                          : usual_context(source, usual_context(result, settings.context));
-  settings.max_tokens = question.max_tokens;
+  settings.max_tokens = options.max_tokens;
   return settings;
 }
 
-Batches windows_of(const LogitsOptions& question, const Model& source, const Model& result) {
-  const WindowSettings settings = settings_of(question, source, result);
-  if (question.data.empty()) {
+Batches windows_of(const LogitsOptions& options, const Model& source, const Model& result) {
+  const WindowSettings settings = settings_of(options, source, result);
+  if (options.data.empty()) {
     return random_windows(source.spec.vocab_size, settings);
   }
-  const TokenFile data = TokenFile::open(question.data);
+  const TokenFile data = TokenFile::open(options.data);
   data.check_vocabulary(source.spec.vocab_size);
   return read_windows(data, settings);
 }
 
 }  // namespace
 
-void check_logits_options(const LogitsOptions& question, const Model& source, const Model& result) {
+void check_logits_options(const LogitsOptions& options, const Model& source, const Model& result) {
   for (const Model* model : {&source, &result}) {
     if (!model->spec.not_computable.empty()) {
       throw_usage("--logits: {} cannot be computed: {}", printable(model->path.string(), 0),
@@ -50,27 +49,27 @@ void check_logits_options(const LogitsOptions& question, const Model& source, co
   }
   check_same_vocabulary(source, result);
   let_threads_sleep();
-  parse_device(question.device);
-  if (!question.data.empty()) {
-    count_windows(TokenFile::open(question.data), settings_of(question, source, result));
+  parse_device(options.device);
+  if (!options.data.empty()) {
+    count_windows(TokenFile::open(options.data), settings_of(options, source, result));
   }
 }
 
-LogitsResult measure_logits(const LogitsOptions& question, const Model& source, const Model& result,
+LogitsResult measure_logits(const LogitsOptions& options, const Model& source, const Model& result,
                             const Console& console) {
-  set_compute_threads(question.threads);
+  set_compute_threads(options.threads);
   check_all_shapes(result.spec, result.checkpoint);
-  const std::int64_t context = settings_of(question, source, result).context;
+  const std::int64_t context = settings_of(options, source, result).context;
   warn_of_context(source, context, console);
   Progress progress(console, "logits", layers_to_compare(source, result), "layers");
   PredictionComparison found;
   with_torch_errors([&] {
     found = compare_predictions(
-        source, result, windows_of(question, source, result), parse_device(question.device),
+        source, result, windows_of(options, source, result), parse_device(options.device),
         [&](std::size_t layers) { progress.update(layers); }, interrupt_requested());
   });
   progress.finish();
-  return {question.data,
+  return {options.data,
           context,
           found.tokens,
           found.kl,

@@ -1,4 +1,4 @@
-// What `regroup verify --logits` measures: how far the predictions of source and result lie apart.
+// Measures how much the predictions of source and result differ, for `regroup verify --logits`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace regroup {
 
 struct LogitsOptions {
-  bool asked = false;
+  bool enabled = false;
   std::string data;          ///< a token file; empty: random tokens
   std::int64_t context = 0;  ///< tokens in a window; 0: 512, or the model's positions if fewer
   std::int64_t max_tokens = 4096;
@@ -22,7 +22,7 @@ struct LogitsOptions {
   int threads = 0;  ///< 0: one per core
 };
 
-/// What was measured, see uptrain/layerwise/compare_predictions.h.
+/// The measurements, described in uptrain/layerwise/compare_predictions.h.
 struct LogitsResult {
   std::string data;  ///< the token file; empty: random tokens
   std::int64_t context = 0, tokens = 0;
@@ -31,20 +31,20 @@ struct LogitsResult {
   double agreement = 0.0;
 };
 
-/// Adds --logits and what goes with it.
-void add_logits_options(Command command, LogitsOptions& question);
+/// Adds --logits and the options that need it.
+void add_logits_options(Command command, LogitsOptions& options);
 
-/// Looks at the question before any work: both models can be computed and have one vocabulary, the
-/// token file is one. Throws kUsage in a build without LibTorch.
-void check_logits_options(const LogitsOptions& question, const Model& source, const Model& result);
+/// Checks the options before any work: both models can be computed and have the same vocabulary,
+/// and the token file is valid. Throws kUsage in a build without LibTorch.
+void check_logits_options(const LogitsOptions& options, const Model& source, const Model& result);
 
-/// Runs both models. Throws kBadInput for a result without the tensors that its config calls for.
-LogitsResult measure_logits(const LogitsOptions& question, const Model& source, const Model& result,
+/// Runs both models. Throws kBadInput if the result lacks tensors that its config requires.
+LogitsResult measure_logits(const LogitsOptions& options, const Model& source, const Model& result,
                             const Console& console);
 
-/// The answer as names and values for people, as lines of these, and for machines.
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& answer);
-std::string logits_text(const LogitsResult& answer);
-Json logits_json(const LogitsResult& answer);
+/// The measurements as names and values, as lines of text, and as JSON.
+std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& result);
+std::string logits_text(const LogitsResult& result);
+Json logits_json(const LogitsResult& result);
 
 }  // namespace regroup

@@ -1,5 +1,5 @@
-// A command of the program and its options. CLI11 stays behind these two classes: every file that
-// includes its headers takes ten seconds longer to compile.
+// A command of the program and its options. These two classes hide CLI11: including its headers
+// adds ten seconds to the compile time of a file.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Option;
 
 namespace regroup {
 
-/// An option of a command. Each call describes it further and returns it again.
+/// An option of a command. Each call changes one property and returns the same option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -32,9 +32,9 @@ class Option {
     }
     return one_of(values);
   }
-  /// The help shows this as the default instead of the variable's value; empty shows nothing.
+  /// The default that the help shows in place of the variable's value; empty: none is shown.
   Option default_text(const std::string& text);
-  /// The help calls the value this, such as "COUNT".
+  /// The name of the value in the help, such as "COUNT".
   Option value_name(const std::string& name);
   /// Refuses a command line that has this option and `other`.
   Option excludes(const std::string& other);
@@ -45,15 +45,16 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A command, or the program as a whole. A copy refers to the same command. Variables must outlive
-/// the program; the help shows the value they have when they are added as the default.
+/// A command, or the program as a whole. A copy refers to the same command. Variables passed to
+/// add_option() and add_flag() must outlive the program; the help shows their current value as the
+/// default.
 class Command {
  public:
   Command(CLI::App& app) : app_(&app) {}  // NOLINT(google-explicit-constructor): a view of it
 
   Command add_command(const std::string& name, const std::string& description);
 
-  /// `names` are "-o,--output"; without dashes, an argument by its place.
+  /// `names`: "-o,--output"; a name without dashes is a positional argument.
   Option add_option(const std::string& names, std::string& value, const std::string& text);
   Option add_option(const std::string& names, std::filesystem::path& value,
                     const std::string& text);
@@ -62,26 +63,26 @@ class Command {
                     const std::string& text);
   Option add_option(const std::string& names, std::vector<std::filesystem::path>& values,
                     const std::string& text);
-  /// An option of one value. `take` gets it as typed.
+  /// An option with one value, which is passed to `take` as typed.
   Option add_option(const std::string& names, const std::function<void(const std::string&)>& take,
                     const std::string& text);
 
   Option add_flag(const std::string& names, bool& value, const std::string& text);
   /// For "--resume{yes}", `--resume` sets `value` to "yes" and `--resume=auto` sets it to "auto".
   Option add_flag(const std::string& names, std::string& value, const std::string& text);
-  /// For "--bos,!--no-bos", `take` gets true for --bos and false for --no-bos.
+  /// For "--bos,!--no-bos", `take` is called with true for --bos and false for --no-bos.
   Option add_flag(const std::string& names, const std::function<void(bool)>& take,
                   const std::string& text);
 
-  /// Text after the list of options in the help.
+  /// Text that follows the list of options in the help.
   void footer(const std::string& text);
   /// The command line must also name one of the commands that were added to this one.
   void needs_command();
-  /// `run` is called once the command line is parsed, if it names this command.
+  /// `run` is called after the command line is parsed, if it names this command.
   void on_run(const std::function<void()>& run);
 
   std::string name() const;
-  /// Whether the command line or a config file gives this option: "--seed".
+  /// Whether the command line or a config file sets this option, such as "--seed".
   bool given(const std::string& option) const;
 
   CLI::App& app() const { return *app_; }

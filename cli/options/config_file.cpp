@@ -15,8 +15,8 @@ struct NoToml {};
 [[noreturn]] void refuse_assumption() { throw NoToml(); }
 }  // namespace
 
-// What toml++ 3.3 asserts, text can break ("[" and a line's end), and without assertions it is
-// undefined behaviour. Here it is a fault of the text, in every build.
+// Malformed text ("[" at the end of a line) violates assertions of toml++ 3.3, which is undefined
+// behaviour in builds without assertions. Here a violated assertion throws, in every build.
 #undef NDEBUG
 #define TOML_ASSERT(expr) (static_cast<bool>(expr) ? void() : refuse_assumption())
 #include <toml++/toml.h>
@@ -31,8 +31,8 @@ struct NoToml {};
 namespace regroup {
 namespace {
 
-// Dots in keys nest tables, which are visited by recursion: in a file of this size not deeper than
-// the stack bears. Options are a few lines.
+// Dots in keys nest tables, which are visited recursively. This limit keeps the recursion within
+// the stack; config files have a few lines.
 constexpr std::uint64_t kMaxBytes = 16U << 10;
 
 class ConfigFile {
@@ -96,8 +96,8 @@ class ConfigFile {
       }
     }
     const std::string near = nearest_name(name, names);
-    refuse(where, "\"{}\" is {} of {}{}", printable(name), table ? "no command" : "no option",
-           command.get_name(), near.empty() ? "" : fmt::format("; is \"{}\" meant?", near));
+    refuse(where, "\"{}\" is not {} of {}{}", printable(name), table ? "a command" : "an option",
+           command.get_name(), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
   }
 
   void set(CLI::Option& option, const std::string& name, const toml::node& node) const {
@@ -110,7 +110,7 @@ class ConfigFile {
       values.push_back(text_of(option, name, node));
     }
     if (!option.empty() || values.empty()) {
-      return;  // what the command line says prevails
+      return;  // the command line prevails
     }
     try {
       option.add_result(values);
@@ -123,8 +123,8 @@ class ConfigFile {
     }
   }
 
-  // A flag is true or false; one with values, as --resume=auto, may also have one of them, and
-  // false is as if it were not there.
+  // A flag is true or false. A flag with values (--resume=auto) may also be set to one of them; for
+  // such a flag, false is the same as leaving it out.
   std::vector<std::string> flag_values(const CLI::Option& option, const std::string& name,
                                        const toml::node& node) const {
     const bool has_values = option.get_type_name().find('{') != std::string::npos;
@@ -157,7 +157,7 @@ class ConfigFile {
     return {fmt::format("{}", fmt::join(values, ","))};
   }
 
-  // A value as it would stand on the command line.
+  // The value as one would type it on the command line.
   std::string text_of(const CLI::Option& option, const std::string& name,
                       const toml::node& node) const {
     const std::string type = option.get_type_name();
@@ -202,7 +202,7 @@ class ConfigFile {
   std::string shown_;
 };
 
-// The code point of a well-formed sequence.
+// The code point of a well-formed UTF-8 sequence.
 char32_t code_point(std::string_view sequence) {
   constexpr std::array<unsigned char, 5> kLeadBits{0, 0x7f, 0x1f, 0x0f, 0x07};
   char32_t value = static_cast<unsigned char>(sequence.front()) & kLeadBits[sequence.size()];
@@ -212,10 +212,10 @@ char32_t code_point(std::string_view sequence) {
   return value;
 }
 
-// Writes a file in ASCII alone, for toml++ 3.3, which has undefined behaviour for letters past
-// ASCII outside of strings, and which may see other strings than we do in a text that is not TOML.
-// Such letters become escapes in double quotes, disappear in comments and are refused elsewhere. So
-// are strings of several lines, which no option needs.
+// Rewrites the text in ASCII. toml++ 3.3 has undefined behaviour for non-ASCII characters outside
+// of strings, and in invalid TOML it may find other string boundaries than this class does.
+// Non-ASCII characters become escapes within double quotes, are dropped from comments, and are
+// refused elsewhere. Multi-line strings are refused, too: no option needs them.
 class AsciiText {
  public:
   AsciiText(const ConfigFile& config, std::string_view text) : config_(config) {
@@ -266,8 +266,8 @@ class AsciiText {
       refuse("bytes that are not UTF-8");
     }
     if (quote != '"') {
-      refuse(quote == 0 ? "a character past ASCII outside of quotes"
-                        : "a character past ASCII in single quotes; double quotes take it");
+      refuse(quote == 0 ? "a non-ASCII character outside of quotes"
+                        : "a non-ASCII character in single quotes; use double quotes");
     }
     ascii_ +=
         fmt::format("\\U{:08x}", static_cast<std::uint32_t>(code_point(line.substr(at, length))));
@@ -276,14 +276,14 @@ class AsciiText {
 
   char escaped(char c) const {
     if (is_past_ascii(c)) {
-      refuse("a backslash ahead of a character past ASCII");
+      refuse("a backslash before a non-ASCII character");
     }
     return c;
   }
 
   char opened_by(std::string_view rest) const {
     if (rest.starts_with(std::string(3, rest.front()))) {
-      refuse("a string of several lines, which no option takes");
+      refuse("a multi-line string, which no option takes");
     }
     return rest.front();
   }
@@ -307,7 +307,7 @@ void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
   } catch (const toml::parse_error& fault) {
     config.refuse(fault.source(), "{}", printable(fault.description(), 0));
   } catch (const NoToml&) {
-    throw_usage("{}: no TOML: a table or key has no name", printable(path.string(), 0));
+    throw_usage("{}: not valid TOML: a table or key has no name", printable(path.string(), 0));
   }
 }
 

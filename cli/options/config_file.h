@@ -1,4 +1,4 @@
-// The file of options that --config names: TOML, a table for each command.
+// Reads options from the TOML file of --config, which has a table for each command.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@ class App;
 
 namespace regroup {
 
-/// Gives the options of the program and its commands the values that the file has, save those that
-/// the command line has given. Throws kBadInput for what is no regular file or larger than 16 KiB,
-/// kUsage naming file and line for what is no TOML, an unknown name, a value of the wrong type and
-/// one that its option refuses.
+/// Sets the options of the program and its commands to the values in the file. Options given on the
+/// command line keep their values. Throws kBadInput if `path` is not a regular file or is larger
+/// than 16 KiB, and kUsage with file and line for invalid TOML, an unknown name, a value of the
+/// wrong type or a value that its option refuses.
 void apply_config_file(CLI::App& program, const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -7,10 +7,10 @@
 namespace regroup {
 
 DocumentSettings DocumentOptions::settings() const {
-  const bool separate =
-      documents == "separate";  // else neither is there: cli/options/option_needs.h
+  // For "pack", cli/options/option_needs.h refuses --document-end and --document-start.
+  const bool separate = documents == "separate";
   if (end && start) {
-    throw_usage("--document-end or --document-start: a file's documents are told by one of them");
+    throw_usage("--document-end, --document-start: only one of them can mark documents");
   }
   DocumentSettings settings{.separate = separate};
   if (end || start) {
@@ -22,8 +22,8 @@ DocumentSettings DocumentOptions::settings() const {
 void add_document_options(Command command, DocumentOptions& options) {
   command
       .add_option("--documents", options.documents,
-                  "pack: windows follow one another, whatever documents they hold; separate: each "
-                  "begins with a document, or goes on with it, and ends with it at the latest")
+                  "pack: windows are consecutive and may span documents; separate: each window "
+                  "holds one document or a part of it")
       .one_of({"pack", "separate"});
   add_count(command, "--document-end", options.end,
             "separate: the token that ends a document, in files without Megatron's index",

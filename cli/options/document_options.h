@@ -1,4 +1,4 @@
-// The options that say what windows make of the documents in token files.
+// Options for how windows treat the documents in token files.
 #pragma once
 
 #include <cstdint>

@@ -21,9 +21,9 @@ std::string list_of(const std::vector<LeanerRun>& runs) {
 
 std::string advice(double available, const std::vector<LeanerRun>& leaner) {
   if (leaner.empty()) {
-    return "no option makes it less";
+    return "no option reduces it";
   }
-  return leaner.front().bytes <= available ? fmt::format("what fits: {}", list_of(leaner))
+  return leaner.front().bytes <= available ? fmt::format("these options fit: {}", list_of(leaner))
                                            : fmt::format("even {} do not fit", list_of(leaner));
 }
 
@@ -32,22 +32,20 @@ std::string advice(double available, const std::vector<LeanerRun>& leaner) {
 void MemoryCheck::add_to(Command command) {
   command
       .add_option("--memory-check", mode_,
-                  "on: refuse to start where the estimate exceeds the memory that is free; off: "
-                  "start all the same")
+                  "on: refuse to start if the estimate exceeds the free memory; off: start anyway")
       .one_of({"on", "off"});
 }
 
-void MemoryCheck::apply(double needed, double available, c10::Device device,
-                        const std::vector<LeanerRun>& leaner, bool dry_run,
-                        const Console& console) const {
-  if (needed <= available) {
+void MemoryCheck::apply(const MemoryDemand& demand, bool dry_run, const Console& console) const {
+  if (demand.needed <= demand.available) {
     return;
   }
   const std::string shortage =
-      fmt::format("training takes about {} of memory, {} are free on {}; {}", text_of_bytes(needed),
-                  text_of_bytes(available), device.str(), advice(available, leaner));
+      fmt::format("training needs about {} of memory, {} are free on {}; {}",
+                  text_of_bytes(demand.needed), text_of_bytes(demand.available),
+                  demand.device.str(), advice(demand.available, demand.leaner));
   if (!dry_run && mode_ == "on") {
-    throw_environment("{}; --memory-check off starts all the same", shortage);
+    throw_environment("{}; --memory-check off starts anyway", shortage);
   }
   console.note("warning: " + shortage);
 }

@@ -1,4 +1,4 @@
-// Training that needs more memory than there is, refused before it starts.
+// Refuses training that needs more memory than is free, before it starts.
 #pragma once
 
 #include <string>
@@ -12,15 +12,21 @@
 
 namespace regroup {
 
-/// --memory-check on or off, which belongs to every command that trains.
+/// A run that is compared with the available memory.
+struct MemoryDemand {
+  double needed = 0.0, available = 0.0;  ///< bytes
+  c10::Device device;
+  const std::vector<LeanerRun>& leaner;  ///< options that need less memory
+};
+
+/// The option --memory-check, on or off, of every command that trains.
 class MemoryCheck {
  public:
   void add_to(Command command);
 
-  /// Throws kEnvironment, or notes it where the check is off or nothing is to be done, if `needed`
-  /// bytes are more than `available`; `leaner` says what would fit.
-  void apply(double needed, double available, c10::Device device,
-             const std::vector<LeanerRun>& leaner, bool dry_run, const Console& console) const;
+  /// If the demand exceeds the available memory, throws kEnvironment; if the check is off or in a
+  /// dry run, prints a warning instead. The message lists the options that need less memory.
+  void apply(const MemoryDemand& demand, bool dry_run, const Console& console) const;
 
  private:
   std::string mode_ = "on";

@@ -5,14 +5,14 @@
 namespace regroup {
 namespace {
 
-// "--output" of "output,-o,--output": what messages call an option.
+// The name of an option in messages: "--output" of "output,-o,--output".
 std::string shown_name(const std::string& names) {
   const std::size_t begin = names.find("--");
   return begin == names.npos ? names.substr(0, names.find(','))
                              : names.substr(begin, names.find(',', begin) - begin);
 }
 
-// An option of one value, handed over as it was typed.
+// An option with one value, which is passed to `take` as typed.
 Option add(Command command, const std::string& names, const std::string& text, const char* kind,
            const std::function<void(const std::string& name, const std::string& typed)>& take) {
   return command

@@ -1,5 +1,5 @@
-// Options that take numbers. All of them are added here, so that each has a range, every number is
-// read by cli/options/quantity.h, and a number out of range is refused by the name of its option.
+// Adds options that take numbers. Each has a range, all are parsed by cli/options/quantity.h, and
+// the error for a number out of range names the option.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@
 
 namespace regroup {
 
-// What the help calls their values, and how cli/options/config_file.h knows them.
+// Names of values in the help. cli/options/config_file.cpp recognises numbers by them.
 inline constexpr const char* kCount = "COUNT";
 inline constexpr const char* kCounts = "COUNT,...";
 inline constexpr const char* kNumber = "NUMBER";
@@ -35,13 +35,13 @@ Option add_one_number(Command command, const std::string& names, const std::stri
                       NumberRange range, const std::function<void(double)>& assign);
 
 template <std::integral Integer>
-std::string usual(const Integer& value) {
+std::string text_of_default(const Integer& value) {
   return fmt::format("{}", value);
 }
-inline std::string usual(double value) { return fmt::format("{:g}", value); }
+inline std::string text_of_default(double value) { return fmt::format("{:g}", value); }
 template <typename Value>
-std::string usual(const std::optional<Value>&) {
-  return "";  // what the description says
+std::string text_of_default(const std::optional<Value>&) {
+  return "";  // the description states the default
 }
 
 template <typename Value>
@@ -55,8 +55,8 @@ struct ValueIn<std::optional<Value>> {
 
 }  // namespace number_options
 
-/// A whole number. `value` is an integer or an optional one, and must live as long as `command`;
-/// what it holds now is shown as the default.
+/// A whole number. `value` is an integer or an optional integer and must outlive `command`. The
+/// help shows its current value as the default.
 template <typename Value>
 Option add_count(Command command, const std::string& names, Value& value, const std::string& text,
                  CountRange range = {}) {
@@ -64,10 +64,10 @@ Option add_count(Command command, const std::string& names, Value& value, const 
   return number_options::add_one_count(
              command, names, text, range,
              [&value](std::uint64_t count) { value = static_cast<Integer>(count); })
-      .default_text(number_options::usual(value));
+      .default_text(number_options::text_of_default(value));
 }
 
-/// Whole numbers between commas: "512,1k".
+/// Comma-separated whole numbers: "512,1k".
 template <std::integral Integer>
 Option add_counts(Command command, const std::string& names, std::vector<Integer>& values,
                   const std::string& text, CountRange range = {}) {
@@ -78,22 +78,22 @@ Option add_counts(Command command, const std::string& names, std::vector<Integer
       .default_text(fmt::format("{}", fmt::join(values, ",")));
 }
 
-/// Any number in a range; `value` is a double or an optional one.
+/// A real number in a range; `value` is a double or an optional double.
 template <typename Value>
 Option add_number(Command command, const std::string& names, Value& value, const std::string& text,
                   NumberRange range) {
   return number_options::add_one_number(command, names, text, range,
                                         [&value](double number) { value = number; })
-      .default_text(number_options::usual(value));
+      .default_text(number_options::text_of_default(value));
 }
 
-/// Bytes, with their unit: "24GiB". The default is not shown: give it as people write it.
+/// Bytes with a unit: "24GiB". The help shows no default unless default_text() is called.
 Option add_size(Command command, const std::string& names, std::uint64_t& value,
                 const std::string& text);
 Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
                 const std::string& text);
 
-/// --threads, as every command has it; 0 stays for one per core.
+/// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,
                           const std::string& text = "CPU threads (default: one per core)");
 

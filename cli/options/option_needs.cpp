@@ -52,7 +52,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-// One of the alternatives: an option, and its values if some only will do.
+// One of the alternatives: an option, and the values that meet the need; empty: any.
 struct Condition {
   std::string_view option;
   std::vector<std::string_view> values;
@@ -71,7 +71,7 @@ std::vector<Condition> conditions_of(const OptionNeed& need) {
   return conditions;
 }
 
-// The last value that was given; what holds where none was.
+// The last value given, or the default.
 std::string value_of(const CLI::Option& option) {
   return option.count() > 0 ? option.results().back() : option.get_default_str();
 }

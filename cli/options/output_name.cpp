@@ -17,7 +17,7 @@ void check_output_name(const std::filesystem::path& path, std::string_view what,
   constexpr std::array<std::string_view, 12> kFiles{".gguf", ".safetensors", ".bin",  ".pt",
                                                     ".pth",  ".npy",         ".idx",  ".json",
                                                     ".html", ".svg",         ".toml", ".txt"};
-  // "out.gguf/" is out.gguf, too.
+  // "out.gguf/" counts as out.gguf.
   const auto whole = path.has_filename() ? path : path.parent_path();
   const std::string ending = whole.extension().string();
   const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();

@@ -1,4 +1,4 @@
-// What the name of an output may end in.
+// Checks that the extension of an output fits what is written.
 #pragma once
 
 #include <filesystem>
@@ -7,12 +7,12 @@
 
 namespace regroup {
 
-/// Throws kUsage where `path` ends like a kind of file that is not about to be made: a directory
-/// named x.gguf is meant by nobody. `what` is made, and may end in one of `endings`.
+/// Throws kUsage if `path` has a known file extension that is not one of `endings`: a directory
+/// named x.gguf is a mistake. `what` is the kind of output, for the message.
 void check_output_name(const std::filesystem::path& path, std::string_view what,
                        std::initializer_list<std::string_view> endings);
 
-/// The same for a directory, whose name may have none of these endings.
+/// The same for a directory, whose name may have none of the known file extensions.
 void check_directory_name(const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -24,7 +24,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Bytes of a unit, 0 for what is none.
+// Bytes of a unit; 0 if it is unknown.
 double bytes_of_unit(const std::string& unit) {
   constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"b", 1},
                                                                        {"kb", 1e3},
@@ -40,7 +40,7 @@ double bytes_of_unit(const std::string& unit) {
   return found == kUnits.end() ? 0.0 : found->second;
 }
 
-// A number and what follows it, in small letters; nothing where no number comes first.
+// A number and the text that follows it, in lower case.
 struct Amount {
   double number = 0.0;
   std::string unit;
@@ -56,7 +56,7 @@ std::optional<Amount> split_amount(std::string_view text) {
   return amount;
 }
 
-// What was meant by a size whose unit is missing or says only half: "24", "24G".
+// Suggests sizes for one without a unit ("24") or with an ambiguous unit ("24G").
 std::string meant_size(std::string_view text, const Amount& amount) {
   if (amount.unit.empty()) {
     return fmt::format(
@@ -65,7 +65,7 @@ std::string meant_size(std::string_view text, const Amount& amount) {
   }
   const std::string prefix(1, static_cast<char>(std::toupper(amount.unit.front())));
   return fmt::format(
-      "leaves open which unit is meant; write {0:g}{1}iB (powers of 1024) or {0:g}{1}B "
+      "has an ambiguous unit; write {0:g}{1}iB (powers of 1024) or {0:g}{1}B "
       "(powers of 1000)",
       amount.number, prefix);
 }
@@ -84,7 +84,7 @@ std::uint64_t parse_count(std::string_view option, std::string_view text, CountR
   const std::uint64_t factor = unit.empty() ? 1 : unit == "k" ? 1024 : unit == "m" ? 1048576 : 0;
   const bool fits = fault == std::errc() && factor > 0 && count <= range.most / factor;
   if (!fits || count * factor < range.least) {
-    throw_usage("{}: \"{}\" is no whole number from {} to {}, such as 8192 or 8k (k: 1,024)",
+    throw_usage("{}: \"{}\" is not a whole number from {} to {}, such as 8192 or 8k (k: 1,024)",
                 option, printable(text), with_thousands(range.least), with_thousands(range.most));
   }
   return count * factor;
@@ -118,7 +118,7 @@ std::uint64_t parse_bytes(std::string_view option, std::string_view text) {
   const double bytes = amount ? amount->number * bytes_of_unit(unit) : 0.0;
   if (!(bytes >= 1.0 && bytes <= 0x1p60)) {
     throw_usage(
-        "{}: \"{}\" is no amount of bytes from 1B to 1,048,576TiB, such as 24GiB, 80GB or "
+        "{}: \"{}\" is not a size from 1B to 1,048,576TiB, such as 24GiB, 80GB or "
         "3.3TB/s",
         option, printable(text));
   }
@@ -132,7 +132,7 @@ std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view tex
   }
   const std::optional<Amount> amount = split_amount(text);
   if (!amount || amount->unit != "%" || !(amount->number > 0.0 && amount->number <= 100.0)) {
-    throw_usage("{}: \"{}\" is no share from more than 0% to 100%", option, printable(text));
+    throw_usage("{}: \"{}\" is not a share above 0% and up to 100%", option, printable(text));
   }
   return static_cast<std::uint64_t>(
       std::llround(amount->number / 100.0 * static_cast<double>(whole)));
@@ -144,7 +144,7 @@ double parse_number(std::string_view option, std::string_view text, NumberRange 
   const bool above = number && (range.least_allowed ? amount->number >= range.least
                                                     : amount->number > range.least);
   if (!above || amount->number > range.most) {
-    throw_usage("{}: \"{}\" is no number in the range allowed: {}", option, printable(text),
+    throw_usage("{}: \"{}\" is not a number in the allowed range: {}", option, printable(text),
                 text_of(range));
   }
   return amount->number;

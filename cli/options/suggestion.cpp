@@ -4,8 +4,8 @@
 
 namespace regroup {
 
-// Damerau and Levenshtein's distance in the form that edits no part of a word twice: three rows of
-// the table of distances between the beginnings of both words.
+// The optimal string alignment distance (Damerau-Levenshtein without repeated edits of a part).
+// Only three rows of the table of distances between prefixes are kept.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) {
@@ -27,7 +27,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& names) {
-  constexpr std::size_t kLongest = 64;  // of a name: what is longer is none misspelt
+  constexpr std::size_t kLongest = 64;  // longer words are not misspelt names
   std::string nearest;
   std::size_t least = std::max<std::size_t>(1, typed.size() / 3) + 1;
   for (const std::string& name : names) {

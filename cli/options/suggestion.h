@@ -1,4 +1,4 @@
-// The name that was meant by one that there is not.
+// Suggests a known name for a misspelt one.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,11 @@
 
 namespace regroup {
 
-/// How many letters must be added, removed, replaced or swapped with their neighbours to make one
-/// word of the other.
+/// The number of letters to add, remove, replace or swap with a neighbour to turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The name nearest to `typed`; empty where none is near: more than a third of the letters differ,
-/// and none begins with it.
+/// The name nearest to `typed`. Empty if for all names more than a third of the letters differ and
+/// none begins with `typed`.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace regroup

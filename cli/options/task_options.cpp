@@ -20,17 +20,17 @@ TaskSettings TaskOptions::settings() const {
   return settings;
 }
 
-void add_task_options(Command command, TaskOptions& options, const std::string& usual) {
+void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
   command
       .add_option("--objective", options.objective,
-                  "encoder-decoders: span-corruption, which is what T5 was pretrained on, or "
-                  "continuation, the second half of a sequence after the first (default: " +
-                      usual + ")")
+                  "encoder-decoders: span-corruption, T5's pretraining objective, or continuation, "
+                  "the second half of a sequence given the first (default: " +
+                      default_objective + ")")
       .one_of({"next-token", "masked-tokens", "continuation", "span-corruption"});
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
   add_count(command, "--end-token", options.end_token,
-            "span corruption: what ends a text (default: the config's)", kAnyToken);
+            "span corruption: the token that ends a text (default: the config's)", kAnyToken);
   add_count(command, "--mask-token", options.mask_token,
             "BERT-like models: the id of [MASK] or <mask> (default: the config's)", kAnyToken);
 }
@@ -38,8 +38,8 @@ void add_task_options(Command command, TaskOptions& options, const std::string& 
 void check_task_options(const TaskOptions& options, Objective objective) {
   const auto check = [&](const char* option, bool given, Objective needed) {
     if (given && objective != needed) {
-      refuse_without_effect(option, fmt::format("the model is asked for {}, not for {}",
-                                                name_of(objective), name_of(needed)));
+      refuse_without_effect(
+          option, fmt::format("the objective is {}, not {}", name_of(objective), name_of(needed)));
     }
   };
   check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens);

@@ -1,4 +1,4 @@
-// What the command line says to `regroup uptrain`.
+// Options of `regroup uptrain`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace regroup {
 
-inline constexpr int kUsualTimeout = 600;  ///< seconds
+inline constexpr int kDefaultTimeout = 600;  ///< seconds
 
 struct UptrainOptions {
   UptrainSettings settings;
@@ -32,20 +32,20 @@ struct UptrainOptions {
   int threads = 0;
   std::optional<int> timeout;
   MemoryCheck memory_check;
-  std::string resuming;  // "", "yes" or "auto"
-  bool resume = false;   // what that comes to
+  std::string resuming;  ///< "", "yes" or "auto"
+  bool resume = false;   ///< whether this run resumes an earlier one
   bool dry_run = false;
   bool json = false;
 };
 
-/// `options` must live as long as `command`.
+/// `options` must outlive `command`.
 void add_uptrain_options(Command command, UptrainOptions& options);
 
-/// Which weights to train, and how: of `uptrain` and `bench train`.
+/// Which weights to train, and the optimizer: for `uptrain` and `bench train`.
 void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
                            std::string& moments);
 
-/// Sequences: of `uptrain`, `teach` and `bench train`.
+/// Sequence length and batch size: for `uptrain`, `teach` and `bench train`.
 void add_sequence_options(Command command, UptrainSettings& settings);
 
 }  // namespace regroup

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kMostTicks = 6.0;
 
-// The smallest of 1, 2, 5, 10, 20, ... (of whole numbers where `whole`) that divides a range into
-// few parts.
+// The smallest of ..., 0.5, 1, 2, 5, 10, ... (at least 1 if `whole`) that divides a range into at
+// most kMostTicks parts.
 double step_for(double range, bool whole) {
   const double least = std::max(range / kMostTicks, whole ? 1.0 : 0.0);
   const double magnitude = std::pow(10.0, std::floor(std::log10(least)));
@@ -34,13 +34,13 @@ std::string whole_text(double value) {
   return value < -0.5 ? "-" + digits : digits;
 }
 
-// Powers of two: "1/8", "512".
+// Formats a power of two: "1/8", "512".
 std::string power_text(double tick) {
   return tick < 1.0 ? "1/" + whole_text(1.0 / tick) : whole_text(tick);
 }
 
-// Numbers that are `step` apart, with the digits that tell them apart; very small and very large
-// ones in units of one power of ten.
+// Formats evenly spaced numbers with as many digits as they need to differ. Very small and very
+// large ones share one exponent.
 std::vector<std::string> plain_labels(const std::vector<double>& ticks) {
   double largest = 0.0;
   for (const double tick : ticks) {
@@ -128,12 +128,12 @@ Ruler::Ruler(const Axis& axis, const std::vector<double>& values, bool snug) : a
     high_ = *most;
   }
   const bool logarithmic = axis.scale != Axis::Scale::kLinear;
-  if (high_ - low_ <= 1e-12 * std::abs(high_)) {  // one value: some room around it
+  if (high_ - low_ <= 1e-12 * std::abs(high_)) {  // one value: adds room around it
     const double room = logarithmic ? 1.0 : std::abs(high_) < 1e-300 ? 1.0 : std::abs(high_) / 2;
     low_ -= room;
     high_ += room;
   }
-  // Between powers of the base there are none to name, so a short logarithmic axis grows to two.
+  // Ticks of logarithmic axes are powers of the base, so a short axis grows to include two.
   const double step = step_for(high_ - low_, axis.whole || logarithmic);
   if (!snug) {
     low_ = step * std::floor(low_ / step + 1e-9);

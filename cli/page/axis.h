@@ -1,4 +1,4 @@
-// An axis of a chart: which numbers it shows, where, and how they are written.
+// An axis of a chart: its scale, ticks and labels.
 #pragma once
 
 #include <optional>
@@ -9,31 +9,31 @@ namespace regroup {
 
 struct Axis {
   enum class Scale { kLinear, kLog2, kLog10 };
-  enum class Numbers { kPlain, kPercent, kBytes, kTokens };  ///< kPercent: of shares of 1
+  enum class Numbers { kPlain, kPercent, kBytes, kTokens };  ///< kPercent: 1.0 is 100 %
 
   std::string title;
   Scale scale = Scale::kLinear;
-  std::optional<double> low = std::nullopt, high = std::nullopt;  ///< shown at least
+  std::optional<double> low = std::nullopt, high = std::nullopt;  ///< values the axis must include
   bool whole = false;  ///< no ticks between whole numbers
   Numbers numbers = Numbers::kPlain;
 };
 
-/// One value as a reader of the chart is told it: "3.25", "26,400", "81.25 %", "4 MiB", "8k".
+/// Formats one value for the chart's text: "3.25", "26,400", "81.25 %", "4 MiB", "8k".
 std::string text_of(const Axis& axis, double value);
 
-/// An axis that is laid out: values from low to high, and the ticks among them.
+/// The layout of an axis: its range and its ticks.
 class Ruler {
  public:
-  /// Of an axis that shows all `values` (finite; positive on logarithmic axes). Where `snug`, it
-  /// ends with the values, else at the ticks around them.
+  /// Lays out an axis that includes all `values` (finite; positive on logarithmic axes). If `snug`,
+  /// it ends at the outermost values, otherwise at the ticks around them.
   Ruler(const Axis& axis, const std::vector<double>& values, bool snug);
 
-  /// Where a value lies: 0 at the low end, 1 at the high one.
+  /// The relative position of a value: 0 at the low end, 1 at the high end.
   double position(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
-  /// How the ticks are written: all in one way, with as many digits and the same exponent.
+  /// The labels of the ticks, all with the same number of digits and the same exponent.
   const std::vector<std::string>& labels() const { return labels_; }
-  /// Whether the axis can show the number at all.
+  /// Whether the axis can show the value.
   static bool shows(const Axis& axis, double value);
 
  private:

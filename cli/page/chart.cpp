@@ -12,9 +12,9 @@
 namespace regroup {
 namespace {
 
-// In units of the drawing: a pixel or so on a phone, more on a desktop.
+// Lengths in units of the drawing: about a pixel on a phone, more on a desktop.
 constexpr double kWidth = 420.0, kPlotHeight = 200.0, kLine = 16.0, kEdge = 4.0;
-constexpr double kLetter = 6.8;  // about, at 12 units
+constexpr double kLetter = 6.8;  // approximate width at a font size of 12
 constexpr double kWidestEndLabel = 120.0;
 constexpr double kWidestBar = 36.0;
 constexpr std::size_t kColours = 8;
@@ -27,7 +27,7 @@ std::string_view line_class(const Series& series) {
   return series.mark == Series::Mark::kFaintLine ? "line faint" : "line";
 }
 
-// What is drawn where.
+// Lays out a chart and writes its elements.
 class Drawing {
  public:
   Drawing(const Chart& chart, bool titled)
@@ -59,7 +59,7 @@ class Drawing {
   double height() const { return bottom_ + 2 * kLine + kEdge; }
 
  private:
-  // All that an axis has to show; bars stand on zero and need room at their sides.
+  // All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
   std::vector<double> values(const Axis& axis, double ChartPoint::* coordinate) const {
     std::vector<double> found;
     const bool along = coordinate == &ChartPoint::x;
@@ -89,7 +89,7 @@ class Drawing {
     return Ruler::shows(chart_.x, point.x) && Ruler::shows(chart_.y, point.y);
   }
 
-  // Series, then thresholds.
+  // Entries of the key: series, then thresholds.
   std::size_t key_count() const { return chart_.series.size() + chart_.thresholds.size(); }
   const std::string& key_name(std::size_t i) const {
     const std::size_t series = chart_.series.size();
@@ -163,7 +163,7 @@ class Drawing {
     put_text(kEdge, top_ - 14.0, "start", "axis", chart_.y.title);
   }
 
-  // How it looks, in the legend.
+  // Draws the sample of a series or threshold in the legend.
   void draw_sample(std::size_t i, double at, double middle) {
     if (i >= chart_.series.size()) {
       put("<path d=\"M{:.1f} {:.1f}h18\" class=\"threshold\"/>\n", at, middle);
@@ -192,7 +192,7 @@ class Drawing {
       put_text(left_ - 5.0, height + 4.0, "end", "tick", y_.labels()[i]);
     }
     put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"base\"/>\n", left_, bottom_, right_);
-    double free = 0.0;  // labels that would touch the one before are left out
+    double free = 0.0;  // labels that would touch the previous one are left out
     for (std::size_t i = 0; i < x_.ticks().size(); ++i) {
       const double at = x(x_.ticks()[i]), half = width_on_paper(x_.labels()[i]) / 2;
       if (at - half >= free) {
@@ -252,7 +252,7 @@ class Drawing {
                        text_of(chart_.x, point.x));
   }
 
-  // Names at the right ends of their lines, pushed apart where they would overlap.
+  // Draws names at the right ends of their lines and moves them apart if they would overlap.
   void draw_end_labels() {
     constexpr double kApart = 12.5;
     std::vector<std::pair<double, std::string>> labels;
@@ -271,7 +271,7 @@ class Drawing {
     for (std::size_t i = 1; i < labels.size(); ++i) {
       labels[i].first = std::max(labels[i].first, labels[i - 1].first + kApart);
     }
-    double lowest = bottom_;  // those that were pushed below the axis come up again
+    double lowest = bottom_;  // labels that were moved below the axis are moved up again
     for (auto label = labels.rbegin(); label != labels.rend(); ++label, lowest -= kApart) {
       label->first = std::min(label->first, lowest);
     }
@@ -285,7 +285,7 @@ class Drawing {
   Ruler x_, y_;
   bool end_labels_ = false;
   double left_ = 0.0, right_ = 0.0, top_ = 0.0, bottom_ = 0.0;
-  std::vector<ChartPoint> legend_;  // where each name stands
+  std::vector<ChartPoint> legend_;  // position of each entry
   std::string out_;
 };
 

@@ -1,5 +1,5 @@
-// Charts as SVG: lines, dots and bars over two axes. Standalone or inside a page, in light, dark
-// and print; said in words for those who do not see them.
+// Charts as SVG: lines, dots and bars over two axes, standalone or inside a page, for light and
+// dark schemes and print. Titles and descriptions are accessible to screen readers.
 #pragma once
 
 #include <cstddef>
@@ -21,42 +21,44 @@ struct Series {
   enum class Mark { kLine, kLineAndDots, kDots, kBars, kFaintLine };
 
   std::string name;
-  std::vector<ChartPoint> points;  ///< by x; those an axis cannot show are left out
+  std::vector<ChartPoint> points;  ///< ordered by x; points that an axis cannot show are skipped
   Mark mark = Mark::kLine;
-  /// Series of one number have one colour, that of kReference is grey; none: each has its own.
+  /// Series with the same number have the same colour, kReference is grey; without a number, each
+  /// series has its own.
   std::optional<std::size_t> colour = std::nullopt;
 
   static constexpr std::size_t kReference = 7;
 };
 
-/// A value of y worth a line across the chart, such as the memory there is.
+/// A horizontal line across the chart, such as the available memory.
 struct Threshold {
   double y = 0.0;
   std::string name;
 };
 
 struct Chart {
-  /// How series are told apart, besides by dashes. Long names stand in a legend either way.
+  /// Where the names of series are: in a legend, or at the ends of their lines. Long names are
+  /// always in a legend.
   enum class Key { kLegend, kEndLabels };
 
-  std::string id;  ///< letters, digits and hyphens, its own within a document
+  std::string id;  ///< letters, digits and hyphens; unique within a document
   std::string title;
-  std::string description;  ///< what it shows, in a sentence
+  std::string description;  ///< one sentence
   Axis x, y;
   std::vector<Series> series;
   std::vector<Threshold> thresholds = {};
   Key key = Key::kLegend;
-  bool ordered = false;  ///< series are steps of one quantity: colours go from one end to another
+  bool ordered = false;  ///< series are steps of one quantity: their colours are a gradient
 };
 
-/// The rules that the drawings of svg_of() need, once per document.
+/// The CSS rules for svg_of(), needed once per document.
 std::string_view chart_style();
 
-/// An <svg> element for a page that has chart_style() and says the title itself. All text is
+/// An <svg> element for a page that includes chart_style() and shows the title itself. All text is
 /// escaped.
 std::string svg_of(const Chart& chart);
 
-/// A whole SVG file, with its title and style.
+/// A complete SVG file, with title and style.
 std::string svg_document(const Chart& chart);
 
 }  // namespace regroup

@@ -2,9 +2,9 @@
 
 namespace regroup {
 
-// Colours keep a contrast of 3:1 and more with their grounds, and stay apart for the colour-blind
-// (after Okabe and Ito); each colour has dashes of its own besides. Series that are
-// steps of one quantity go through r0 to r7, from violet to yellow, and are named at their ends.
+// Colours have a contrast of at least 3:1 with their backgrounds and can be distinguished by
+// colour-blind readers (after Okabe and Ito). Each colour also has its own dashes. Series that are
+// steps of one quantity use r0 to r7, from violet to yellow.
 std::string_view chart_style() {
   return R"(
 .chart{--ground:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--c0:#0068a8;--c1:#c2540a;--c2:#00785a;

@@ -15,7 +15,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kLevels = 9;  // of colour, from -1 to 1
+constexpr std::size_t kLevels = 9;  // colours for values from -1 to 1
 
 std::optional<std::size_t> level_of(double value) {
   if (!std::isfinite(value)) {
@@ -25,7 +25,7 @@ std::optional<std::size_t> level_of(double value) {
   return std::min(static_cast<std::size_t>(share * kLevels), kLevels - 1);
 }
 
-// A path for each level: runs of cells of one row that share it.
+// One path per level, made of the runs of cells with that level in each row.
 std::array<std::string, kLevels> paths_of(const HeatMap& map) {
   std::array<std::string, kLevels> paths;
   for (std::size_t row = 0; row < map.heads; ++row) {
@@ -43,7 +43,7 @@ std::array<std::string, kLevels> paths_of(const HeatMap& map) {
   return paths;
 }
 
-// Over pairs of different heads, those of one group or those of two; nothing where there are none.
+// The mean over pairs of different heads, either within groups or between them; none without pairs.
 std::optional<double> mean_of(const HeatMap& map, bool within) {
   double sum = 0.0, count = 0.0;
   for (std::size_t a = 0; a < map.heads; ++a) {
@@ -59,7 +59,7 @@ std::optional<double> mean_of(const HeatMap& map, bool within) {
   return count > 0.0 ? std::optional(sum / count) : std::nullopt;
 }
 
-// Values, where cells are large enough to be read; light on strong colours.
+// The values as text, if cells are large enough; light text on strong colours.
 std::string numbers_of(const HeatMap& map) {
   constexpr std::size_t kMostHeads = 8;
   std::string text;
@@ -137,8 +137,8 @@ std::string heat_map_key() {
       cells, words);
 }
 
-// From brown over the ground to blue: light in the middle in either scheme would hide in the dark,
-// so the middle is grey there.
+// Colours go from brown to blue; the middle is close to the background, so it is dark grey in the
+// dark scheme.
 std::string_view heat_map_style() {
   return R"(
 .heat,.heat-key{--h0:#8c4a03;--h1:#bd7322;--h2:#dba960;--h3:#f0d9ae;--h4:#eef0f2;--h5:#bddbe9;--h6:#75b1d3;--h7:#3182bd;

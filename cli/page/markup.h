@@ -1,4 +1,4 @@
-// Text out of files as text in HTML and SVG: a page must never obey a checkpoint.
+// Escapes text for HTML and SVG: names in a checkpoint must not inject markup into a page.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace regroup {
 
-/// `text` for use between tags and in quoted attributes: printable(), then & < > " ' spelled as
-/// entities.
+/// `text` for use between tags and in quoted attributes: applies printable() and replaces & < > " '
+/// by entities.
 std::string escaped(std::string_view text);
 
 }  // namespace regroup

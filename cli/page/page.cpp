@@ -12,14 +12,14 @@
 namespace regroup {
 namespace {
 
-// A table that scrolls by itself where the window is too narrow, by keys as well.
+// A table that scrolls within the page if the window is too narrow, also by keyboard.
 std::string scrolling_table(const Table& table, const std::string& caption) {
   std::string html = fmt::format(
       "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\">\n"
       "<table aria-label=\"{0}\">\n<thead><tr>",
       escaped(caption));
   const auto& columns = table.columns();
-  constexpr std::size_t kLong = 24;  // bytes, that may be broken where the window is narrow
+  constexpr std::size_t kLong = 24;  // bytes; longer cells may wrap in a narrow window
   const auto kind = [&](std::size_t column, const std::string& cell) {
     return columns[column].align == Table::Align::kRight ? " class=\"number\""
            : cell.size() > kLong                         ? " class=\"long\""
@@ -138,7 +138,7 @@ void Page::add_heat_maps(const std::vector<HeatMap>& maps) {
   body() += "</div>\n";
 }
 
-// Links to the sections, where there are enough of them to get lost.
+// Links to the sections, if there are at least three.
 std::string Page::contents() const {
   if (sections_.size() < 3) {
     return "";
@@ -151,7 +151,7 @@ std::string Page::contents() const {
 }
 
 std::string Page::text() const {
-  // The policy lets nothing but the styles in the page itself take effect, whatever is in it.
+  // The policy allows only the page's own styles, in case markup is injected nevertheless.
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "

@@ -1,4 +1,4 @@
-// A report as one HTML page that needs nothing else: no script, no request, light, dark and print.
+// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
 #pragma once
 
 #include <string>
@@ -16,25 +16,25 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 class Page {
  public:
-  /// `title` is what the page is about, `subtitle` what kind of report it is.
+  /// `title` is the subject of the page, `subtitle` the kind of report.
   Page(std::string title, std::string subtitle)
       : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
 
-  /// Begins a section; what follows stands in it. `id` is its own in the page.
+  /// Begins a section; later calls add to it. `id` must be unique in the page.
   void begin_section(const std::string& id, const std::string& heading);
 
-  void add_facts(const Facts& facts);  ///< those with an empty value are left out
+  void add_facts(const Facts& facts);  ///< skips facts with an empty value
   void add_paragraph(const std::string& text);
-  void add_verdict(bool good, const std::string& text);  ///< in a colour, and with a sign beside it
+  void add_verdict(bool good, const std::string& text);  ///< coloured, with a check mark or a cross
   void add_warnings(const std::vector<std::string>& warnings);
-  /// One of many rows is folded up where `fold` is set.
+  /// If `fold`, a table of more than 12 rows is collapsed.
   void add_table(const Table& table, const std::string& caption, bool fold = false);
   void add_command(const std::string& command);
-  /// Side by side where there is room, each with its numbers as a table to unfold.
+  /// Adds charts side by side if there is room, each with its numbers as a collapsed table.
   void add_charts(const std::vector<Chart>& charts);
   void add_heat_maps(const std::vector<HeatMap>& maps);
 
-  /// The whole document.
+  /// The complete document.
   std::string text() const;
 
  private:

@@ -1,11 +1,11 @@
-// How pages look: on phones and wide screens, in the dark, on paper.
+// The style of pages for narrow and wide screens, light and dark schemes and print.
 #pragma once
 
 #include <string_view>
 
 namespace regroup {
 
-/// Rules for all but the charts, which bring their own.
+/// CSS rules for everything except charts and heat maps, which have their own.
 std::string_view page_style();
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// What `regroup diff` found, as a page.
+// The HTML page of `regroup diff`.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace regroup {
 
 struct DiffPage {
-  std::string before, after;  ///< as they were given
+  std::string before, after;  ///< paths as given on the command line
   const std::vector<TensorDifference>& tensors;
   const std::vector<JsonDifference>& settings;
 };
 
-/// The text of an HTML document.
+/// A complete HTML document.
 std::string diff_page(const DiffPage& facts);
 
 }  // namespace regroup

@@ -14,7 +14,7 @@ namespace {
 
 Axis layer_axis() { return {.title = "layer", .whole = true}; }
 
-// The model's cache if all its attention kept a kv head per query head; none where it does.
+// The cache of the model with a kv head per query head; none if that is not larger.
 std::optional<KvCacheCost> cache_of_all_heads(const ModelSummary& summary) {
   if (!summary.spec || !summary.kv_cache) {
     return std::nullopt;
@@ -49,7 +49,7 @@ Chart head_chart(const std::string& role, const std::vector<LayerSummary>& layer
   }
   return {.id = "heads-" + role,
           .title = only_role ? "Heads by layer" : fmt::format("Heads by layer, {}", role),
-          .description = "Heads of keys and values that each layer stores, beside its query heads.",
+          .description = "Kv heads that each layer stores, and its query heads.",
           .x = layer_axis(),
           .y = {.title = "heads", .low = 0.0, .whole = true},
           .series = {std::move(kv), std::move(query)}};
@@ -63,7 +63,7 @@ struct LayerNumbers {
   std::size_t colour;
 };
 
-// Two numbers of every layer of one attention, where there are any.
+// Adds a series for each of `numbers` that was recorded for this attention; none if none was.
 std::optional<Chart> layer_chart(const ConversionRecord& record, const std::string& attention,
                                  Chart chart, const std::vector<LayerNumbers>& numbers) {
   for (const auto& [name, number, colour] : numbers) {
@@ -130,16 +130,18 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
   const auto& layers = summary.alibi_slopes;
   const bool alike =
       std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
-  Chart chart{.id = "slopes",
-              .title = "ALiBi slopes",
-              .description =
-                  alike ? "How fast each head forgets what lies far back: the same in all layers."
-                        : "How fast each head forgets what lies far back, layer by layer.",
-              .x = {.title = "query head", .whole = true},
-              .y = {.title = "slope", .scale = Axis::Scale::kLog2},
-              .series = {},
-              .key = alike ? Chart::Key::kLegend : Chart::Key::kEndLabels,
-              .ordered = !alike};
+  Chart chart{
+      .id = "slopes",
+      .title = "ALiBi slopes",
+      .description =
+          alike
+              ? "How fast the attention of each head decays with distance: the same in all layers."
+              : "How fast the attention of each head decays with distance, layer by layer.",
+      .x = {.title = "query head", .whole = true},
+      .y = {.title = "slope", .scale = Axis::Scale::kLog2},
+      .series = {},
+      .key = alike ? Chart::Key::kLegend : Chart::Key::kEndLabels,
+      .ordered = !alike};
   for (std::size_t layer = 0; layer < (alike ? 1 : layers.size()); ++layer) {
     Series series{alike ? "slope" : fmt::format("layer {}", layer),
                   {},

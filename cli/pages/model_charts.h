@@ -1,4 +1,4 @@
-// Heads, caches, slopes and what pooling kept of a model, as charts.
+// Charts of a model: heads, KV cache, ALiBi slopes, and the effect of pooling.
 #pragma once
 
 #include <vector>
@@ -10,21 +10,21 @@
 
 namespace regroup {
 
-/// Kv heads by layer beside the query heads: a chart for each role.
+/// Kv heads and query heads by layer, one chart for each attention role.
 std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers);
 
-/// The cache of one sequence by its length, beside what it would be with a kv head for every query
-/// head. Nothing where no cache is kept.
+/// The cache of one sequence by its length, compared with a cache that has a kv head for every
+/// query head. Empty for models without a cache.
 std::vector<Chart> cache_charts(const ModelSummary& summary);
 
-/// ALiBi's slopes by head. Nothing in other models.
+/// ALiBi slopes by head. Empty for other models.
 std::vector<Chart> slope_charts(const ModelSummary& summary);
 
-/// Energy that pooling kept and errors that refitting left, by layer: charts for each attention
-/// that was measured.
+/// Energy kept by pooling and errors after refitting, by layer: charts for each attention role that
+/// was measured.
 std::vector<Chart> conversion_charts(const ConversionRecord& record);
 
-/// An axis of memory in bytes, or of tokens.
+/// Logarithmic axes of memory in bytes and of tokens.
 Axis memory_axis(const std::string& title);
 Axis tokens_axis(const std::string& title);
 

@@ -14,18 +14,18 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(facts.summary.disagreements);
   Facts lines;
-  for (auto& [name, value] : summary_facts(facts.summary, facts.cache)) {
+  for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
     if (name == "converted") {
-      break;  // the rest has a section
+      break;  // the conversion has its own section
     }
-    if (name != "slopes") {  // they have a chart
+    if (name != "slopes") {  // slopes have a chart
       lines.emplace_back(name.empty() ? "by part" : name, value);
     }
   }
   page.add_facts(lines);
 }
 
-// Training after a conversion is uptraining, and nothing else is.
+// Only training after a conversion is called uptraining.
 void add_training(Page& page, const TrainingCurve& curve, bool converted) {
   page.begin_section("training", converted ? "Uptraining" : "Training");
   const auto last = [](const std::vector<StepValue>& values) {
@@ -64,13 +64,12 @@ std::string model_page(const ModelPage& facts) {
     add_conversion(page, *facts.conversion);
   }
   if (!facts.similarities.empty()) {
-    page.begin_section("similarity", "How alike heads are");
+    page.begin_section("similarity", "Similarity of heads");
     page.add_paragraph(
-        "Each square has a row and a column for every kv head of a layer. A cell says how alike "
-        "two "
-        "heads are, as they are stored or aligned, that is turned so that they agree best. Frames "
-        "enclose neighbours that would share one head: the more alike they are, the less sharing "
-        "loses.");
+        "Each square has a row and a column for every kv head of a layer. A cell gives the "
+        "similarity of two heads, either as they are stored or aligned, that is rotated so that "
+        "they agree best. Frames enclose neighbours that would share one head: the more similar "
+        "they are, the less sharing loses.");
     page.add_heat_maps(facts.similarities);
   }
   if (facts.training) {

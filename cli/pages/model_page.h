@@ -1,5 +1,5 @@
-// What `regroup inspect` found, as a page; with the records of its conversion and its training, the
-// report of both.
+// The HTML page of `regroup inspect`. It also shows the records of conversion and training, if they
+// are given.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ namespace regroup {
 
 struct ModelPage {
   const ModelSummary& summary;
-  CacheQuestion cache = {};
-  std::vector<LayerSummary> layers = {};  ///< empty where no config says what they are
+  CacheLoad load = {};
+  std::vector<LayerSummary> layers = {};  ///< empty without a config
   std::optional<Table> tensors = std::nullopt;
   std::optional<Table> statistics = std::nullopt;
   std::optional<ConversionRecord> conversion = std::nullopt;
@@ -26,7 +26,7 @@ struct ModelPage {
   std::vector<HeatMap> similarities = {};
 };
 
-/// The text of an HTML document.
+/// A complete HTML document.
 std::string model_page(const ModelPage& facts);
 
 }  // namespace regroup

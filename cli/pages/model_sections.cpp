@@ -38,7 +38,8 @@ void add_conversion(Page& page, const ConversionRecord& record) {
   const auto charts = conversion_charts(record);
   page.begin_section("kept", "What pooling kept");
   if (charts.empty()) {
-    page.add_paragraph("This conversion measured no layers: convert --measure --json does.");
+    page.add_paragraph(
+        "This conversion measured no layers. Run convert with --measure --json to measure them.");
   } else {
     page.add_charts(charts);
   }

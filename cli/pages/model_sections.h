@@ -1,4 +1,4 @@
-// Sections about a model that several pages have.
+// Page sections about a model that several pages share.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace regroup {
 
-/// Heads by layer, caches and slopes; nothing where no config says what the layers are.
+/// Heads by layer, caches and slopes. Adds nothing if there is nothing to chart.
 void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers);
 
-/// What the weights record of where they come from; nothing where they record nothing.
+/// The provenance recorded in the weights. Adds nothing if none is recorded.
 void add_provenance(Page& page, const ModelSummary& summary,
                     const std::optional<ConversionRecord>& conversion);
 
-/// The energy that layers kept, and what refitting won.
+/// The energy that layers kept, and the errors before and after refitting.
 void add_conversion(Page& page, const ConversionRecord& record);
 
 }  // namespace regroup

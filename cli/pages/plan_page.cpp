@@ -14,7 +14,7 @@ namespace {
 
 std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
 
-// Powers of two around the contexts that were asked for, so that there is a curve to see.
+// Powers of two that cover the requested contexts, so that curves have enough points.
 std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
   const auto [least, most] = std::minmax_element(plan.contexts.begin(), plan.contexts.end());
   std::vector<std::uint64_t> contexts;
@@ -28,7 +28,7 @@ std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
   return contexts;
 }
 
-// A line for each number of kv heads.
+// One curve for each number of kv heads.
 std::vector<Series> curves_of(
     const ServingPlan& plan,
     const std::function<double(const ServingCost&, std::uint64_t)>& value) {
@@ -67,7 +67,7 @@ Chart cache_chart(const ServingPlan& plan) {
 Chart memory_chart(const ServingPlan& plan) {
   return {.id = "memory",
           .title = "Weights and cache by context",
-          .description = fmt::format("What {} take beside the weights, and the memory there is.",
+          .description = fmt::format("Weights plus the cache of {}, and the available memory.",
                                      sequences(plan.batch)),
           .x = tokens_axis("tokens of each sequence"),
           .y = memory_axis("weights and cache"),
@@ -85,7 +85,7 @@ Chart speed_chart(const ServingPlan& plan) {
       .id = "speed",
       .title = "Tokens per second at most",
       .description =
-          fmt::format("Of {} together, where nothing but memory at {}/s limits them.",
+          fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
                       sequences(plan.batch), text_of_bytes(static_cast<double>(*plan.bandwidth))),
       .x = tokens_axis("tokens of each sequence"),
       .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
@@ -140,7 +140,8 @@ std::string plan_page(const ServingPlan& plan) {
   for (const PlanTable& table : plan_tables(plan)) {
     page.add_table(table.table, table.caption);
   }
-  page.add_paragraph("Weights and cache are counted, not what an engine needs beside them.");
+  page.add_paragraph(
+      "Only weights and cache are counted, not the other memory that an engine needs.");
   return page.text();
 }
 

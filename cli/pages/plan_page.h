@@ -1,4 +1,4 @@
-// What `regroup plan` found, as a page.
+// The HTML page of `regroup plan`.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// The text of an HTML document.
+/// A complete HTML document.
 std::string plan_page(const ServingPlan& plan);
 
 }  // namespace regroup

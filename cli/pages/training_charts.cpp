@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMostPoints = 300;  // of a line: about one for each unit of its width
+constexpr std::size_t kMostPoints = 300;  // of a line: about one per unit of its width
 
 std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
   std::vector<ChartPoint> points;
@@ -19,15 +19,15 @@ std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
 
 Axis steps_axis() { return {.title = "step", .whole = true}; }
 
-// "training" of one run, "first, training" of several; "first" where the chart says the rest.
+// "training" for one run, "first, training" for several; "first" if `what` is empty.
 std::string series_name(const NamedCurve& run, const std::string& what, bool several) {
   return !several ? what : what.empty() ? run.name : fmt::format("{}, {}", run.name, what);
 }
 
 using Values = std::vector<StepValue> TrainingCurve::*;
 
-// One colour for each run. Values that are few, such as those of an evaluation before and after,
-// are dots: a line between them would tell of steps that nobody measured.
+// One colour for each run. A few values, such as evaluations before and after a run, are drawn as
+// dots: a line would suggest values for steps that were not measured.
 void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values, const char* what,
                 Series::Mark mark = Series::Mark::kLine) {
   constexpr std::size_t kFewest = 3;
@@ -66,30 +66,39 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
   return chart;
 }
 
-// One number of each step.
-Chart step_chart(const char* id, const char* title, const char* description, const char* unit,
-                 const std::vector<NamedCurve>& runs, Values values) {
-  Chart chart{.id = id,
-              .title = title,
-              .description = description,
-              .x = steps_axis(),
-              .y = {.title = unit, .low = 0.0},
-              .series = {}};
-  add_series(chart, runs, values, runs.size() > 1 ? "" : unit);
+// Adds the curves to a chart of one number per step, without series so far.
+Chart step_chart(Chart chart, const std::vector<NamedCurve>& runs, Values values) {
+  const std::string unit = chart.y.title;
+  add_series(chart, runs, values, runs.size() > 1 ? "" : unit.c_str());
   return chart;
 }
 
 }  // namespace
 
 std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs) {
-  std::vector<Chart> charts{loss_chart(runs),
-                            step_chart("learning-rate", "Learning rate", "Learning rate by step.",
-                                       "learning rate", runs, &TrainingCurve::learning_rate),
-                            step_chart("gradient-norm", "Gradient norm",
-                                       "Norm of the gradients before clipping, by step.", "norm",
-                                       runs, &TrainingCurve::gradient_norm),
-                            step_chart("speed", "Speed", "Tokens per second by step.", "tokens/s",
-                                       runs, &TrainingCurve::speed)};
+  std::vector<Chart> charts{
+      loss_chart(runs),
+      step_chart({.id = "learning-rate",
+                  .title = "Learning rate",
+                  .description = "Learning rate by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "learning rate", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::learning_rate),
+      step_chart({.id = "gradient-norm",
+                  .title = "Gradient norm",
+                  .description = "Norm of the gradients before clipping, by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "norm", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::gradient_norm),
+      step_chart({.id = "speed",
+                  .title = "Speed",
+                  .description = "Tokens per second by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "tokens/s", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::speed)};
   std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
   return charts;
 }

@@ -1,4 +1,4 @@
-// The course of uptraining runs as charts.
+// Charts of training runs.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace regroup {
 
-/// A run, and what it is called where there are several.
+/// A run, and its name in charts of several runs.
 struct NamedCurve {
   std::string name;
   TrainingCurve curve;
 };
 
-/// Loss (training and held-out), learning rate, norm of the gradients and tokens per second by
-/// step, as far as any run has them; all runs in each chart. Their ids are "loss", "learning-rate",
-/// "gradient-norm" and "speed".
+/// Charts by step with all runs: loss (training and held-out), learning rate, gradient norm and
+/// tokens per second. Their ids are "loss", "learning-rate", "gradient-norm" and "speed". A chart
+/// for which no run has values is left out.
 std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs);
 
 }  // namespace regroup

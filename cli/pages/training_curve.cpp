@@ -41,7 +41,7 @@ void add_line(TrainingCurve& curve, const Json& line) {
   curve.tokens = std::max(curve.tokens, number_at(line, "tokens"));
 }
 
-// "learning rate" and "0.002"; what was left to others to decide is null and left out.
+// Names and values, such as "learning rate" and "0.002". Null, an unset setting, is skipped.
 std::vector<std::pair<std::string, std::string>> read_recipe(const fs::path& file) {
   constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
   std::vector<std::pair<std::string, std::string>> facts;
@@ -74,13 +74,13 @@ TrainingCurve read_training_curve(const fs::path& path) {
     const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
-      throw_bad_input("{}: line {} is no JSON object with a number \"step\"",
+      throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
                       printable(file.string(), 0), number);
     }
     add_line(curve, line);
   }
   if (curve.empty()) {
-    throw_bad_input("{}: holds no loss of any step", printable(file.string(), 0));
+    throw_bad_input("{}: no step has a loss", printable(file.string(), 0));
   }
   if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
     curve.recipe = read_recipe(path / kRecipeFile);
@@ -88,20 +88,20 @@ TrainingCurve read_training_curve(const fs::path& path) {
   return curve;
 }
 
-std::optional<fs::path> run_beside(const fs::path& output) {
-  fs::path run = output.has_filename() ? output : output.parent_path();  // a slash at the end
+std::optional<fs::path> run_directory_of(const fs::path& output) {
+  fs::path run = output.has_filename() ? output : output.parent_path();  // removes a final slash
   run += ".run";
   return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;
 }
 
 std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most) {
-  const std::size_t each = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
-  if (each <= 1) {
+  const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
+  if (per_mean <= 1) {
     return values;
   }
   std::vector<StepValue> means;
-  for (std::size_t begin = 0; begin < values.size(); begin += each) {
-    const std::size_t end = std::min(begin + each, values.size());
+  for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
+    const std::size_t end = std::min(begin + per_mean, values.size());
     StepValue mean;
     for (std::size_t i = begin; i < end; ++i) {
       mean.step += values[i].step / static_cast<double>(end - begin);

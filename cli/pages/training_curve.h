@@ -1,4 +1,4 @@
-// The metrics of an uptraining run, read from its directory or metrics.jsonl.
+// Reads the metrics of a training run from its directory or metrics.jsonl.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace regroup {
 
-/// Something measured at a step.
+/// A value measured at a step.
 struct StepValue {
   double step = 0.0;
   double value = 0.0;
@@ -22,24 +22,26 @@ struct TrainingCurve {
   std::vector<StepValue> learning_rate;
   std::vector<StepValue> gradient_norm;
   std::vector<StepValue> speed;  ///< tokens per second
-  std::size_t skipped = 0;  ///< steps that changed nothing: their loss or gradients were not finite
+  std::size_t skipped = 0;  ///< steps without an update: their loss or gradients were not finite
   double seconds = 0.0;     ///< spent in steps
   double tokens = 0.0;      ///< trained on
 
-  std::vector<std::pair<std::string, std::string>> recipe;  ///< what the run was asked for, as text
+  std::vector<std::pair<std::string, std::string>>
+      recipe;  ///< names and values of the run's settings
 
   bool empty() const { return loss.empty() && evaluation.empty(); }
 };
 
-/// `path` is a run's directory (OUTPUT.run), whose run.json has the recipe, or a metrics.jsonl. A
-/// last line that was cut off is left out. Throws kBadInput naming the line that is no JSON object
-/// with a "step".
+/// Reads a run's directory (OUTPUT.run), whose run.json has the recipe, or a metrics.jsonl. An
+/// incomplete last line is skipped. Throws kBadInput naming a line that is not a JSON object with a
+/// "step", or if there is no loss at all.
 TrainingCurve read_training_curve(const std::filesystem::path& path);
 
-/// OUTPUT.run, where there is one with metrics.
-std::optional<std::filesystem::path> run_beside(const std::filesystem::path& output);
+/// The directory OUTPUT.run, if it exists and has metrics.
+std::optional<std::filesystem::path> run_directory_of(const std::filesystem::path& output);
 
-/// At most `most` values: each the mean of as many neighbours.
+/// Reduces `values` to at most `most` values: means of equally many neighbours (the last may be of
+/// fewer).
 std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most);
 
 }  // namespace regroup

@@ -15,7 +15,7 @@ std::string verdict(std::uint64_t differing) {
   return differing == 0 ? "passed" : with_thousands(differing) + " differ";
 }
 
-// What was compared and how it came out, a row each.
+// One row for each kind of check: what was compared, with what, and the outcome.
 Table checks_table(const Verification& found) {
   Table table;
   table.add_column("what", Table::Align::kLeft);
@@ -29,16 +29,17 @@ Table checks_table(const Verification& found) {
   const std::size_t checked = found.refitted.size() - found.unchecked.size();
   if (checked > 0) {
     table.add_row({"refitted tensors", with_thousands(checked),
-                   "their checksums of when they were written", verdict(found.refitted_differing)});
+                   "the checksums recorded when they were written",
+                   verdict(found.refitted_differing)});
   }
   if (!found.unchecked.empty()) {
     table.add_row({"refitted tensors without a checksum", with_thousands(found.unchecked.size()),
                    "shape and dtype alone", "not verified"});
   }
-  const std::uint64_t others = found.tensors.size() - found.copied_differing -
-                               found.computed_differing - found.refitted_differing;
-  if (others > 0) {
-    table.add_row({"tensors that do not belong there", with_thousands(others), "-", "differ"});
+  const std::uint64_t unexpected = found.tensors.size() - found.copied_differing -
+                                   found.computed_differing - found.refitted_differing;
+  if (unexpected > 0) {
+    table.add_row({"tensors that do not belong there", with_thousands(unexpected), "-", "differ"});
   }
   table.add_row({"config, metadata, slopes", "-", "what the conversion writes",
                  verdict(found.settings.size())});
@@ -82,12 +83,12 @@ void add_differences(Page& page, const Verification& found) {
   }
 }
 
-void add_logits(Page& page, const LogitsResult& answer) {
+void add_logits(Page& page, const LogitsResult& logits) {
   page.begin_section("logits", "Predictions");
   page.add_paragraph(
-      "Both models were run on the same tokens. Fewer kv heads do change what a model predicts: "
-      "this tells by how much, and is no verdict.");
-  page.add_facts(logits_facts(answer));
+      "Both models were run on the same tokens. Fewer kv heads change what a model predicts: these "
+      "numbers say by how much and are not part of the verdict.");
+  page.add_facts(logits_facts(logits));
 }
 
 void add_unchecked(Page& page, const std::vector<std::string>& tensors) {

@@ -1,4 +1,4 @@
-// What `regroup verify` found, as a page.
+// The HTML page of `regroup verify`.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 namespace regroup {
 
 struct VerifyPage {
-  std::string source, result;  ///< as they were named
+  std::string source, result;  ///< paths as given on the command line
   const Verification& found;
   std::optional<LogitsResult> logits = std::nullopt;
-  /// Of the result; tensors, statistics, similarities and training are not shown.
+  /// The result. The page does not show its tensors, statistics, similarities and training.
   ModelPage model;
 };
 
-/// The text of an HTML document.
+/// A complete HTML document.
 std::string verify_page(const VerifyPage& facts);
 
 }  // namespace regroup

@@ -15,14 +15,14 @@ c10::Device device_of_rank(const std::string& text, const Launch& launch) {
   if (launch.alone() || text != "cuda") {
     return device;
   }
-  // Where the launcher shows each rank its own GPU only, that is number 0 for all.
+  // If the launcher makes one GPU visible to each rank, its number is 0 for all ranks.
   const int visible = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
   return visible == 1 ? device : parse_device("cuda:" + std::to_string(launch.local_rank));
 }
 
-int threads_of_rank(int asked, const Launch& launch) {
-  if (asked > 0 || launch.alone() || variable_of_process("OMP_NUM_THREADS")) {
-    return asked;
+int threads_of_rank(int requested, const Launch& launch) {
+  if (requested > 0 || launch.alone() || variable_of_process("OMP_NUM_THREADS")) {
+    return requested;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / launch.local_ranks);
 }

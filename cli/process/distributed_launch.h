@@ -1,4 +1,4 @@
-// A command that runs as several processes, one for each device.
+// Support for a command that runs as several processes (ranks), one per device.
 #pragma once
 
 #include <chrono>
@@ -11,19 +11,20 @@
 
 namespace regroup {
 
-/// The device that `text` (--device) means for a rank: "cuda" is the GPU of its place on the
-/// machine, or the only one it sees. Throws as parse_device() does.
+/// The device of a rank for `text` (--device): "cuda" is the GPU with the rank's local number, or
+/// the only visible one. Throws as parse_device() does.
 c10::Device device_of_rank(const std::string& text, const Launch& launch);
 
-/// The compute threads of a rank where none are asked for: its part of the machine's cores. 0
-/// leaves the choice to LibTorch: for a process that is alone, and where OMP_NUM_THREADS is set.
-int threads_of_rank(int asked, const Launch& launch);
+/// The number of compute threads of a rank: `requested` if positive, otherwise its share of the
+/// machine's cores. Returns 0, which leaves the choice to LibTorch, for a single process and if
+/// OMP_NUM_THREADS is set.
+int threads_of_rank(int requested, const Launch& launch);
 
-/// Meets the other ranks; null for a process that is alone.
+/// Connects to the other ranks; null for a single process.
 std::unique_ptr<ProcessGroup> join_process_group(const Launch& launch, c10::Device device,
                                                  std::chrono::seconds timeout);
 
-/// Calls `work`; errors of one of several ranks say which one speaks.
+/// Calls `work`; if there are several ranks, puts the number of the rank before an error's message.
 void with_rank_named(const Launch& launch, const std::function<void()>& work);
 
 }  // namespace regroup

@@ -1,11 +1,11 @@
-// Commands that begin without LibTorch and find that they need it.
+// For commands that start without LibTorch and turn out to need it.
 #pragma once
 
 namespace regroup {
 
-/// Replaces the launcher (cli/launcher.cpp) by the program with LibTorch, which runs the same
-/// command line from its beginning; throws kEnvironment if that cannot start. In other programs
-/// this returns and does nothing. Call it before a command changes or prints anything.
+/// In the launcher (cli/launcher.cpp): executes the program with LibTorch, which runs the same
+/// command line from the beginning; throws kEnvironment if that program cannot start. In other
+/// programs it does nothing. Call it before the command changes or prints anything.
 void exec_compute();
 
 }  // namespace regroup

@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-// A signal handler can reach nothing but globals; these are the program's only ones.
+// A signal handler can only access globals; the program has no others.
 std::atomic<bool> requested{false};
 std::atomic<int> signal_number{0};
 
@@ -23,15 +23,15 @@ void install_interrupt_handlers() {
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;  // a read or write in progress goes on: the work stops in between
+  action.sa_flags = SA_RESTART;  // reads and writes continue: work stops between its steps
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   struct sigaction hangup{};
   sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) {  // as under nohup
+  if (hangup.sa_handler != SIG_IGN) {  // nohup ignores it
     sigaction(SIGHUP, &action, nullptr);
   }
-  // A limit on files and a reader that has gone are errors of the write, not a death.
+  // A file size limit and a closed pipe become errors of write() and do not end the process.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
 }

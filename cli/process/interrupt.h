@@ -1,18 +1,18 @@
-// Ctrl-C, SIGTERM and the end of the terminal: the first asks the work to stop, the second ends the
-// program at once.
+// Ctrl-C, SIGTERM and SIGHUP: the first signal requests a stop, the second one ends the program at
+// once.
 #pragma once
 
 #include <atomic>
 
 namespace regroup {
 
-/// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP from now on.
+/// Installs handlers for SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
 void install_interrupt_handlers();
 
-/// Turns true with the first of them. Long work looks at it between its steps.
+/// Becomes true with the first signal. Long-running code checks it between its steps.
 const std::atomic<bool>& interrupt_requested();
 
-/// The signal that came, or 0.
+/// The number of the first signal, or 0.
 int interrupting_signal();
 
 }  // namespace regroup

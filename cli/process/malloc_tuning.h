@@ -1,11 +1,11 @@
-// What becomes of memory that is freed.
+// Settings of glibc's malloc.
 #pragma once
 
 namespace regroup {
 
-/// Keeps memory that is freed for what the process takes next, in place of handing it back: the
-/// kernel clears what it hands out anew. A training step frees and takes the same gigabytes,
-/// whoever reads headers a megabyte after another. Applies to the whole process.
+/// Keeps freed memory in the process for later allocations instead of returning it to the kernel,
+/// which would have to clear the pages again. A training step frees and allocates the same
+/// gigabytes; reading headers does the same with megabytes. Applies to the whole process.
 void keep_freed_memory();
 
 }  // namespace regroup

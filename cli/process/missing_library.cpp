@@ -11,8 +11,8 @@
 namespace regroup {
 namespace {
 
-// What the program prints when the loader is asked to list its libraries, as ldd asks, and to run
-// nothing.
+// The loader's list of the program's libraries. As ldd does, this makes the loader print the list
+// and not run the program.
 std::string loader_list(const std::filesystem::path& program) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -54,7 +54,7 @@ std::string missing_library(const std::filesystem::path& program) {
   if (end == list.npos) {
     return "";
   }
-  const std::size_t begin = list.find_last_of("\t\n ", end - 1) + 1;  // 0 where there is none
+  const std::size_t begin = list.find_last_of("\t\n ", end - 1) + 1;  // 0 if none precedes it
   return list.substr(begin, end - begin);
 }
 

@@ -1,4 +1,4 @@
-// Whether a program's shared libraries are all there, found out without starting it.
+// Finds missing shared libraries of a program without running it.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace regroup {
 
-/// The first library that the dynamic loader does not find for `program`, in this environment;
-/// empty where it finds all, or cannot be asked.
+/// The first shared library of `program` that the dynamic loader does not find in this environment.
+/// Empty if it finds all of them, or if the loader cannot be run.
 std::string missing_library(const std::filesystem::path& program);
 
 }  // namespace regroup

@@ -26,7 +26,7 @@ void let_threads_sleep() {
   if (!arguments.empty()) {
     ::execv("/proc/self/exe", pointers.data());
   }
-  // Not possible here: slower on a busy machine, but nothing is wrong.
+  // If execv() fails, training is slower on a busy machine but correct.
 }
 
 }  // namespace regroup

@@ -1,12 +1,12 @@
-// LibTorch's worker threads, made to sleep while they wait.
+// Makes LibTorch's worker threads sleep while they wait.
 #pragma once
 
 namespace regroup {
 
-/// OpenMP's threads spin while they wait for each other, unless the environment says otherwise
-/// before the program starts. On a machine with anything else to do that costs most of the speed: a
-/// small model on two busy cores trains five times slower. So this starts the program anew with
-/// OMP_WAIT_POLICY=passive, unless the user has chosen. Call it before any work.
+/// Executes the program again with OMP_WAIT_POLICY=passive, unless OMP_WAIT_POLICY or
+/// GOMP_SPINCOUNT is set. By default OpenMP's threads spin while they wait for each other, and only
+/// the environment at the start of the program can change that. On a busy machine spinning is slow:
+/// a small model on two busy cores trains five times slower. Call it before any work.
 void let_threads_sleep();
 
 }  // namespace regroup

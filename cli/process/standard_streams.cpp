@@ -11,7 +11,8 @@ namespace regroup {
 void secure_standard_streams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) == -1 && errno == EBADF) {
-      // The lowest free number is this one. Nothing can be read from what is open for writing.
+      // open() returns the lowest free descriptor, which is this one. The access mode is the wrong
+      // one on purpose: using the stream fails.
       ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     }
   }

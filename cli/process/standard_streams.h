@@ -1,12 +1,12 @@
-// The three streams that every program expects to have.
+// Guards stdin, stdout and stderr.
 #pragma once
 
 namespace regroup {
 
-/// To be called first. Where stdin, stdout or stderr is closed, /dev/null takes its place, opened
-/// so that using it fails as using a closed stream does: else the next file that is opened, perhaps
-/// one of weights, would get its number and what is printed. A pipe that nobody reads any more is
-/// an error of the write from now on, not the end of the process.
+/// Call it first. If stdin, stdout or stderr is closed, opens /dev/null in its place, so that no
+/// other file gets that descriptor: output would be written into it, perhaps into weights. Reading
+/// or writing the replacement fails, as it does for a closed stream. Also ignores SIGPIPE, so that
+/// writing to a closed pipe is an error and does not end the process.
 void secure_standard_streams();
 
 }  // namespace regroup

@@ -15,7 +15,7 @@ namespace {
 
 using Record = std::map<std::string, std::string>;
 
-// The text under `key`, or the one that a JSON string there stands for.
+// The text under `key`; if it is a JSON string, the value of that string.
 std::string text_at(const Record& record, const std::string& key) {
   const auto found = record.find(key);
   if (found == record.end()) {
@@ -31,7 +31,7 @@ Json json_at(const Record& record, const std::string& key) {
   return value.is_discarded() ? Json() : value;
 }
 
-// Counts of one layer or of all; of an encoder-decoder by role.
+// Kv heads in words: one number, a list per layer, or for encoder-decoders one of these per role.
 std::string heads_in(const Json& heads) {
   if (heads.is_object()) {
     std::string text;
@@ -78,7 +78,7 @@ std::string refit_of(const Record& record) {
              : "none";
 }
 
-// How many layers have heads in another order than the source's.
+// Tells how many layers have their heads in another order than the source; empty if none has.
 std::string moved_heads(const Record& record) {
   std::size_t layers = 0, moved = 0;
   const auto count = [&](const Json& orders) {
@@ -116,10 +116,10 @@ std::vector<std::pair<std::string, std::string>> conversion_facts(const Record& 
   std::vector<std::pair<std::string, std::string>> facts{
       {"kv heads",
        pooled ? fmt::format("{} -> {}", heads_in(json_at(record, "source_kv_heads")), kv_heads)
-              : kv_heads + ", as the source has"}};
+              : kv_heads + ", as in the source"}};
   if (record.contains("stored_kv_heads")) {
     facts.emplace_back("stored as", heads_in(json_at(record, "stored_kv_heads")) +
-                                        " kv heads: some stand there several times");
+                                        " kv heads: some are stored several times");
   }
   if (pooled) {
     const std::string seed =
@@ -148,7 +148,7 @@ std::string conversion_text(const Record& record) {
     return record.contains("stored_kv_heads")
                ? fmt::format("{} kv heads, stored as {}, {}", kv_heads,
                              heads_in(json_at(record, "stored_kv_heads")), by)
-               : fmt::format("{} kv heads, as the source has, {}", kv_heads, by);
+               : fmt::format("{} kv heads, as in the source, {}", kv_heads, by);
   }
   return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}",
                      heads_in(json_at(record, "source_kv_heads")), kv_heads,

@@ -1,4 +1,4 @@
-// What a result records of its conversion, in words.
+// The conversion that is recorded in a result, in words.
 #pragma once
 
 #include <map>
@@ -8,13 +8,13 @@
 
 namespace regroup {
 
-/// Names and values of what the record tells: kv heads, pooling, grouping, calibration, refit and
-/// so on, in the order to say it; empty where nothing is recorded. `record` is
-/// ModelSummary::provenance. What it does not tell in the form that regroup writes is left out.
+/// Names and values of the facts in `record` (ModelSummary::provenance), in the order to print
+/// them: kv heads, pooling, grouping, calibration, refit and so on. Empty if no conversion is
+/// recorded. Malformed entries are shown as "?" or "none".
 std::vector<std::pair<std::string, std::string>> conversion_facts(
     const std::map<std::string, std::string>& record);
 
-/// The same in two lines; empty where nothing is recorded.
+/// A summary in one or two lines; empty if no conversion is recorded.
 std::string conversion_text(const std::map<std::string, std::string>& record);
 
 }  // namespace regroup

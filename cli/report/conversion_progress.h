@@ -1,5 +1,5 @@
-// The progress bar of a conversion, in units of what takes the time: steps of refitting, layers
-// that are solved, or else bytes.
+// The progress bar of a conversion. Its unit is what takes most of the time: steps of refitting,
+// layers whose pooling is solved, or bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace regroup {
 
 class ConversionProgressBar {
  public:
-  /// Listens to the plan's refiner, if there is one. Keeps references to both.
+  /// Registers with the plan's refiner, if there is one. Keeps references to both arguments.
   ConversionProgressBar(const Console& console, const ConversionPlan& plan);
   ConversionProgressBar(const ConversionProgressBar&) = delete;
   ConversionProgressBar& operator=(const ConversionProgressBar&) = delete;
   ~ConversionProgressBar();
 
-  /// As a ConversionProgress.
+  /// For use as a ConversionProgress.
   void wrote(std::uint64_t bytes, std::string_view tensor);
   void finish() { progress_.finish(); }
 
@@ -37,10 +37,10 @@ class ConversionProgressBar {
   void refined(const RefinementStep& step);
 
   const ConversionPlan& plan_;
-  std::map<std::string, Place, std::less<>> solved_;  // tensors that a solved layer gives
+  std::map<std::string, Place, std::less<>> solved_;  // tensors of solved layers
   Unit unit_;
   Progress progress_;
-  std::set<Place> layers_;  // that are done, or being refitted
+  std::set<Place> layers_;  // done or in progress
 };
 
 }  // namespace regroup

@@ -23,7 +23,7 @@ std::optional<double> number_at(const Json& object, const char* key) {
 
 std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& where) {
   if (!layers.is_array()) {
-    throw_bad_input("{}: layers is a JSON {}, a list is needed", where, layers.type_name());
+    throw_bad_input("{}: layers is a JSON {}, must be a list", where, layers.type_name());
   }
   std::vector<RecordedLayer> found;
   for (const Json& layer : layers) {
@@ -47,7 +47,7 @@ ConversionRecord read_conversion_record(const std::filesystem::path& path) {
   ConversionRecord record{
       text_at(report, "source"), text_at(report, "pool"), text_at(report, "grouping"), {}};
   if (!report.contains("pool")) {
-    throw_bad_input("{}: no \"pool\": not what regroup convert --json printed", where);
+    throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
   }
   if (report.contains("layers")) {
     record.layers = layers_in(report["layers"], where);

@@ -1,4 +1,4 @@
-// What was said of a conversion, by `regroup convert --json` or in its result, to be shown with it.
+// Reads the measurements of a conversion, from `regroup convert --json` or from its result.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 
 namespace regroup {
 
-/// Shares from 0 to 1; none where they were not measured.
+/// The measurements of a layer. Shares, where 1 is all; none if not measured.
 struct RecordedLayer {
-  std::string attention;  ///< its role, as it stands in the report
+  std::string attention;  ///< its role, as in the report
   double layer = 0.0;
   std::optional<double> key_energy, value_energy;         ///< kept
   std::optional<double> error_before, error_after_refit;  ///< of the attention's output
@@ -23,11 +23,11 @@ struct ConversionRecord {
   std::vector<RecordedLayer> layers;
 };
 
-/// Reads such a report. Throws kBadInput where the file is none.
+/// Reads the output of `regroup convert --json`. Throws kBadInput if the file is something else.
 ConversionRecord read_conversion_record(const std::filesystem::path& path);
 
-/// Of the "regroup" block of the config at `path`; none where nothing was measured. Throws
-/// kBadInput where that is no such record.
+/// Reads the "regroup" block of `config`, the config at `path`; none if nothing was measured.
+/// Throws kBadInput if its list of layers is malformed.
 std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
                                                        const std::filesystem::path& path);
 

@@ -56,7 +56,7 @@ Json layers_json(const std::vector<LayerReport>& layers) {
   return list;
 }
 
-// What every layer keeps of its heads, over all of its groups.
+// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
   table.add_column("attention", Table::Align::kLeft);
@@ -65,7 +65,7 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   }
   for (const LayerReport& layer : layers) {
     if (layer.groups.empty() || !layer.over_text) {
-      continue;  // not measured, or not over a text
+      continue;
     }
     table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
                    percent(keys_kept(layer)), percent(values_kept(layer)),
@@ -75,8 +75,8 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   return table;
 }
 
-// The layer that keeps least, keys and values counted alike, and how much of the energy all layers
-// keep on average. Empty where nothing was measured over a text.
+// The mean share of energy kept, and the layer that keeps least (keys and values have equal
+// weight). Empty if nothing was measured over a text.
 std::string kept_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double keys = 0.0, values = 0.0, count = 0.0;
@@ -100,8 +100,8 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
                      worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
 }
 
-// The layer whose output is furthest off after refitting, and the mean of all. Empty where none was
-// refitted.
+// The mean error before and after refitting, and the layer with the largest error after it. Empty
+// if no layer was refitted.
 std::string refit_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double before = 0.0, after = 0.0, count = 0.0;
@@ -124,7 +124,8 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
                    worst->layer, percent(worst->refinement->error_after));
 }
 
-// Of keys and values together, on average over layers, beside what neighbours would keep.
+// The mean share of energy kept by similar heads, compared with contiguous groups. Keys and values
+// have equal weight.
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
   if (groupings.empty()) {
     return "";
@@ -158,29 +159,9 @@ Json after_or_null(const std::optional<CacheChange>& change) {
   return change ? Json(change->after) : Json(nullptr);
 }
 
-Json report_json(const ConversionReport& done) {
+// Adds what only some conversions have.
+void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  Json report = {{"source", done.source_name},
-                 {"destination", done.destination},
-                 {"dry_run", done.dry_run},
-                 {"architecture", plan.target.architecture},
-                 {"source_architecture", plan.spec.architecture},
-                 {"query_heads", plan.spec.query_heads},
-                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
-                 {"grouping", plan.grouping},
-                 {"tensors", plan.steps.size()},
-                 {"changed_tensors", changed_tensors(plan)},
-                 {"dropped_tensors", plan.dropped},
-                 {"source_bytes", plan.source_bytes},
-                 {"output_bytes", plan.output_bytes},
-                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-                 {"notes", plan.notes},
-                 {"warnings", done.warnings},
-                 {"seconds", done.seconds}};
   if (plan.refiner) {
     report["refit"] = Json::parse(plan.refiner->recipe());
     report["refit"]["train_token_equivalents"] =
@@ -206,10 +187,36 @@ Json report_json(const ConversionReport& done) {
       report["largest_logit_difference_without_rounding"] = *done.comparison->without_rounding;
     }
   }
+}
+
+Json report_json(const ConversionReport& done) {
+  const ConversionPlan& plan = done.plan;
+  Json report = {{"source", done.source_name},
+                 {"destination", done.destination},
+                 {"dry_run", done.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
+                 {"grouping", plan.grouping},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
+                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
+                 {"notes", plan.notes},
+                 {"warnings", done.warnings},
+                 {"seconds", done.seconds}};
+  add_measurements(report, done);
   return report;
 }
 
-// Nothing for models that keep no keys and values from token to token.
+// Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
   const auto text = [](const CacheChange& change) {
     return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),
@@ -307,12 +314,13 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
                   kept_text(done.layers) + refit_text(done.layers));
     if (done.comparison) {
-      const auto& rest = done.comparison->without_rounding;
-      console.print(fmt::format(
-          "exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
-          done.comparison->largest_difference, done.comparison->largest_output,
-          rest ? fmt::format(", {:.3g} without rounding to {}", *rest, name_of(plan.dtype.value()))
-               : ""));
+      const auto& without_rounding = done.comparison->without_rounding;
+      console.print(
+          fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+                      done.comparison->largest_difference, done.comparison->largest_output,
+                      without_rounding ? fmt::format(", {:.3g} without rounding to {}",
+                                                     *without_rounding, name_of(plan.dtype.value()))
+                                       : ""));
     }
   }
   for (const std::string& note : plan.notes) {

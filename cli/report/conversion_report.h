@@ -1,4 +1,4 @@
-// What a conversion did, as text or JSON.
+// The report of a conversion, as text or JSON.
 #pragma once
 
 #include <optional>
@@ -18,19 +18,19 @@ namespace regroup {
 struct ConversionReport {
   const ConversionPlan& plan;
   const Model& source;
-  std::string source_name;  ///< as it was given
+  std::string source_name;  ///< as given on the command line
   std::string destination;
   bool dry_run = false;
-  bool measured = false;  ///< whether the table of layers was asked for
+  bool measured = false;  ///< whether --measure was given, which prints the table of layers
   std::vector<LayerReport> layers = {};
   std::vector<std::string> warnings = {};         ///< see conversion_warnings()
-  std::vector<LayerGrouping> groupings = {};      ///< where heads were grouped by similarity
-  std::optional<KvBudget> budget = std::nullopt;  ///< where one was shared
+  std::vector<LayerGrouping> groupings = {};      ///< of --grouping similar
+  std::optional<KvBudget> budget = std::nullopt;  ///< of --kv-budget
   std::optional<OutputComparison> comparison = std::nullopt;
   double seconds = 0.0;
 };
 
-/// Prints the report, as JSON where asked for; notes go to stderr.
+/// Prints the report as text, or as JSON if `json`. Notes and warnings go to stderr.
 void print_report(const ConversionReport& done, bool json, const Console& console);
 
 }  // namespace regroup

@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// How to make statistics and use them.
+// The commands that make statistics and use them.
 std::string calibrated_commands(const std::string& source) {
   return fmt::format(
       "regroup calibrate {} --data TOKENS -o stats.safetensors, then regroup convert with --pool "
@@ -15,28 +15,28 @@ std::string calibrated_commands(const std::string& source) {
       printable(source, 0));
 }
 
-// Whether statistics can be taken, and lowrank can use them.
+// Whether calibrate supports the model, and lowrank can use its statistics.
 bool can_calibrate(const ModelSpec& spec) {
   return spec.not_computable.empty() && !spec.attention_only() && !spec.clip_qkv;
 }
 
 std::string without_statistics(const ConversionPlan& plan, const std::string& source) {
   return fmt::format(
-      "--pool {} without --calibration knows the weights alone, not what they read in a text: on "
-      "real models it can lose as much as the mean does{}{}",
-      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; far less: " : "",
+      "--pool {} without --calibration uses only the weights, not their inputs on a text: on real "
+      "models it can lose as much as the mean does{}{}",
+      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; this loses far less: " : "",
       can_calibrate(plan.spec) ? calibrated_commands(source) : "");
 }
 
 std::string of_plain_heads(const ConversionPlan& plan, const std::string& source) {
   return fmt::format(
-      "--pool {}: heads of trained models have little in common, so that the result may predict "
-      "next to nothing until it is uptrained{}{}",
-      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; far less is lost by: " : "",
+      "--pool {}: heads of trained models have little in common, so the result may be almost "
+      "useless until it is uptrained{}{}",
+      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; this loses far less: " : "",
       can_calibrate(plan.spec) ? calibrated_commands(source) : "");
 }
 
-// By select's own measure: empty where its choice loses less than the mean would.
+// Compares by select's own measure; empty if the chosen heads do not lose more than the mean would.
 std::string worse_than_mean(const std::vector<LayerReport>& layers) {
   double lost = 0.0, lost_by_mean = 0.0;
   for (const LayerReport& layer : layers) {
@@ -45,15 +45,15 @@ std::string worse_than_mean(const std::vector<LayerReport>& layers) {
       lost_by_mean += group.loss_of_mean;
     }
   }
-  return lost > lost_by_mean
-             ? fmt::format(
-                   "--pool select: the heads chosen lose {:.2f} times what --pool mean "
-                   "would, squared errors of scores and values counted",
-                   lost / lost_by_mean)
-             : "";
+  return lost > lost_by_mean ? fmt::format(
+                                   "--pool select: the chosen heads lose {:.2f} times as much as "
+                                   "--pool mean would, "
+                                   "measured by squared errors of scores and values",
+                                   lost / lost_by_mean)
+                             : "";
 }
 
-// Where refitting made no attention better on the text that was kept back.
+// Empty unless refitting improved no attention on the held-out text.
 std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
   bool any = false, helped = false;
   for (const LayerReport& layer : layers) {
@@ -62,10 +62,9 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
              (layer.refinement && layer.refinement->error_after < layer.refinement->error_before);
   }
   return any && !helped
-             ? "--refit changed nothing: no attention came closer to the source's on the "
-               "tenth of the text that is kept back; a smaller --refit-lr, such as a tenth of it, "
-               "or "
-               "more text (--refit-tokens) may help"
+             ? "--refit changed nothing: no attention came closer to the source's on the held-out "
+               "tenth of the text; a smaller --refit-lr, for example a tenth of it, or more text "
+               "(--refit-tokens) may help"
              : "";
 }
 

@@ -1,4 +1,4 @@
-// What a user must know of a conversion's quality before using its result.
+// Warnings about the quality of a conversion's result.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// One line each, with the command that does better. `source`: as it was given; `layers`: what was
-/// measured, if anything.
+/// One line for each warning, with a command that gives a better result. `source` is the path as
+/// given on the command line; `layers` are the measurements, if any.
 std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const std::string& source,
                                              const std::vector<LayerReport>& layers);
 

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-// The first that holds: what is new or gone, or has another shape, has no values to compare.
+// The kind of difference. Added and removed tensors and other shapes have no values to compare.
 std::string_view kind_of(const TensorDifference& difference) {
   return difference.before == nullptr  ? "added"
          : difference.after == nullptr ? "removed"
@@ -53,7 +53,7 @@ Json number_or_text(double value) {
   return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
 
-// What was found of values is left out where there are none to compare.
+// `with_values` adds the columns for differences between values.
 Table table_of(const std::vector<TensorDifference>& differences, bool with_values) {
   Table table;
   table.add_column("differs", Table::Align::kLeft);

@@ -1,4 +1,4 @@
-// What differs between two checkpoints, as tables and as JSON.
+// The differences between two checkpoints, as tables and as JSON.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 namespace regroup {
 
 Table differences_table(const std::vector<TensorDifference>& differences);
-/// For a terminal: those whose values were compared in a table of their own, so that there is room
-/// for names. Not empty.
+/// The same for a terminal, in up to two tables: only tensors whose values were compared have the
+/// columns for values, which leaves room for the names of the others. `differences` is not empty.
 std::string differences_text(const std::vector<TensorDifference>& differences,
                              const Console& console);
-/// Values are cut to `max_bytes` (0: never).
+/// Shortens values to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
 
 Json differences_json(const std::vector<TensorDifference>& differences);
 Json settings_json(const std::vector<JsonDifference>& differences);
 
-/// "2 tensors added, 1 removed, 4 of other shapes, 3 of other values; 2 settings differ"; "nothing"
-/// where there is nothing.
+/// "2 tensors added, 1 removed, 4 of another shape, 3 of other values, 2 settings"; "nothing" if
+/// there are no differences.
 std::string text_of_counts(const std::vector<TensorDifference>& tensors,
                            const std::vector<JsonDifference>& settings);
 

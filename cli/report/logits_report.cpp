@@ -8,58 +8,59 @@
 
 namespace regroup {
 
-void add_logits_options(Command command, LogitsOptions& question) {
-  command.add_flag("--logits", question.asked,
-                   "run both models on tokens, and tell how far their predictions lie apart");
-  command.add_option("--data", question.data, "of --logits: a token file (default: random tokens)");
-  add_count(command, "--context", question.context,
-            "of --logits: tokens in a window (default: 512, or the model's positions if fewer)",
+void add_logits_options(Command command, LogitsOptions& options) {
+  command.add_flag("--logits", options.enabled,
+                   "run both models on tokens and report how much their predictions differ");
+  command.add_option("--data", options.data,
+                     "with --logits: a token file (default: random tokens)");
+  add_count(command, "--context", options.context,
+            "with --logits: tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
-  add_count(command, "--max-tokens", question.max_tokens, "of --logits: tokens to read");
-  command.add_option("--device", question.device, "of --logits: cpu, cuda or cuda:N");
-  add_threads_option(command, question.threads, "of --logits: CPU threads");
+  add_count(command, "--max-tokens", options.max_tokens, "with --logits: tokens to read");
+  command.add_option("--device", options.device, "with --logits: cpu, cuda or cuda:N");
+  add_threads_option(command, options.threads, "with --logits: CPU threads");
 }
 
 namespace {
 
-std::string tokens_text(const LogitsResult& answer) {
+std::string tokens_text(const LogitsResult& result) {
   return fmt::format(
-      "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(answer.tokens)),
-      answer.data.empty() ? "random tokens" : "tokens of " + printable(answer.data, 0),
-      with_thousands(static_cast<std::uint64_t>(answer.context)));
+      "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(result.tokens)),
+      result.data.empty() ? "random tokens" : "tokens of " + printable(result.data, 0),
+      with_thousands(static_cast<std::uint64_t>(result.context)));
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& answer) {
-  return {{"predictions", tokens_text(answer)},
-          {"KL per token", fmt::format("{:.4g} nats (source || result), {:.4g} at most", answer.kl,
-                                       answer.largest_kl)},
+std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& result) {
+  return {{"predictions", tokens_text(result)},
+          {"KL per token", fmt::format("{:.4g} nats (source || result), {:.4g} at most", result.kl,
+                                       result.largest_kl)},
           {"logits differ",
            fmt::format("{:.3g} on average, {:.3g} at most (the largest is {:.3g})",
-                       answer.mean_difference, answer.largest_difference, answer.largest_logit)},
-          {"same first choice", fmt::format("{:.4g} % of tokens", 100 * answer.agreement)}};
+                       result.mean_difference, result.largest_difference, result.largest_logit)},
+          {"same first choice", fmt::format("{:.4g} % of tokens", 100 * result.agreement)}};
 }
 
-std::string logits_text(const LogitsResult& answer) {
+std::string logits_text(const LogitsResult& result) {
   std::string text;
-  for (const auto& [name, value] : logits_facts(answer)) {
+  for (const auto& [name, value] : logits_facts(result)) {
     text += fmt::format("{}{:<19}{}", text.empty() ? "" : "\n", name, value);
   }
   return text;
 }
 
-Json logits_json(const LogitsResult& answer) {
-  return {{"data", answer.data.empty() ? Json(nullptr) : Json(answer.data)},
-          {"context", answer.context},
-          {"tokens", answer.tokens},
-          {"kl", answer.kl},
-          {"largest_kl", answer.largest_kl},
-          {"mean_difference", answer.mean_difference},
-          {"largest_difference", answer.largest_difference},
-          {"largest_logit", answer.largest_logit},
-          {"agreement", answer.agreement}};
+Json logits_json(const LogitsResult& result) {
+  return {{"data", result.data.empty() ? Json(nullptr) : Json(result.data)},
+          {"context", result.context},
+          {"tokens", result.tokens},
+          {"kl", result.kl},
+          {"largest_kl", result.largest_kl},
+          {"mean_difference", result.mean_difference},
+          {"largest_difference", result.largest_difference},
+          {"largest_logit", result.largest_logit},
+          {"agreement", result.agreement}};
 }
 
 }  // namespace regroup

@@ -27,14 +27,14 @@ Json heads_json(const std::vector<std::int64_t>& heads) {
   return heads.empty() ? Json(nullptr) : Json::parse(per_layer_json(heads));
 }
 
-// One list where all layers agree, else one per layer; null where there are none.
+// One list if it is the same in all layers, otherwise one list per layer; null without slopes.
 Json slopes_json(const std::vector<std::vector<double>>& slopes) {
   const bool uniform =
       std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
   return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
 }
 
-// One block per role of an encoder-decoder; null where there is but one attention.
+// One object per role of an encoder-decoder; null for other models.
 Json roles_json(const ModelSummary& summary) {
   Json roles;
   for (const AttentionSummary& role : summary.roles) {
@@ -50,7 +50,7 @@ Json roles_json(const ModelSummary& summary) {
   return roles;
 }
 
-// The same record in words.
+// The recorded conversion in words; null if none is recorded.
 Json conversion_json(const ModelSummary& summary) {
   Json facts;
   for (const auto& [name, value] : conversion_facts(summary.provenance)) {
@@ -59,22 +59,22 @@ Json conversion_json(const ModelSummary& summary) {
   return facts;
 }
 
-// What a context and a batch take in the model's own cache; null where nothing is kept.
-Json cache_json(const ModelSummary& summary, const CacheQuestion& cache) {
+// The size of the KV cache in the model's own dtype; null without a cache.
+Json cache_json(const ModelSummary& summary, const CacheLoad& load) {
   if (!summary.kv_cache) {
     return nullptr;
   }
   return {{"dtype", name_of(summary.cache_dtype)},
           {"window", or_null(summary.kv_cache->window)},
-          {"context", cache.context},
-          {"batch", cache.batch},
-          {"bytes", cache.batch * summary.kv_cache->at(cache.context)}};
+          {"context", load.context},
+          {"batch", load.batch},
+          {"bytes", load.batch * summary.kv_cache->at(load.context)}};
 }
 
 std::string attention_text(const ModelSummary& summary, const std::string& attention,
                            const std::vector<std::int64_t>& kv_heads) {
   if (kv_heads.empty() || !summary.query_heads) {
-    return "unknown (no config.json beside the file, no regroup metadata in it)";
+    return "unknown (no config.json next to the file and no regroup metadata in it)";
   }
   const std::string dimension =
       summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
@@ -86,12 +86,12 @@ std::string layers_text(const ModelSummary& summary) {
   const std::size_t encoder = summary.spec ? summary.spec->encoder_layers.size() : 0;
   return fmt::format(
       "{}{}{}{}", summary.layers,
-      encoder > 0 ? fmt::format(" beside an encoder of {}", encoder) : "",
+      encoder > 0 ? fmt::format(" in the decoder, {} in the encoder", encoder) : "",
       summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
       summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
 }
 
-std::string cache_text(const ModelSummary& summary, const CacheQuestion& question) {
+std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {
   if (!summary.kv_cache) {
     return "";
   }
@@ -101,10 +101,10 @@ std::string cache_text(const ModelSummary& summary, const CacheQuestion& questio
   if (cache.cross_per_token() > 0) {
     text += fmt::format(" (cross {} per token of the source)", memory(cache.cross_per_token()));
   }
-  text += fmt::format(", {} at {} tokens", memory(question.batch * cache.at(question.context)),
-                      with_thousands(question.context));
-  if (question.batch > 1) {
-    text += fmt::format(" x {}", question.batch);
+  text += fmt::format(", {} at {} tokens", memory(load.batch * cache.at(load.context)),
+                      with_thousands(load.context));
+  if (load.batch > 1) {
+    text += fmt::format(" x {}", load.batch);
   }
   if (cache.window) {
     text += fmt::format(", window of {}", with_thousands(*cache.window));
@@ -112,7 +112,7 @@ std::string cache_text(const ModelSummary& summary, const CacheQuestion& questio
   return fmt::format("{}, in {}", text, name_of(summary.cache_dtype));
 }
 
-// "attention 33 %, mlp 64 %, …", largest first.
+// "mlp 4.33 B, attention 2.15 B, …": parameters by part, largest first.
 std::string parts_text(const ModelSummary& summary) {
   std::vector<std::pair<std::uint64_t, std::string>> parts;
   for (const auto& [part, count] : summary.parameters_by_part) {
@@ -147,7 +147,7 @@ std::string slopes_text(const std::vector<double>& slopes) {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-// What attention there is: one line, or one for each role.
+// One line about the attention, or one for each role.
 Lines attention_lines(const ModelSummary& summary) {
   Lines lines;
   if (summary.roles.empty()) {
@@ -159,7 +159,7 @@ Lines attention_lines(const ModelSummary& summary) {
   return lines;
 }
 
-// How it came about, a line for each part.
+// The recorded conversion, on one or two lines.
 void add_conversion(Lines& lines, const ModelSummary& summary) {
   const std::string text = conversion_text(summary.provenance);
   const std::size_t end = std::min(text.find('\n'), text.size());
@@ -178,7 +178,7 @@ std::string weights_text(const ModelSummary& summary) {
 
 }  // namespace
 
-Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
+Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
   return {{"path", summary.path.string()},
           {"family", summary.family},
           {"architecture", or_null(summary.architecture)},
@@ -197,7 +197,7 @@ Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
           {"tensor_count", summary.tensors},
           {"files", summary.files},
           {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
-          {"kv_cache", cache_json(summary, cache)},
+          {"kv_cache", cache_json(summary, load)},
           {"attention", or_null(summary.attention)},
           {"attention_by_role", roles_json(summary)},
           {"positions", or_null(summary.positions)},
@@ -208,7 +208,7 @@ Json summary_json(const ModelSummary& summary, const CacheQuestion& cache) {
 }
 
 std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheQuestion& cache) {
+                                                               const CacheLoad& load) {
   Lines lines{
       {"model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
@@ -220,7 +220,7 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
   lines.emplace_back("positions", summary.positions);
   lines.emplace_back("slopes",
                      summary.alibi_slopes.empty() ? "" : slopes_text(summary.alibi_slopes.front()));
-  lines.emplace_back("KV cache", cache_text(summary, cache));
+  lines.emplace_back("KV cache", cache_text(summary, load));
   lines.emplace_back("parameters",
                      fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
                                  with_thousands(summary.parameters)));
@@ -230,9 +230,9 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
   return lines;
 }
 
-std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache) {
+std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {
   std::string text;
-  for (const auto& [label, value] : summary_facts(summary, cache)) {
+  for (const auto& [label, value] : summary_facts(summary, load)) {
     if (!value.empty()) {
       text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", label, kFactsIndent, value);
     }

@@ -1,4 +1,4 @@
-// What a checkpoint is, as a screen of text or as JSON.
+// The summary of a checkpoint, as text or as JSON.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace regroup {
 
-/// How much is to be kept at a time.
-struct CacheQuestion {
+/// The sequences to compute the size of the KV cache for.
+struct CacheLoad {
   std::uint64_t context = 4096;  ///< tokens
-  std::uint64_t batch = 1;
+  std::uint64_t batch = 1;       ///< sequences
 };
 
-Json summary_json(const ModelSummary& summary, const CacheQuestion& cache);
+Json summary_json(const ModelSummary& summary, const CacheLoad& load);
 
-/// Names of facts and what is to be said of each, in the order to say it; empty where there is
-/// nothing to say. Without a name: more about the one before.
+/// Names and values of facts, in the order to print them. Facts with an empty value are not
+/// printed; a fact without a name continues the previous one.
 std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheQuestion& cache);
+                                                               const CacheLoad& load);
 
-/// Columns that the names of facts take in summary_text().
+/// Width of the names of facts in summary_text(), in columns.
 inline constexpr std::size_t kFactsIndent = 12;
 
-/// A line for each fact, no newline at the end.
-std::string summary_text(const ModelSummary& summary, const CacheQuestion& cache);
+/// One line per fact, no newline at the end.
+std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
 
 }  // namespace regroup

@@ -20,7 +20,8 @@ std::string tokens(std::uint64_t count) {
   return count % 1024 == 0 ? fmt::format("{}k", count / 1024) : std::to_string(count);
 }
 
-// One row per cost: its kv heads, `first` columns, then what `cell` says of each context.
+// One row per cost: its kv heads, the values of `facts` under the headings `first`, and one `cell`
+// per context.
 Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
                const std::function<std::vector<std::string>(const ServingCost&)>& facts,
                const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
@@ -59,7 +60,7 @@ std::string heading(const ServingPlan& plan) {
                         with_thousands(static_cast<std::uint64_t>(*spec.max_positions)));
   }
   if (spec.sliding_window) {
-    text += fmt::format("{}a window of {} tokens, which is all that is kept of a text",
+    text += fmt::format("{}a sliding window of {} tokens, which limits the cache",
                         spec.max_positions ? ", " : "\n",
                         with_thousands(static_cast<std::uint64_t>(*spec.sliding_window)));
   }
@@ -90,7 +91,7 @@ PlanTable cache_table(const ServingPlan& plan) {
 }
 
 PlanTable batch_table(const ServingPlan& plan) {
-  return {fmt::format("Sequences that fit in {} beside the weights, by tokens each",
+  return {fmt::format("Sequences that fit in {} together with the weights, by tokens each",
                       memory(*plan.vram)),
           table_of(
               plan, {fmt::format("longest of {}", with_thousands(plan.batch))},
@@ -121,20 +122,21 @@ PlanTable step_table(const ServingPlan& plan) {
               })};
 }
 
-// "Llama-2-7b-gqa8" beside the source, "x-mqa.gguf" beside a file; of a name on the hub its last
-// part, here.
+// A name for the result: "Llama-2-7b-gqa8" or, for a GGUF file, "x-mqa.gguf", next to the source.
+// For a model from the hub it is in the current directory.
 std::string destination_of(const std::string& source, std::int64_t kv_heads) {
   namespace fs = std::filesystem;
   const std::string suffix = kv_heads == 1 ? "-mqa" : fmt::format("-gqa{}", kv_heads);
   std::error_code fault;
-  const bool here = fs::exists(source, fault);
-  fs::path path = here ? fs::path(source) : fs::path(source.substr(0, source.find('@'))).filename();
+  const bool local = fs::exists(source, fault);
+  fs::path path =
+      local ? fs::path(source) : fs::path(source.substr(0, source.find('@'))).filename();
   if (!path.has_filename()) {
     path = path.parent_path();
   }
-  const bool file = here && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
-  const std::string extension = file ? path.extension().string() : "";
-  return path.replace_extension(file ? fs::path() : path.extension()).string() + suffix + extension;
+  const bool gguf = local && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
+  const std::string extension = gguf ? path.extension().string() : "";
+  return path.replace_extension(gguf ? fs::path() : path.extension()).string() + suffix + extension;
 }
 
 std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
@@ -251,7 +253,7 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
         text + "\n\n" + choice.text + (choice.command.empty() ? ": no conversion is needed" : ":"),
         0);
     if (!choice.command.empty()) {
-      console.print("  " + choice.command);  // whole, to be copied
+      console.print("  " + choice.command);  // not wrapped, so that it can be copied
     }
   } else {
     console.print_facts(text, 0);

@@ -1,4 +1,4 @@
-// What `regroup plan` found, as tables or JSON.
+// The report of `regroup plan`, as tables or JSON.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,34 @@
 namespace regroup {
 
 struct ServingPlan {
-  std::string path;  ///< as it was given
+  std::string path;  ///< as given on the command line
   DType cache_dtype = DType::kF16;
   std::vector<ServingCost> costs;       ///< the model as it is, then fewer kv heads
   std::vector<std::uint64_t> contexts;  ///< tokens
   std::uint64_t batch = 1;
   std::optional<std::uint64_t> vram;       ///< bytes
   std::optional<std::uint64_t> bandwidth;  ///< bytes per second
-  std::optional<std::size_t> chosen;       ///< of `costs`
+  std::optional<std::size_t> chosen;       ///< index in `costs`
 };
 
-/// Why the fewest kv heads do not fit either: "16 sequences of 8192 tokens need …".
+/// Why even the fewest kv heads do not fit: "16 sequences of 8,192 tokens do not fit in …".
 std::string text_of_shortage(const ServingPlan& plan);
 
-/// A table and what it shows.
+/// A table and its caption.
 struct PlanTable {
   std::string caption;
   Table table;
 };
 
-/// Caches by context; where memory or bandwidth are given, what fits and how long a step takes.
+/// The cache by context; with `vram` the sequences that fit, with `bandwidth` the time of a step.
 std::vector<PlanTable> plan_tables(const ServingPlan& plan);
 
-/// What to pass to --kv-heads for one of the costs; of the model as it is, what it has.
+/// The kv heads of one of the costs: the value for --kv-heads, or "32 (now)" for the model as it
+/// is.
 std::string heads_text(const ServingCost& cost);
 
-/// "4 kv heads fit in 24 GiB (…)", and the command that makes them, if one is needed. Only where
-/// something was chosen.
+/// "4 kv heads fit in 24 GiB (…)", and the command that makes such a model, if one is needed.
+/// Requires `chosen`.
 struct PlanChoice {
   std::string text, command;
 };

@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A kind of report, known by how it begins.
+// A kind of report file, which is recognised by its first bytes.
 struct Kind {
   std::string_view option, name, first;
 };
-constexpr Kind kPage{"--html", "HTML page", "<!doctype html>"};
-constexpr Kind kDrawing{"--output", "SVG file", "<svg "};
+constexpr Kind kPage{"--html", "an HTML page", "<!doctype html>"};
+constexpr Kind kDrawing{"--output", "an SVG file", "<svg "};
 
 bool is(const Kind& kind, const fs::path& path) {
   std::string first(kind.first.size(), '\0');
@@ -34,7 +34,8 @@ bool is(const Kind& kind, const fs::path& path) {
 void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
   if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
-    throw_usage("{}: {}: exists and is no {}", kind.option, printable(path.string(), 0), kind.name);
+    throw_usage("{}: {}: exists and is not {}", kind.option, printable(path.string(), 0),
+                kind.name);
   }
 }
 

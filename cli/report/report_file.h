@@ -1,4 +1,4 @@
-// Writes a report into a file of its own.
+// Writes reports to files.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,15 @@
 
 namespace regroup {
 
-/// Writes an HTML page to `path` and says so. An older page gives way, and only when the new one is
-/// complete; throws kUsage where anything else stands there, kEnvironment where it cannot be
-/// written.
+/// Writes an HTML page to `path` and prints a note. Replaces an existing HTML page atomically.
+/// Throws kUsage if `path` is anything else, kEnvironment if it cannot be written.
 void write_page(const std::filesystem::path& path, std::string_view page, const Console& console);
 
-/// The same of a drawing, an SVG file.
+/// The same for an SVG file.
 void write_drawing(const std::filesystem::path& path, std::string_view drawing,
                    const Console& console);
 
-/// The same check, ahead of long work.
+/// Throws kUsage as write_page() does. For use before long work.
 void check_page_path(const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -5,7 +5,7 @@
 namespace regroup {
 namespace {
 
-// The mean over pairs of neighbours that share a head.
+// The mean over pairs of different heads in one group.
 double within_groups(const std::vector<double>& matrix, const LayerSimilarity& layer) {
   double sum = 0.0, pairs = 0.0;
   for (std::size_t i = 0; i < layer.heads; ++i) {

@@ -1,4 +1,4 @@
-// The tensors, the layers and the numbers of a checkpoint, as tables and as JSON.
+// The tensors of a checkpoint, its layers and its statistics, as tables and as JSON.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace regroup {
 
 /// Which tensors to list, and in which order.
 struct TensorChoice {
-  std::string filter = "*";    ///< of names, a shell's pattern in which * spans dots
-  std::string sort = "shard";  ///< "shard" (as they lie in their files), "name" or "bytes"
+  std::string filter = "*";    ///< a glob for names, in which * also matches dots
+  std::string sort = "shard";  ///< "shard" (the order in the files), "name" or "bytes"
 };
 
-/// Throws kUsage where there is no tensor of such a name.
+/// Throws kUsage if no name matches.
 std::vector<const TensorInfo*> chosen_tensors(const Checkpoint& checkpoint,
                                               const TensorChoice& choice);
 

@@ -35,22 +35,22 @@ std::string schedule_text(const LrSchedule& schedule) {
   return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
 }
 
-// Who else has a say, if anybody.
+// The teacher and its weights; empty without a teacher.
 std::string teacher_text(const UptrainPlan& plan) {
   const TeacherSettings& teacher = plan.settings.teacher;
   if (!teacher.any()) {
     return "";
   }
-  std::string who =
+  std::string name =
       printable(teacher.present() ? teacher.model.string() : teacher.logits.string(), 0);
   if (!teacher.present()) {
-    who = fmt::format("its {} likeliest tokens in {}", plan.recipe["teacher_top"].dump(), who);
+    name = fmt::format("its {} most likely tokens in {}", plan.recipe["teacher_top"].dump(), name);
   }
   const std::string attention =
       teacher.attention_weight > 0
-          ? fmt::format(", of its attention {:g}", teacher.attention_weight)
+          ? fmt::format(", attention weight {:g}", teacher.attention_weight)
           : "";
-  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", who,
+  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", name,
                      teacher.distillation.weight, teacher.distillation.temperature, attention);
 }
 
@@ -65,20 +65,19 @@ std::string recipe_text(const UptrainPlan& plan) {
   return text + teacher_text(plan);
 }
 
-// A length that nobody gave is shown with where it comes from.
+// The source of a pretraining length that was not given on the command line.
 std::string published_text(const UptrainSettings& settings) {
   return settings.published.empty()
              ? ""
              : fmt::format(
                    "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
-                   "says "
-                   "otherwise\n",
+                   "overrides this\n",
                    *settings.alpha,
                    with_thousands(static_cast<std::uint64_t>(*settings.pretrain_tokens)),
                    settings.published);
 }
 
-// A line per file where there are several.
+// A line per file if there are several.
 std::string sources_text(const UptrainPlan& plan) {
   std::string text;
   for (const UptrainPlan::Source& source : plan.sources) {
@@ -89,11 +88,11 @@ std::string sources_text(const UptrainPlan& plan) {
   return plan.sources.size() > 1 ? text : "";
 }
 
-// What keeping documents apart costs.
+// The share of padding if documents are kept apart.
 std::string padding_text(const UptrainPlan& plan) {
   return plan.settings.documents.separate
              ? fmt::format(
-                   "          documents kept apart: {:.3g} % of all places are left empty\n",
+                   "          documents kept apart: {:.3g} % of all positions are padding\n",
                    100 * (1 - plan.filled))
              : "";
 }
@@ -119,13 +118,13 @@ std::string memory_text(const UptrainPlan& plan) {
   return fmt::format("about {}{}\n          {}", text_of_bytes(memory.total()), available, parts);
 }
 
-// When the state is saved, and what that takes.
+// How often the state is saved, its size, and whether saving blocks training.
 std::string saving_text(const UptrainPlan& plan) {
   const std::int64_t every = plan.settings.save_every;
-  const std::string when = every > 0 ? fmt::format("every {} steps", every) : "at the end";
-  return fmt::format("{}, {} each, the last two kept, written {}", when,
+  const std::string frequency = every > 0 ? fmt::format("every {} steps", every) : "at the end";
+  return fmt::format("{}, {} each, the last two kept, written {}", frequency,
                      text_of_bytes(plan.state_bytes),
-                     plan.background_saving ? "while training goes on" : "while training waits");
+                     plan.background_saving ? "in the background" : "while training waits");
 }
 
 Json sources_json(const UptrainPlan& plan) {
@@ -164,7 +163,7 @@ Json evaluation_json(const std::optional<Evaluation>& evaluation) {
           {"tokens", evaluation->tokens}};
 }
 
-// Who computes what of a step, where there are several.
+// The division of a step among ranks; empty for one rank.
 std::string ranks_text(const UptrainSettings& settings) {
   return settings.ranks == 1 ? ""
                              : fmt::format("ranks     {}, each {} of a step's {} batches of {}\n",

@@ -1,4 +1,4 @@
-// What regroup uptrain shows: the plan, the run as it goes, the result.
+// The output of regroup uptrain: the plan, the progress of the run, and the result.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace regroup {
 
 /// The plan as lines of text.
 std::string plan_text(const UptrainPlan& plan);
-/// Columns that the names of its lines take.
+/// Width of the names at the beginning of its lines, in columns.
 inline constexpr std::size_t kPlanIndent = 10;
 
-/// The same for programs.
+/// The same as JSON.
 Json plan_json(const UptrainPlan& plan);
 
-/// Shows a run on the console as it goes.
+/// Shows the progress of a run on the console.
 class ConsoleObserver : public UptrainObserver {
  public:
   ConsoleObserver(const UptrainPlan& plan, const Console& console);
@@ -31,7 +31,7 @@ class ConsoleObserver : public UptrainObserver {
   void on_saved(const std::filesystem::path& run, std::int64_t step) override;
   void on_warning(const std::string& text) override;
 
-  /// Of the steps so far, evaluations and saving left out.
+  /// The speed of the steps so far, without evaluations and saving.
   double tokens_per_second() const;
   Progress& progress() { return progress_; }
 
@@ -44,7 +44,7 @@ class ConsoleObserver : public UptrainObserver {
   std::int64_t trained_tokens_ = 0;
 };
 
-/// Prints what came of a run that is complete.
+/// Prints the result of a complete run, as text or JSON.
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console);
 

@@ -18,28 +18,28 @@
 namespace regroup {
 namespace {
 
-// Whether all of it got there.
+// Returns whether all of it was written.
 bool put_line(std::FILE* stream, std::string_view text) {
   const std::string line = std::string(text) + '\n';
   return std::fwrite(line.data(), 1, line.size(), stream) == line.size() &&
          std::fflush(stream) == 0;
 }
 
-// Messages are help, not results: where nobody reads them any more the work goes on.
+// Ignores write errors: a closed stderr must not stop the work.
 void put_message(std::string_view text) {
   const std::string line = fmt::format("{}\n", text);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }
 
-// 80 where the terminal does not say.
+// Returns 80 if the width is unknown.
 int columns_of(int descriptor) {
   winsize size{};
   const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? size.ws_col : 80;
 }
 
-// Numbers of ECMA-48's SGR sequences.
+// Parameters of ECMA-48 SGR sequences.
 std::string_view code_of(Tint tint) {
   switch (tint) {
     case Tint::kHeading: return "1";
@@ -66,15 +66,15 @@ int Console::columns() const { return columns_of(STDERR_FILENO); }
 bool Console::shows_results() const { return ::isatty(STDOUT_FILENO) == 1; }
 
 std::size_t Console::result_columns() const {
-  constexpr std::size_t kUsual = 80, kFewest = 20;
-  std::size_t columns = kUsual;
+  constexpr std::size_t kDefault = 80, kFewest = 20;
+  std::size_t columns = kDefault;
   if (shows_results()) {
     columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
   } else if (const char* wanted = std::getenv("COLUMNS")) {
     const std::string_view text(wanted);
     std::size_t number = 0;
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-    columns = fault == std::errc() && end == text.data() + text.size() ? number : kUsual;
+    columns = fault == std::errc() && end == text.data() + text.size() ? number : kDefault;
   }
   return std::max(columns, kFewest);
 }

@@ -1,5 +1,5 @@
-// Where the program speaks: results to stdout, notes and progress to stderr. What stderr does not
-// take is lost: nobody could be told.
+// The program's output: results go to stdout, notes and progress to stderr. Failed writes to stderr
+// are ignored: there is no other place to report them.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace regroup {
 
-/// How much to say. Results are always printed; --quiet silences everything else but errors.
+/// How much to print. Results and errors are always printed; --quiet suppresses everything else.
 enum class Verbosity { kQuiet, kNormal, kVerbose };
 
-/// What a colour stands for; the words beside it say the same.
+/// The meaning of a colour. Colours only repeat what the text says.
 enum class Tint { kNone, kHeading, kGood, kBad, kNotice };
 
 class Console {
@@ -23,28 +23,29 @@ class Console {
 
   /// Whether stderr is a terminal that can redraw a line.
   bool redraws() const { return redraws_; }
-  /// Columns of the terminal; 80 where there is none.
+  /// Columns of the terminal on stderr; 80 if there is none.
   int columns() const;
-  /// Columns for results: those of the terminal they go to; elsewhere what COLUMNS says, or 80.
+  /// Columns for results: those of the terminal on stdout; without one, $COLUMNS or 80. At
+  /// least 20.
   std::size_t result_columns() const;
-  /// Whether results go to a terminal.
+  /// Whether stdout is a terminal.
   bool shows_results() const;
-  /// A piece of a result in colour, where results go to a terminal that shows it and the
-  /// environment does not refuse (https://no-color.org); the text itself elsewhere.
+  /// `text` in a colour, if stdout is a terminal with colours and NO_COLOR (https://no-color.org)
+  /// is not set; otherwise `text` unchanged.
   std::string tinted(Tint tint, std::string_view text) const;
 
-  /// A result, to stdout. A newline follows. Throws kEnvironment where it cannot be written.
+  /// Writes a result and a newline to stdout. Throws kEnvironment if that fails.
   void print(std::string_view text) const;
-  /// A result of several lines, each broken between words where the terminal is narrower; what is
-  /// broken off is indented. Elsewhere lines stay whole.
+  /// Writes a result of several lines. On a terminal, long lines are broken between words and the
+  /// continuation lines are indented by `indent` columns.
   void print_facts(std::string_view text, std::size_t indent) const;
-  /// The same as a note.
+  /// The same for a note.
   void note_facts(std::string_view text, std::size_t indent) const;
-  /// Something worth knowing, to stderr, unless --quiet.
+  /// Writes a note or warning to stderr, unless --quiet.
   void note(std::string_view text) const;
-  /// A detail, to stderr, with --verbose only.
+  /// Writes a detail to stderr, with --verbose only.
   void detail(std::string_view text) const;
-  /// One line, to stderr, always.
+  /// Writes one line to stderr, always.
   void error(std::string_view text) const;
 
  private:

@@ -16,7 +16,7 @@ constexpr std::size_t kBarColumns = 20, kLeastBar = 5;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLine = std::chrono::seconds(15);
 
-// Where nobody looks any more the work goes on.
+// Ignores write errors: a closed stderr must not stop the work.
 void draw(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -34,7 +34,7 @@ double rate_of(const ProgressState& state) {
          std::max(state.seconds, 1e-3);
 }
 
-// "[####......] ", as long as there is room; nothing where there is little.
+// "[####......] ", at most `room` columns; empty if there is too little room.
 std::string bar_of(double share, std::size_t room) {
   constexpr std::size_t kFrame = 3;
   if (room < kLeastBar + kFrame) {
@@ -89,7 +89,7 @@ void Progress::update(std::uint64_t done, std::string_view detail) {
     return;
   }
   state_.seconds = seconds();
-  constexpr std::size_t kLogColumns = 120;  // no terminal breaks these lines
+  constexpr std::size_t kLogColumns = 120;  // of lines in a log
   if (console_.redraws()) {
     const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
     draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail, width)));

@@ -9,7 +9,7 @@
 namespace regroup {
 namespace {
 
-// A piece of a name and the dot or hyphen behind it, if any.
+// A part of a name and the dot or hyphen that follows it, if any.
 struct NamePart {
   std::string text;
   std::string end = {};
@@ -36,12 +36,12 @@ std::string cut(const std::string& text, std::size_t width) {
   return width_of(text) <= width ? text : code_points(text, 0, width - 1) + "~";
 }
 
-// The longest parts give way, but no numbers: those of layers and shards stay.
+// Shortens the longest parts first. Numbers (of layers and shards) stay whole:
 // "transf~.h.0.self_a~.query_~.weight", "mod~-00001-of-00003.safet~".
 std::string shortened(const std::string& text, std::size_t width) {
   constexpr std::size_t kLeastPart = 3;
   const std::vector<NamePart> parts = parts_of(text);
-  std::vector<std::size_t> spare;  // what each part can give
+  std::vector<std::size_t> spare;  // code points that each part can lose
   for (const NamePart& part : parts) {
     const std::size_t length = width_of(part.text);
     spare.push_back(part.is_number() || length < kLeastPart ? 0 : length - kLeastPart);
@@ -62,7 +62,7 @@ std::string shortened(const std::string& text, std::size_t width) {
 }
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kLeastWidth = 12;  // of a column that is made narrower
+constexpr std::size_t kLeastWidth = 12;  // columns are not made narrower than this
 
 }  // namespace
 
@@ -86,7 +86,7 @@ std::vector<std::size_t> Table::widths() const {
   return widths;
 }
 
-// As it stands in its column; what is too long is cut short.
+// Pads the text to the width of its column, or shortens it.
 std::string Table::cell(std::size_t column, const std::string& text, std::size_t width) const {
   const std::string shown = shortened(text, width);
   const std::string space(width - width_of(shown), ' ');
@@ -107,8 +107,8 @@ std::string Table::line(const std::vector<std::string>& cells,
   return line;
 }
 
-// The widest left-aligned column gives way, then the next; where nothing may be cut, only the
-// first, whose names have another place to go.
+// Narrows the widest left-aligned column again and again until the row fits. If names must not be
+// cut, only the first column becomes narrower: its names can be put on lines of their own.
 void Table::fit(std::vector<std::size_t>& widths, const Room& room) const {
   const auto total = [&] {
     return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
@@ -130,7 +130,7 @@ void Table::fit(std::vector<std::size_t>& widths, const Room& room) const {
   }
 }
 
-// Which columns stand beside each other: all, or the keys and as many others as there is room for.
+// Splits the columns into bands that fit side by side. Each band begins with the key columns.
 std::vector<std::vector<std::size_t>> Table::bands(const std::vector<std::size_t>& widths,
                                                    std::size_t available) const {
   std::vector<std::size_t> keys;

@@ -1,4 +1,4 @@
-// Aligned columns: text to the left, numbers to the right.
+// Tables with aligned columns: text is left-aligned, numbers are right-aligned.
 #pragma once
 
 #include <cstddef>
@@ -22,31 +22,30 @@ class Table {
     Tint tint;
   };
 
-  /// How many columns there is room for, and what becomes of cells that are too long: all are cut
-  /// short ("model.lay~.0.self_a~.weight"), or none, and names stand on lines of their own.
+  /// The available columns of text. `cut_names`: whether cells that are too long are shortened
+  /// ("model.lay~.0.self_a~.weight"); if not, a long name in the first column gets its own line.
   struct Room {
     std::size_t columns;
     bool cut_names;
   };
 
-  /// The first `keys` columns say what a row is about.
+  /// The first `keys` columns identify a row.
   explicit Table(std::size_t keys = 1) : keys_(keys) {}
 
   void add_column(std::string heading, Align align);
-  /// As many cells as there are columns.
+  /// `cells` has one entry per column.
   void add_row(std::vector<std::string> cells, Tint tint = Tint::kNone);
 
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<Row>& rows() const { return rows_; }
 
-  /// Headings, a rule, rows; two spaces between columns, no newline at the end. Widths count code
-  /// points, so that names in any script line up. Where rows would be too wide, columns of names
-  /// become narrower; where that is not enough, the table is put as several below each other, each
-  /// with the keys and some of the other columns.
+  /// Headings, a rule and the rows; two spaces between columns, no newline at the end. Widths count
+  /// code points, so that non-ASCII names are aligned. If rows are too wide, columns of names
+  /// become narrower. If that is not enough, the table is split into several below each other, each
+  /// with the key columns and some of the others.
   std::string text(const Room& room) const;
 
-  /// The same in the room that results have; rows have their tints. Names are cut on terminals
-  /// alone.
+  /// The same for stdout, with coloured rows. Names are shortened only on a terminal.
   std::string text(const Console& console) const;
 
  private:

@@ -59,9 +59,9 @@ bool begins_code_point(char byte) { return !continues_utf8(byte); }
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
 
-// Where to break a line so that what is before takes at most `columns`: at the last space that is
-// followed by less, and behind the indentation; at the first one behind where there is none. Its
-// end where it need not or cannot be broken.
+// Where to break a line that is wider than `columns`: at its last space within `columns` and after
+// the indentation, otherwise at its first space after `columns`. A number and its
+// unit stay together. Returns the line's size if it fits or cannot be broken.
 std::size_t break_of(std::string_view line, std::size_t columns, std::size_t indent) {
   std::size_t best = line.size(), width = 0;
   if (width_of(line) <= columns) {

@@ -25,14 +25,15 @@ void check_refused(const Words& words, const std::string& why) {
 
 TEST_CASE("a misspelt name is answered with the nearest one", "[end_to_end]") {
   const std::string model = golden("llama").string();
-  check_refused({"inpsect", model}, "\"inpsect\" is no command; is inspect meant?");
-  check_refused({"uptrian", model}, "is uptrain meant?");
-  check_refused({"help", "covnert"}, "is convert meant?");
-  check_refused({"convert", model, "out", "--kvheads", "4"}, "is --kv-heads meant?");
-  check_refused({"inspect", model, "--laeyrs"}, "is --layers meant?");
-  check_refused({"--quite", "inspect", model}, "is --quiet meant?");
-  check_refused({"inspect", model, "--contxt=5"}, "--contxt is no option; is --context meant?");
-  check_refused({"tokenize", "x", "--no-boss"}, "is --no-bos meant?");
+  check_refused({"inpsect", model}, "\"inpsect\" is not a command; did you mean inspect?");
+  check_refused({"uptrian", model}, "did you mean uptrain?");
+  check_refused({"help", "covnert"}, "did you mean convert?");
+  check_refused({"convert", model, "out", "--kvheads", "4"}, "did you mean --kv-heads?");
+  check_refused({"inspect", model, "--laeyrs"}, "did you mean --layers?");
+  check_refused({"--quite", "inspect", model}, "did you mean --quiet?");
+  check_refused({"inspect", model, "--contxt=5"},
+                "--contxt is not an option; did you mean --context?");
+  check_refused({"tokenize", "x", "--no-boss"}, "did you mean --no-bos?");
   check_refused({"inspect", model, "--\x1b[31m"}, "\\x1b");
 }
 

@@ -110,8 +110,9 @@ class Teaching {
       if (stop_) {
         throw Error(
             ErrorKind::kInterruptedSaved,
-            fmt::format("stopped; {} of {} windows are done in {}; the same command continues",
-                        begin, facts_.samples, printable(parts.string(), 0)));
+            fmt::format(
+                "stopped; {} of {} windows are done in {}; run the same command to continue", begin,
+                facts_.samples, printable(parts.string(), 0)));
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);

@@ -86,19 +86,20 @@ TEST_CASE("a count out of range is refused with its range in figures that can be
     if (option.value == kCount || option.value == kCounts) {
       CAPTURE(command.name, option.names.front());
       const std::string refusal = refusal_of_value(command, option, "99999999999999999999");
-      CHECK_THAT(refusal, ContainsSubstring("\"99999999999999999999\" is no whole number from "));
+      CHECK_THAT(refusal,
+                 ContainsSubstring("\"99999999999999999999\" is not a whole number from "));
       CHECK_THAT(refusal, ContainsSubstring(","));
     }
   });
   CHECK_THAT(refusal_of_words({"tokenize", "--threads=100000"}),
-             ContainsSubstring("--threads: \"100000\" is no whole number from 1 to 1,024"));
+             ContainsSubstring("--threads: \"100000\" is not a whole number from 1 to 1,024"));
 }
 
 TEST_CASE("every count takes k, every size needs its unit", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front());
     if (option.value == kCount || option.value == kCounts) {
-      CHECK_THAT(refusal_of_value(command, option, "1k"), !ContainsSubstring("no whole number"));
+      CHECK_THAT(refusal_of_value(command, option, "1k"), !ContainsSubstring("not a whole number"));
     } else if (option.value == kSize || option.value == kSizeOrShare) {
       CHECK_THAT(refusal_of_value(command, option, "24"), ContainsSubstring("24GiB"));
       CHECK_THAT(refusal_of_value(command, option, "24G"),
@@ -227,7 +228,7 @@ TEST_CASE("options without effect are refused, and taken beside what they need",
 TEST_CASE("an option that is described as another's stands in the table of needs", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front(), option.description);
-    if (option.description.starts_with("of --")) {
+    if (option.description.starts_with("with --")) {
       CHECK_FALSE(option.needs.empty());
     }
   });

@@ -55,9 +55,9 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
     CHECK(refusal.find('\n') == std::string::npos);
     CHECK(refusal.find('\x1b') == std::string::npos);
   };
-  refused("[inspect]\njson = true\ncontxt = 5\n", 3, "is \"context\" meant?");
-  refused("\n[inspcet]\njson = true\n", 2, "is \"inspect\" meant?");
-  refused("wrong = 1\n", 1, "\"wrong\" is no option");
+  refused("[inspect]\njson = true\ncontxt = 5\n", 3, "did you mean \"context\"?");
+  refused("\n[inspcet]\njson = true\n", 2, "did you mean \"inspect\"?");
+  refused("wrong = 1\n", 1, "\"wrong\" is not an option");
   refused("[inspect]\nfilter = \"open\ntensors = true\n", 2, "string");
   refused("[inspect]\nfilter = unquoted\n", 2, "");
   refused("[inspect]\nfilter = 5\n", 2, "a string is needed");
@@ -78,16 +78,16 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect]\nfilter = \"\\u001b[31m\"\n", 2, "unprintable");
   refused("[inspect]\nfilter = \"\x1b[31m\"\n", 2, "control");
   refused("[inspect]\n\"a\\u001bb\" = 1\n", 2, "\\x1b");
-  refused("config = \"other.toml\"\n", 1, "no option");
+  refused("config = \"other.toml\"\n", 1, "not an option");
   for (const char* nameless : {"[\n", "[&]\n", "[[\n", "a.\n"}) {
     CHECK_THAT(refusal_of_file(nameless), ContainsSubstring("run.toml:"));
   }
-  refused("[inspect]\n\u01db\u00c4 = 1\n", 2, "past ASCII");
-  refused("\u01db\u00c4", 1, "past ASCII");
+  refused("[inspect]\n\u01db\u00c4 = 1\n", 2, "non-ASCII");
+  refused("\u01db\u00c4", 1, "non-ASCII");
   refused(std::string("[\0&a", 4), 1, "a control character");
-  refused("[inspect]\nfilter = \"a\\\"b\" \u01db\n", 2, "past ASCII");
-  refused("[inspect]\nfilter = '\\' \u01db\n", 2, "past ASCII");
-  refused("[inspect]\nfilter = \"\"\"a\"\"\"\n", 2, "several lines");
+  refused("[inspect]\nfilter = \"a\\\"b\" \u01db\n", 2, "non-ASCII");
+  refused("[inspect]\nfilter = '\\' \u01db\n", 2, "non-ASCII");
+  refused("[inspect]\nfilter = \"\"\"a\"\"\"\n", 2, "multi-line");
   refused("[inspect]\nfilter = '\u01db'\n", 2, "double quotes");
   refused("[inspect]\nfilter = \"\\\u01db\"\n", 2, "backslash");
   refused("[inspect]\nfilter = \"\xc3\"\n", 2, "UTF-8");
@@ -96,7 +96,7 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("quiet = 19[\"\u03dd\n", 1, "");
   CHECK(refusal_of_file("# \u01db\n[inspect]\ntensors = true\nfilter = \"\u01db\" # \u00c4\n") ==
         "");
-  refused("[inspect.more]\njson = true\n", 1, "no command");
+  refused("[inspect.more]\njson = true\n", 1, "not a command");
 }
 
 TEST_CASE("a config file's strings are UTF-8", "[cli]") {

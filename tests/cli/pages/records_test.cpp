@@ -25,9 +25,9 @@ TEST_CASE("metrics become curves; what is not finite is left out, a cut line too
   put_file(
       directory / "m.run/run.json",
       R"({"version": "0.1.0", "recipe": {"alpha": null, "learning_rate": 0.002, "schedule": "wsd"}})");
-  CHECK(run_beside(directory / "m") == directory / "m.run");
-  CHECK(run_beside(directory.path().string() + "/m/") == directory / "m.run");
-  CHECK_FALSE(run_beside(directory / "n"));
+  CHECK(run_directory_of(directory / "m") == directory / "m.run");
+  CHECK(run_directory_of(directory.path().string() + "/m/") == directory / "m.run");
+  CHECK_FALSE(run_directory_of(directory / "n"));
   const TrainingCurve curve = read_training_curve(directory / "m.run");
   REQUIRE(curve.loss.size() == 1);
   CHECK(curve.loss[0].step == 1);
@@ -48,11 +48,11 @@ TEST_CASE("a metrics file that is something else is refused with its line", "[cl
     return refusal_of([&] { read_training_curve(directory.path()); });
   };
   CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n[1]\n"),
-             is_bad_input("line 2 is no JSON object"));
+             is_bad_input("line 2 is not a JSON object"));
   CHECK_THAT(refused("{\"step\": \"1\"}\n"), is_bad_input("line 1"));
   put_file(directory / "run.json", "[]");
   CHECK_THAT(refused("{\"step\": 1, \"loss\": 1}\n"), is_bad_input("run.json"));
-  CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("holds no loss"));
+  CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("no step has a loss"));
 }
 
 TEST_CASE("many values are thinned to the means of neighbours", "[cli]") {
@@ -78,7 +78,7 @@ TEST_CASE("a conversion's report is read, anything else refused", "[cli]") {
   CHECK_FALSE(record.layers[1].value_energy);
   put_file(directory / "d.json", R"({"model_type": "llama"})");
   CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "d.json"); }),
-             is_bad_input("not what regroup convert --json printed"));
+             is_bad_input("not the output of regroup convert --json"));
   put_file(directory / "e.json", R"({"pool": "mean", "layers": [{"layer": "0"}]})");
   CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "e.json"); }),
              is_bad_input("an entry of layers"));

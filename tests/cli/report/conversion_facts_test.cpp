@@ -61,7 +61,7 @@ TEST_CASE("heads that were only stored several times were not pooled", "[cli]") 
                         {"kv_heads", "4"},    {"stored_kv_heads", "8"},
                         {"pool", "mean"},     {"grouping", "contiguous"}};
   CHECK(fact(expanded, "pooling").empty());
-  CHECK(fact(expanded, "stored as") == "8 kv heads: some stand there several times");
+  CHECK(fact(expanded, "stored as") == "8 kv heads: some are stored several times");
   CHECK(conversion_text(expanded) == "4 kv heads, stored as 8, by regroup 0.1.0");
 }
 
