@@ -29,7 +29,10 @@ class Cache {
   fs::path model() const { return directory_ / "models--org--tiny-1.0"; }
   fs::path snapshot(const std::string& commit) const { return model() / "snapshots" / commit; }
   fs::path resolved(const std::string& name) const {
-    return resolve_model_path(name, {directory_.path().string(), "", "", ""});
+    return resolve_model_path(name, {.hf_hub_cache = directory_.path().string(),
+                                     .hf_home = "",
+                                     .xdg_cache_home = "",
+                                     .home = ""});
   }
   Error refusal(const std::string& name) const {
     return refusal_of([&] { resolved(name); });
@@ -91,7 +94,8 @@ TEST_CASE("no revision and no content of a ref leads outside the cache", "[forma
 }
 
 TEST_CASE("the first environment variable that is set gives the cache directory", "[formats]") {
-  HubEnvironment environment{"/cache", "/hf", "/xdg", "/home/me"};
+  HubEnvironment environment{
+      .hf_hub_cache = "/cache", .hf_home = "/hf", .xdg_cache_home = "/xdg", .home = "/home/me"};
   CHECK(hub_cache_directory(environment) == "/cache");
   environment.hf_hub_cache.clear();
   CHECK(hub_cache_directory(environment) == "/hf/hub");

@@ -46,10 +46,10 @@ TEST_CASE("the default objective is that of the model's training", "[uptrain]") 
   CHECK(objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(objective_of(load_golden_case("t5").source.spec) == Objective::kContinuation);
-  CHECK(predictions_in({Objective::kNextToken, {}, {}}, 13) == 13);
-  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 13) == 1);
-  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 100) == 15);
-  CHECK(predictions_in({Objective::kContinuation, {}, {}}, 13) == 7);
+  CHECK(predictions_in({.objective = Objective::kNextToken}, 13) == 13);
+  CHECK(predictions_in({.objective = Objective::kMaskedTokens}, 13) == 1);
+  CHECK(predictions_in({.objective = Objective::kMaskedTokens}, 100) == 15);
+  CHECK(predictions_in({.objective = Objective::kContinuation}, 13) == 7);
 }
 
 TEST_CASE("of 15 % of the tokens 80 % are masked, 10 % replaced and 10 % left", "[uptrain]") {

@@ -242,7 +242,7 @@ TEST_CASE("impossible hyper-parameters are refused by name", "[formats]") {
   CHECK_THAT(refusal_of([&] { described(split); }), is_bad_input("one of 3 files"));
 }
 
-// The error for a file with a small model's hyper-parameters and the given tensors.
+/// The error for a file with a small model's hyper-parameters and the given tensors.
 Error refusal_of_file(const std::string& architecture, const std::vector<std::string>& tensors) {
   const TemporaryDirectory directory;
   GgufPieces pieces{.tensors = tensors, .data_bytes = 128 * tensors.size()};
