@@ -94,7 +94,7 @@ TEST_CASE("a plan with kv heads per layer changes the layers that differ", "[con
   CHECK(Json::parse(plan.config_text)["num_key_value_heads"] == Json{12, 3});
 }
 
-TEST_CASE("a grouped model is pooled further", "[converter]") {
+TEST_CASE("a plan pools a grouped model from its own kv heads", "[converter]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     const ConversionPlan plan = plan_of(make({.kv_heads = 6}), {3});
     CHECK(plan.spec.kv_heads == Heads{6, 6});

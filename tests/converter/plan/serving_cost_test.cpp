@@ -85,7 +85,7 @@ TEST_CASE("costs are listed for every common divisor of the layers' kv heads", "
   CHECK(found == std::vector<std::int64_t>{0, 4, 2, 1});
 }
 
-TEST_CASE("memory, batch and context that fit equal hand-computed values", "[converter]") {
+TEST_CASE("memory and the largest batch and context equal hand-computed values", "[converter]") {
   const auto costs = costs_of_llama(32, 4096, 11008, 32, 32, 32000);
   const ServingCost& mha = costs.front();  // 12.55 GiB of weights, 2 GiB of cache at 4096
   CHECK(mha.memory(4096, 3) == mha.weight_bytes + 6 * kGiB);

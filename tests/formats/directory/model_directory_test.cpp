@@ -153,7 +153,7 @@ TEST_CASE("a path longer than the system's limit is bad input", "[formats]") {
   CHECK_THAT(refusal_of([] { open_model_directory(std::string(5000, 'x')); }), is_bad_input("xxx"));
 }
 
-TEST_CASE("weights open as a directory, an index or one file", "[formats]") {
+TEST_CASE("weights open from a directory or an index or one file", "[formats]") {
   const fs::path sharded = golden("llama_sharded");
   CHECK(open_checkpoint(sharded).tensors().size() == 21);
   CHECK(open_checkpoint(sharded / "model.safetensors.index.json").files().size() == 8);

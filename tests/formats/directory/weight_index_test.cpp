@@ -120,7 +120,7 @@ TEST_CASE("index rejects dangling and circular links", "[formats]") {
 TEST_CASE("index rejects shards that are not regular files", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("one.safetensors"));
-  SECTION("a FIFO, without waiting for a writer") {
+  SECTION("a FIFO without waiting for a writer") {
     REQUIRE(::mkfifo(shards.path("one.safetensors").c_str(), 0600) == 0);
     CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
   }
@@ -222,7 +222,7 @@ TEST_CASE("a tensor in two shards is refused", "[formats]") {
              is_bad_input("tensor a", "one.safetensors", "both"));
 }
 
-TEST_CASE("index rejects a weight_map that is missing, empty or of the wrong type", "[formats]") {
+TEST_CASE("index rejects a missing or empty weight_map and one of the wrong type", "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal(R"({"metadata":{}})"),
              is_bad_input(kIndexFile, "weight_map is missing"));

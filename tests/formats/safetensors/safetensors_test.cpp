@@ -52,7 +52,7 @@ TEST_CASE("reader accepts ranges that cover the data in any order of names", "[f
   CHECK(part.metadata == std::map<std::string, std::string>{{"format", "pt"}, {"x", "y"}});
 }
 
-TEST_CASE("reader accepts scalars, empty tensors and empty checkpoints", "[formats]") {
+TEST_CASE("reader accepts scalars and empty tensors and empty checkpoints", "[formats]") {
   const Checkpoint::Part part =
       opened(file_with_header(R"({"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]},)"
                               R"("e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},)"
@@ -101,7 +101,7 @@ TEST_CASE("reader rejects a header over the limit without allocating it", "[form
              is_bad_input(kSafetensorsFile, "18446744073709551615 bytes", "at most 25000000"));
 }
 
-TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[formats]") {
+TEST_CASE("reader rejects more than 100000 tensors before it reads any", "[formats]") {
   std::string header = "{";
   for (int i = 0; i <= 100'001; ++i) {
     fmt::format_to(std::back_inserter(header),
@@ -192,7 +192,7 @@ TEST_CASE("reader recognises gzip data with and without a date", "[formats]") {
              is_bad_input(kSafetensorsFile, "gzip"));
 }
 
-TEST_CASE("reader rejects a directory, a FIFO and a device where a file is meant", "[formats]") {
+TEST_CASE("reader rejects directories and FIFOs and devices", "[formats]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { open_safetensors(directory.path()); }),
              is_bad_input(directory.path().string(), "a directory"));

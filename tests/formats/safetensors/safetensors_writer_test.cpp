@@ -122,7 +122,7 @@ TEST_CASE("large copies have the same block offsets as in the source", "[formats
   }
 }
 
-TEST_CASE("bytes_not_shared counts what is not shared with the source", "[formats]") {
+TEST_CASE("free space is needed only for bytes not shared with the source", "[formats]") {
   const TemporaryDirectory directory;
   constexpr std::int64_t kPetabyte = 1LL << 50;
   OutputTensor copy{"copy", DType::kI8, {kPetabyte}, ByteRange{0, 8, 8 + kPetabyte}};

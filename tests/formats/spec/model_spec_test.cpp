@@ -49,8 +49,7 @@ TEST_CASE("a tensor packed per group holds each group's queries and its key and 
   CHECK(at.q_total == 20);
 }
 
-TEST_CASE("a tensor packed per group with one head per group has H times 3 times d features",
-          "[formats]") {
+TEST_CASE("a tensor packed per group with one head per group is H x 3 x d", "[formats]") {
   const HeadFeatures at = head_features(Packing::kPerGroup, 6, 6, 4);
   for (std::int64_t h = 0; h < 6; ++h) {
     const auto i = static_cast<std::size_t>(h);

@@ -92,7 +92,7 @@ TEST_CASE("two entries with one name are refused", "[formats]") {
              is_bad_input(kZipFile, "two ZIP entries are named w/one"));
 }
 
-TEST_CASE("entries that overlap, nest or reach into the directory are refused", "[formats]") {
+TEST_CASE("entries that overlap or nest or extend into the directory are refused", "[formats]") {
   const auto stretch = [](BuiltZip& zip) {
     zip.entries[0].flags = 0x0008;  // otherwise the local header would differ first
     zip.entries[0].size_error = 5;  // into the header of the second entry

@@ -26,7 +26,7 @@ TEST_CASE("uniform attention is spread equally over each query's distances", "[u
   }
 }
 
-TEST_CASE("distances follow the scores, the mask and the scale", "[uptrain]") {
+TEST_CASE("distances follow the scores and the mask and the scale", "[uptrain]") {
   // Keys grow along the sequence, so the newest gets the most attention, and more with a larger
   // scale.
   const at::Tensor queries = at::ones({1, 1, 3, 1});
