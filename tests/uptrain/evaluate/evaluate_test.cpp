@@ -43,7 +43,8 @@ TEST_CASE("written logits of consecutive windows equal those of transformers", "
   const std::int64_t batch = GENERATE(1, 8);
   const GoldenCase golden = load_golden_case(name);
   const TokenFile file = put_tokens_of(golden, directory / "tokens");
-  const EvaluationSettings settings{golden.tokens.size(1), batch, {}};
+  const EvaluationSettings settings{
+      .context = golden.tokens.size(1), .batch = batch, .max_tokens = {}};
   write_logits(model_of(golden), file, settings, directory / "logits.safetensors", no_progress,
                kNeverStopped);
   const at::Tensor logits = read_tensor(directory / "logits.safetensors", "logits");

@@ -56,7 +56,9 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const auto* ids = flat.const_data_ptr<std::int64_t>();
   put_file(directory / "tokens",
            bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
-  const SensitivitySettings settings{{golden.tokens.size(1), 1, flat.numel()}, at::kCPU};
+  const SensitivitySettings settings{
+      .windows = {.context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()},
+      .device = at::kCPU};
   return measure_sensitivity(
       golden.source, request, TokenFile::open(directory / "tokens"), settings, [](std::size_t) {},
       kNeverStopped);
