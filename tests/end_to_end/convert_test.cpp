@@ -161,7 +161,7 @@ TEST_CASE("quiet before or after the command leaves stderr empty", "[end_to_end]
   CHECK(same);
 }
 
-TEST_CASE("shards have at most the requested size", "[end_to_end]") {
+TEST_CASE("shards hold at most the requested size of tensors", "[end_to_end]") {
   const TemporaryDirectory directory;
   const ProgramResult result =
       run_program({"convert", text(golden("llama_mha")), text(directory / "gqa"), "--kv-heads", "2",
@@ -281,7 +281,7 @@ TEST_CASE("expanded heads are not reported as pooled", "[end_to_end]") {
   CHECK_THAT(retyped.out, ContainsSubstring("kv heads 4\n"));
 }
 
-TEST_CASE("inspect reports how a result was made for all containers", "[end_to_end]") {
+TEST_CASE("inspect reports how a result was made in safetensors and torch files", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = put_model(directory / "a", tiny_llama()).string();
   for (const char* container : {"safetensors", "torch"}) {

@@ -159,7 +159,7 @@ TEST_CASE("heads with slopes in a GGUF file are reordered only if the result is 
   }
 }
 
-TEST_CASE("reordered heads of an encoder with ALiBi are renamed too", "[converter]") {
+TEST_CASE("an encoder with reordered ALiBi heads gets regroup's model_type too", "[converter]") {
   TinyModel bert = golden_model("bert").set("position_embedding_type", "\"alibi\"");
   bert.set("auto_map", R"({"AutoConfig": "jinaai/jina-bert-implementation--c.C"})");
   bert.remove("bert.embeddings.position_embeddings.weight");

@@ -63,7 +63,7 @@ TEST_CASE("Pythia is recognised by the fraction of each head that rotates", "[fo
   CHECK_FALSE(published_pretraining(neox(1.0)));  // RedPajama-INCITE 7B
 }
 
-TEST_CASE("mT5 is recognised and T5 without a shape of its own is not", "[formats]") {
+TEST_CASE("mT5 is recognised and a T5 with a common shape is not", "[formats]") {
   const auto t5 = [](const std::string& type, const std::string& architecture, int vocab_size) {
     return spec_of(fmt::format(
         R"({{"model_type": "{}", "architectures": ["{}"], "d_model": 768, "d_kv": 64, "d_ff": 2048,

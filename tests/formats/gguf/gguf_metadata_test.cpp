@@ -70,7 +70,7 @@ TEST_CASE("getters refuse other types with the file and the key", "[formats]") {
   CHECK_FALSE(metadata.array("list")->integers());
 }
 
-TEST_CASE("setters replace in place or append and null removes", "[formats]") {
+TEST_CASE("setters replace in place or append and remove deletes", "[formats]") {
   GgufMetadata metadata;
   metadata.set_u32("a", 1);
   metadata.set_bool("b", true);
