@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What `regroup` says to malformed safetensors files and indices, and to outputs that would harm the
-input; how long it takes and how much memory. Beside that, whether Python's safetensors opens the same
-file, where it is installed.
+"""Runs `regroup` on malformed safetensors files and indices, and on outputs that would damage the input. Prints the
+error, time and memory. Also shows whether Python's safetensors opens the same file, if it is installed.
 
     bench/bad_inputs.py [--regroup PROGRAM]
 
-Each refusal must have exit code 3 (2 for an output that cannot be), one line that names the file, at
-most 100 ms of processor time and 64 MiB beyond the program's own (inputs at the limits of what is
-read: as docs/robustness.md says), not wait for anything, and leave nothing. The files are made on the spot from the descriptions below.
+Each refusal must have exit code 3 (2 for an impossible output) and one line that names the file. It may take at most
+100 ms of processor time and 64 MiB in addition to the program's own (more for inputs at the limits, see
+docs/robustness.md). It must not wait and must not leave files. The inputs are generated from the descriptions below.
 """
 
 import argparse
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "conversion"))
 import measure  # noqa: E402
 
 MOST_SECONDS, MOST_BYTES = 0.1, 64 << 20
-WAITS = 5  # seconds: longer than any of this takes on a busy machine
+WAITS = 5  # seconds: longer than any input takes on a busy machine
 
 try:
     from safetensors import safe_open
@@ -64,7 +63,7 @@ def gguf_text(text):
 
 
 def gguf_file(tensors=0, keys=0):
-    """As many keys of type u32 and tensors without elements; the last has an unknown type."""
+    """`keys` keys of type u32 and `tensors` tensors without elements. The last tensor has an unknown type."""
     parts = [b"GGUF", struct.pack("<IQQ", 3, tensors, keys)]
     parts += [gguf_text(f"key.{i}") + struct.pack("<II", 4, i) for i in range(keys)]
     for i in range(tensors):
@@ -172,8 +171,8 @@ def in_directory(name, made):
 DIRECTORIES["index: 300,000 shards"] = index_of(300_000, 300_000)
 DIRECTORIES["index: 10,000 shards, all missing"] = index_of(10_000, 10_000)
 
-# At the limits of what is read, with the fault at the end: what makes the directory, and the seconds
-# and bytes of docs/robustness.md.
+# Inputs at the limits with a fault at the end: the function that makes the directory, and the seconds and bytes that
+# docs/robustness.md allows.
 LARGE = {
     "index: 200,000 tensors, no shards": (index_of(200_000, 60), 0.15, MOST_BYTES),
     "index: 500,000 tensors, no shards": (index_of(500_000, 60), 0.4, 128 << 20),
@@ -186,7 +185,7 @@ LARGE = {
 
 
 def from_a_cache(directory):
-    """As huggingface_hub keeps them: every file is a link to a blob outside the snapshot."""
+    """As huggingface_hub stores them: every file is a link to a blob outside the snapshot."""
     blobs = directory / "blobs"
     blobs.mkdir()
     for name in "ab":
@@ -243,7 +242,8 @@ def theirs(path):
 
 
 def seconds_of(command):
-    """Of the processor, which a busy machine does not change; more than WAITS ends all of this."""
+    """Processor time, which does not depend on other load. A command that takes more than WAITS seconds ends the
+    script."""
     begin = spent_by_children()
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAITS)
     return spent_by_children() - begin, done
@@ -331,7 +331,7 @@ def main():
             table.try_on(name, Path(directory), seconds=seconds, most=most)
     for name, row in OUTPUTS.items():
         table.try_output(name, *row)
-    print(f"{table.rows} inputs, {table.wrong} not dealt with as promised; "
+    print(f"{table.rows} inputs, {table.wrong} not handled as promised; "
           f"at most {1e3 * table.longest:.0f} ms and {table.most / 2**20:.1f} MiB")
     return 1 if table.wrong else 0
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds regroup on a machine with a GPU, runs the GPU's tests and measures training and decoding there. The
-# numbers in docs/benchmarks.md come from this script.
+# Builds regroup on a machine with a GPU, runs the GPU's tests, and measures training and decoding. The numbers
+# in docs/benchmarks.md come from this script.
 #
-#   bench/gpu.sh packages DIR      on a machine with network: unpacks headers and libraries that the
-#                                  other one may lack (CLI11, fmt, nlohmann-json, Catch2) below DIR
-#   bench/gpu.sh build [DIR]       configures and builds build/gpu, with what lies below DIR
+#   bench/gpu.sh packages DIR      on a machine with network: unpacks headers and libraries that the GPU
+#                                  machine may lack (CLI11, fmt, nlohmann-json, Catch2) into DIR
+#   bench/gpu.sh build [DIR]       configures and builds build/gpu with the packages in DIR
 #   bench/gpu.sh test              runs the tests labelled gpu, then those of uptrain/
 #   bench/gpu.sh attention|train|decode    measures and writes $RESULTS/attention.md, train.md, decode.md
-#   bench/gpu.sh all [DIR]         all of these, one after the other
+#   bench/gpu.sh all [DIR]         all of these in order
 #
 # RESULTS (build/gpu/results), WORK (build/gpu/work: models of up to 6 GB), DEVICE (cuda), SHAPES and PEAK_FLOPS
-# (989e12, an H100's or H200's in bf16) can be set. On a CPU, to see that it works:
+# (989e12, an H100's or H200's in bf16) can be set. To check the script on a CPU:
 #   DEVICE=cpu SHAPES=tiny PEAK_FLOPS=0 bench/gpu.sh train
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

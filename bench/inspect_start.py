@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""How long `regroup inspect` takes from start to end on a model of many tensors in many shards, and
-how many bytes of its files it reads, alternating with Python's safetensors on the same files. CPU
-time, of all threads, is what tells on a busy machine.
+"""Measures how long `regroup inspect` takes on a model of many tensors in many shards, and how many bytes it reads.
+Alternates with Python's safetensors on the same files. On a busy machine, compare the CPU time of all threads.
 
     bench/inspect_start.py [--regroup PROGRAM] [--tensors 10000] [--shards 100] [--runs 20]
 
-The model is made on the spot: a Llama whose files are headers and holes, so that it takes hardly any
-room. Bytes read are counted with strace, where that is installed.
+The model is generated: a Llama whose files are headers and holes, which take almost no space. Bytes read are counted
+with strace, if it is installed.
 """
 
 import argparse
@@ -39,7 +38,7 @@ print(time.perf_counter() - ready, time.process_time() - computed)
 
 
 def llama_tensors(count):
-    """Names and shapes of a Llama with enough layers to have about that many tensors."""
+    """Names and shapes of a Llama with enough layers for about `count` tensors."""
     layers = (count - 3) // 9
     yield "model.embed_tokens.weight", [VOCABULARY, HIDDEN]
     for i in range(layers):
@@ -97,8 +96,8 @@ def put_model(directory, count, shards):
 
 
 def seconds(command):
-    """From start to end, and of all processors; and what was printed. Spawned without a copy of this
-    process, whose size would be part of the time."""
+    """Elapsed time, CPU time of all threads, and output. Starts the command without a copy of this process, whose size
+    would add to the time."""
     with tempfile.TemporaryFile() as out:
         begin = time.perf_counter()
         child = os.posix_spawnp(command[0], command, os.environ,
@@ -155,7 +154,7 @@ def main():
                   f"CPU median {1e3 * statistics.median(computing):7.1f} ms")
         for label, others in [("Python", theirs), ("safe_open alone", opening)]:
             ratios = [[other[i] / own[i] for other, own in zip(others, ours)] for i in (0, 1)]
-            print(f"{label} relative to it, run by run: {statistics.median(ratios[0]):.1f} times the time, "
+            print(f"{label} relative to regroup, run by run: {statistics.median(ratios[0]):.1f} times the time, "
                   f"{statistics.median(ratios[1]):.1f} times the CPU time")
         if shutil.which("strace"):
             read = bytes_read(command, directory)

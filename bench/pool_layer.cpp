@@ -120,7 +120,7 @@ void run(const Options& options) {
   if (options.similar) {
     timed("grouping", [&] {
       const SimilarHeads found = find_similar_heads(heads, task);
-      fmt::print("energy lost: similar {:.6f}, neighbours {:.6f}\n", found.loss,
+      fmt::print("energy lost: similar {:.6f}, contiguous {:.6f}\n", found.loss,
                  found.contiguous_loss);
     });
   }
@@ -139,12 +139,12 @@ int main(int count, char** arguments) {
   program.option_defaults()->always_capture_default();
   program.add_option("--hidden", options.hidden, "inputs D");
   program.add_option("--heads", options.heads, "query and kv heads H");
-  program.add_option("--kv-heads", options.kv_heads, "kv heads that are left");
+  program.add_option("--kv-heads", options.kv_heads, "remaining kv heads");
   program.add_option("--head-dim", options.head_dim, "features per head");
-  program.add_option("--method", options.method, "as regroup convert --pool");
-  program.add_flag("--rope,!--no-rope", options.rope, "keys rotate");
-  program.add_flag("--diagonal", options.diagonal, "inputs that do not vary together");
-  program.add_flag("--similar", options.similar, "also find the heads that lose least together");
+  program.add_option("--method", options.method, "method of regroup convert --pool");
+  program.add_flag("--rope,!--no-rope", options.rope, "keys use RoPE");
+  program.add_flag("--diagonal", options.diagonal, "uncorrelated inputs");
+  program.add_flag("--similar", options.similar, "also search the groups with the least loss");
   program.add_option("--threads", options.threads, "CPU threads (default: one per core)");
   CLI11_PARSE(program, count, arguments);
   run(options);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a token file of text with a Hugging Face tokenizer.json, for which regroup itself has no tokenizer.
+"""Tokenizes text with a Hugging Face tokenizer.json, which regroup itself does not support.
 
     scripts/tokenize_with_transformers.py articles.jsonl --tokenizer Llama-3.1-8B -o corpus.bin
 
-Takes and writes what `regroup tokenize` does: text files, a document each, or JSON lines; X.bin with Megatron's X.idx
-(ids as u16 where the vocabulary allows it, else i32), or X.npy. Needs the packages tokenizers and numpy, or with
---transformers, for tokenizers that exist as Python code only, transformers.
+Reads the same input as `regroup tokenize`: text files with one document each, or JSON lines. Writes X.bin with
+Megatron's X.idx (ids as u16 if the vocabulary allows it, else i32), or X.npy. Needs the packages tokenizers and numpy.
+With --transformers, for tokenizers that exist only as Python code, it needs transformers.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def write_index(path, code, token_bytes, lengths):
 
 
 def tokenize(tokenizer, texts, ends, data, dtype):
-    """Appends ids to the file `data`; returns each document's length. Documents without text are left out."""
+    """Appends ids to the file `data`. Returns each document's length. Skips documents without text."""
     bos, eos = ([] if token is None else [token] for token in ends)
     lengths = array.array("i")
     while batch := list(itertools.islice(texts, 256)):
@@ -99,7 +99,7 @@ def tokenize(tokenizer, texts, ends, data, dtype):
 
 
 def publish(output, data, lengths, code, dtype):
-    """Gives the files their names: last the one that others open first."""
+    """Renames the files to their final names, last the one that readers open first."""
     if output.suffix == ".npy":
         ids = np.memmap(data, dtype, "r")
         partial = data.with_suffix(".npy")
@@ -114,9 +114,9 @@ def publish(output, data, lengths, code, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", help="text files or JSON lines; - for standard input")
-    parser.add_argument("--tokenizer", required=True, help="tokenizer.json, or the directory that holds it")
+    parser.add_argument("--tokenizer", required=True, help="tokenizer.json or its directory")
     parser.add_argument("-o", "--output", required=True, type=pathlib.Path, help="X.bin or X.npy, new")
-    parser.add_argument("--field", default="text", help="JSON lines: the field that holds the document")
+    parser.add_argument("--field", default="text", help="JSON lines: the field with the document")
     parser.add_argument("--transformers", action="store_true", help="tokenize with transformers' AutoTokenizer")
     for role, default in (("bos", False), ("eos", True)):
         parser.add_argument(f"--{role}", action=argparse.BooleanOptionalAction, default=default,
@@ -125,7 +125,7 @@ def main():
     options = parser.parse_args()
     output = options.output
     if output.suffix not in (".bin", ".npy"):
-        parser.error(f"{output}: names that end in .bin or .npy are allowed")
+        parser.error(f"{output}: allowed are names that end in .bin or .npy")
     for path in (output, output.with_suffix(".idx")):
         if path.exists() and (path == output or output.suffix == ".bin"):
             parser.error(f"{path}: exists already")

@@ -1,4 +1,4 @@
-// A precompiled_charsmap for tests: a double array spelled out, a block of 256 units for each node.
+// A precompiled_charsmap for tests: its double array, with a block of 256 units for each node.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace regroup {
 
 class BuiltCharsmap {
  public:
-  static constexpr std::uint32_t kUnused = 1U << 31;  // as of a value: no child of anything
+  static constexpr std::uint32_t kUnused = 1U << 31;  // marked as a value, so a child of no node
   std::vector<std::uint32_t> units = std::vector<std::uint32_t>(512, kUnused);
   std::string replacements = std::string("x\0", 2);
-  std::optional<std::size_t> trie_bytes;  ///< to lie about it
+  std::optional<std::size_t> trie_bytes;  ///< replaces the true size
 
   /// The root's children are in the second block.
   BuiltCharsmap() { units[0] = child(0, 256, false); }
@@ -25,7 +25,7 @@ class BuiltCharsmap {
            (ends_rule ? 1U << 8 : 0U) | label;
   }
 
-  /// What reads `text` gets the replacement that begins there. The text may have no NUL.
+  /// Replaces `text` by the string that begins at `replacement`. The text must not contain NUL.
   void add_rule(const std::string& text, std::uint32_t replacement) {
     std::uint32_t base = 256;
     for (std::size_t i = 0; i < text.size(); ++i) {

@@ -23,7 +23,7 @@ bool ProgramResult::one_line_of_error() const {
 
 namespace {
 
-// Pointers to each, and a null at the end, as exec takes them.
+// Pointers to the strings and a null pointer, as exec needs them.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) {
@@ -43,8 +43,8 @@ int exit_code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// Appends what can be read by now, or within so many milliseconds.
-void append_what_waits(int descriptor, int milliseconds, std::string& text) {
+// Appends what can be read within a number of milliseconds.
+void append_readable(int descriptor, int milliseconds, std::string& text) {
   std::array<char, 4096> part{};
   for (pollfd waiting{descriptor, POLLIN, 0}; ::poll(&waiting, 1, milliseconds) > 0;) {
     const ssize_t size = ::read(descriptor, part.data(), part.size());
@@ -104,7 +104,7 @@ ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int col
                               const std::vector<std::string>& variables) {
   std::vector<std::string> words = command_of(arguments);
   std::vector<std::string> environment = variables;
-  environment.emplace_back("TERM=xterm");  // of two the first holds
+  environment.emplace_back("TERM=xterm");  // an earlier TERM in `variables` takes precedence
   const std::vector<char*> argv = pointers_to(words);
   const std::vector<char*> envp = pointers_to(environment);
   const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
@@ -121,12 +121,12 @@ ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int col
     ::_exit(127);
   }
   ProgramResult result;
-  // The terminal stays open on this side until all is read: hung up, it may drop what it holds.
+  // The terminal stays open on this side until everything is read. A closed terminal may drop data.
   for (bool ended = process < 0; !ended;) {
     int status = 0;
     ended = ::waitpid(process, &status, WNOHANG) != 0;
     result.exit_code = exit_code_of(status);
-    append_what_waits(reader, ended ? 0 : 10, result.out);
+    append_readable(reader, ended ? 0 : 10, result.out);
   }
   ::close(terminal);
   ::close(reader);

@@ -1,4 +1,4 @@
-// Runs the real program, as a user does.
+// Runs the real program as a child process.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace regroup {
 inline constexpr int kExitUsage = 2, kExitBadInput = 3, kExitEnvironment = 4, kExitStateSaved = 75;
 
 struct ProgramResult {
-  int exit_code = -1;  ///< 128 + n where signal n ended it
+  int exit_code = -1;  ///< 128 + n if signal n ended it
   std::string out;
   std::string err;
 
@@ -25,10 +25,10 @@ struct ProgramResult {
   bool one_line_of_error() const;
 };
 
-/// The program while it runs.
+/// A running child process.
 class RunningProgram {
  public:
-  /// `under` is another program, with its arguments, that runs it ("strace -f").
+  /// `under` is a program with arguments that starts regroup ("strace -f").
   explicit RunningProgram(const std::vector<std::string>& arguments,
                           const std::vector<std::string>& under = {});
   RunningProgram(const RunningProgram&) = delete;
@@ -43,12 +43,12 @@ class RunningProgram {
   pid_t process_ = -1;
 };
 
-/// Runs it to the end with those arguments, stdin empty, stdout and stderr apart.
+/// Runs regroup to its end with empty stdin and separate stdout and stderr.
 ProgramResult run_program(const std::vector<std::string>& arguments,
                           const std::vector<std::string>& under = {});
 
-/// The same on a terminal of that many columns, as a person sees it: what was written to either
-/// stream, and the exit code. `variables` ("NO_COLOR=1") are added to the environment.
+/// The same on a terminal with `columns` columns: everything written to both streams, and the exit
+/// code. `variables` ("NO_COLOR=1") are added to the environment.
 ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
                               const std::vector<std::string>& variables = {});
 

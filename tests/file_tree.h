@@ -1,4 +1,4 @@
-// Files as tests see them: whole, as strings, and whole directories as maps.
+// Files as strings, and directories as maps.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ std::string bytes_of_numbers(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
-/// Relative path to contents, of everything under `directory`; a directory is its path and a slash.
+/// Relative path to contents, for everything in `directory`. A directory is its path with a slash.
 inline std::map<std::string, std::string> tree_of(const std::filesystem::path& directory) {
   std::map<std::string, std::string> tree;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {

@@ -1,4 +1,4 @@
-// What a test says of an error: its kind, and what its one line names.
+// Errors in tests: catching one, and matching its kind and message.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ Error refusal_of(Action&& action) {
   } catch (const Error& error) {
     return error;
   }
-  return {ErrorKind::kDifference, "nothing was refused"};  // which no matcher below accepts
+  return {ErrorKind::kDifference, "nothing was refused"};  // no matcher below accepts this kind
 }
 
-/// Matches an Error of that kind whose message is one printable line that holds all of `words`.
+/// Matches an Error of this kind with a message of one printable line that contains all of `words`.
 class RefusalMatcher : public Catch::Matchers::MatcherGenericBase {
  public:
   RefusalMatcher(ErrorKind kind, std::string kind_name, std::vector<std::string> words)

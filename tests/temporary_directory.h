@@ -1,4 +1,4 @@
-// A directory of its own for one test, gone when the test is over.
+// A directory for one test, removed at its end.
 #pragma once
 
 #include <filesystem>

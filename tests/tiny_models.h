@@ -1,4 +1,4 @@
-// Tiny models of every family, made on the spot: a config and the tensors it calls for.
+// Tiny models of every family, made in tests: a config and its tensors.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +17,11 @@ struct TinyModel {
 
   BuiltTensor& tensor(std::string_view name);
   void remove(std::string_view name);
-  /// Sets a member of the config to a JSON text.
+  /// Sets a member of the config to a JSON value.
   TinyModel& set(const std::string& key, std::string_view value);
 };
 
-/// 12 heads in 4 groups is the default because H/G ≠ G: a transposed grouping shows.
+/// The default is 12 heads in 4 groups because H/G ≠ G makes a transposed grouping visible.
 struct TinySizes {
   std::int64_t layers = 2;
   std::int64_t query_heads = 12;
@@ -30,17 +30,17 @@ struct TinySizes {
   std::int64_t hidden_size = 6;        ///< Llama only: elsewhere it is query_heads · head_dim
   std::int64_t intermediate_size = 4;  ///< Llama only
   DType dtype = DType::kF32;
-  bool attention_bias = false;  ///< Llama only: elsewhere there always is one
+  bool attention_bias = false;  ///< Llama only: always present elsewhere
 };
 
 TinyModel tiny_llama(const TinySizes& sizes = {});
 TinyModel tiny_gpt2(const TinySizes& sizes = {});
 TinyModel tiny_bloom(const TinySizes& sizes = {});
 
-/// The model of a fixture in tests/golden, to be changed. Its weights must lie in safetensors.
+/// The model of a fixture in tests/golden, for changes. Its weights must be safetensors.
 TinyModel golden_model(std::string_view name);
 
-/// Puts the tensors of a file in the place of those of the same names.
+/// Replaces tensors by those with the same names in a file.
 void replace_tensors(TinyModel& model, const std::filesystem::path& file);
 
 /// Writes config.json and model.safetensors; returns the directory.

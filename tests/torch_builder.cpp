@@ -11,7 +11,7 @@ std::string joined(const std::vector<std::string>& pieces) {
   return all;
 }
 
-// Bit by bit, straight from the polynomial.
+// Bitwise, from the polynomial.
 std::uint32_t crc32_of(std::string_view bytes) {
   std::uint32_t crc = 0xffffffff;
   for (const char byte : bytes) {
@@ -97,7 +97,7 @@ std::string legacy_storage(std::string_view type, std::string_view key, std::int
 
 namespace {
 
-// The arguments that every version of the function takes.
+// The arguments that all versions of the function have.
 std::vector<std::string> rebuild_arguments(const Tensor& tensor) {
   std::vector<std::string> shape;
   std::vector<std::string> strides;

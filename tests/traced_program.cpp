@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-// Its own output goes to a file; a leak checker is a tracer itself and would refuse to run.
+// strace writes its output to a file. LeakSanitizer cannot run under strace.
 std::vector<std::string> strace_to(const std::string& log, const std::string& calls) {
   return {"strace",        "-f", "-qq", "-o", log, "-E", "ASAN_OPTIONS=detect_leaks=0", "-e",
           "trace=" + calls};
@@ -39,7 +39,7 @@ std::map<std::string, CallRange> count_calls(const std::vector<std::string>& arg
   std::map<std::string, CallRange> ranges;
   std::istringstream lines(bytes_of_file(log));
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t name = line.find_first_not_of("0123456789 ");  // after the process number
+    const std::size_t name = line.find_first_not_of("0123456789 ");  // after the process id
     const std::size_t end = line.find('(', name);
     if (end == std::string::npos) {
       continue;

@@ -1,4 +1,4 @@
-// The program under strace: its output system calls counted, and made to fail one by one.
+// The program under strace: counts its system calls and makes single calls fail.
 #pragma once
 
 #include <map>
@@ -9,17 +9,17 @@
 
 namespace regroup {
 
-/// Whether strace is installed and may trace (containers may forbid it).
+/// Whether strace is installed and allowed (containers may forbid it).
 bool can_trace();
 
-/// Which calls of one system call, counted from 1.
+/// A range of calls of one system call, counted from 1.
 struct CallRange {
   int first = 0;
   int last = 0;
 };
 
-/// Runs it and counts its calls of each of those system calls, from its first mkdir on: what comes
-/// before is the loader and reading.
+/// Runs the program and counts each of `calls` from its first mkdir on. Earlier calls belong to the
+/// loader and to reading.
 std::map<std::string, CallRange> count_calls(const std::vector<std::string>& arguments,
                                              const std::vector<std::string>& calls);
 
@@ -30,7 +30,7 @@ struct Injection {
   std::string when = "1+";  ///< "3": the third; "1+": all
 };
 
-/// Runs it so.
+/// Runs the program with this fault.
 ProgramResult run_with_fault(const std::vector<std::string>& arguments, const Injection& injection);
 
 }  // namespace regroup

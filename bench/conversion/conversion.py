@@ -5,11 +5,11 @@
                                    [--cache cold|warm] [--peers cp,transformers] [--sparse]
                                    [--regroup PROGRAM] [--python PYTHON]
 
-Makes a Llama of that shape in DIR (bf16 noise, in shards; --sparse: holes) unless it is there, and
-runs ours and each peer in turn: `cp -r --reflink=never` and a sync, which copies the input; transformers
-loading, pooling and saving it, with PYTHON, whose tensors are compared with ours. Each run starts from a synced device, cold ones from an
-empty page cache, which needs root. Then come peak memory, bytes read through user space (strace),
-and bytes that reached the device, of one run each.
+Makes a Llama of that shape in DIR if it does not exist: bf16 noise in shards, with --sparse holes. Then runs regroup
+and each peer alternately. `cp` is `cp -r --reflink=never` of the input and a sync. `transformers` loads, pools and
+saves the model with PYTHON; its tensors are compared with regroup's. Each run starts with a synced device. Cold runs
+start with an empty page cache, which needs root. Finally measures one run each for peak memory, bytes read through
+user space (strace) and bytes written to the device.
 """
 
 import argparse
@@ -73,7 +73,7 @@ class Bench:
                     pass
 
     def compare(self):
-        """Interleaved runs; ours comes first in every other pair."""
+        """Alternating runs. Regroup comes first in every other pair."""
         for name in filter(None, self.options.peers.split(",")):
             ours, theirs = [], []
             for i in range(self.options.pairs):
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--no-costs", action="store_true")
     options = parser.parse_args()
     if options.cache == "cold" and not measure.can_drop_caches():
-        sys.exit("--cache cold: the page cache can be dropped by root only")
+        sys.exit("--cache cold: only root can drop the page cache")
     os.makedirs(options.work, exist_ok=True)
     bench = Bench(options)
     total = shapes.put_model(bench.source, options.shape, options.sparse)

@@ -1,4 +1,4 @@
-"""The same conversion as most people write it: load with transformers, pool, save. SRC DST GROUPS"""
+"""The usual way to do this conversion: load with transformers, pool, save. SRC DST GROUPS"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whether two checkpoints hold the same tensors, bit for bit, whatever their shards. A B"""
+"""Checks that two checkpoints have the same tensors bit for bit, in any shards. A B"""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """Generates checkpoints of real shapes: safetensors shards of bf16 noise, a config and an index.
 
-The noise is one bank of 64 MiB that every tensor begins at another place of, so that making 13 GB
-costs hardly more than writing them. A sparse checkpoint has headers and holes: it takes no room.
+The noise is one block of 64 MiB. Every tensor starts at another offset in it, so that 13 GB take little more time
+than writing them. A sparse checkpoint has headers and holes, which take no space.
 """
 
 import json
@@ -61,7 +61,7 @@ def in_shards(tensors, limit):
 
 
 def noise():
-    """bf16 numbers between 2^-9 and 2^-5, of either sign."""
+    """bf16 numbers between 2^-9 and 2^-5 with random signs."""
     bank = bytearray(os.urandom(BANK_BYTES))
     high = bytes((byte & 0x80) | 0x3b + (byte & 1) for byte in range(256))
     bank[1::2] = bank[1::2].translate(high)

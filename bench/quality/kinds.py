@@ -1,12 +1,12 @@
 """The models of the study: their architecture and training.
 
-One kind for each way of telling positions. Every kind has 8 query heads, so that ratios of 2:1, 4:1
-and 8:1 (multi-query) exist, and reads bytes: token i is byte i.
+There is one kind for each way to encode positions. Every kind has 8 query heads, which allows ratios of 2:1, 4:1 and
+8:1 (multi-query), and reads bytes: token i is byte i.
 """
 from dataclasses import dataclass
 
 QUERY_HEADS = 8
-BYTES = 256  # the vocabulary; T5 adds a token that its decoder starts with
+BYTES = 256  # the vocabulary; T5 has one more token, with which its decoder starts
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Scale:
     batch: int
     pretrain_steps: int
     pretrain_rate: float
-    uptrain_rates: tuple  # candidates, of which each kind takes the best for mean pooling
+    uptrain_rates: tuple  # candidates; each kind takes the best for mean pooling
     eval_windows: int
     calibration_tokens: int
 
@@ -29,8 +29,8 @@ class Scale:
 
     @property
     def deviation(self):
-        """Of fresh weights. GPT-2's 0.02 is as wide as this at D = 2500; at D = 128 it would let
-        heads grow from next to nothing, into models of a lower rank than real ones have."""
+        """The standard deviation of fresh weights. It equals GPT-2's 0.02 at D = 2500. At D = 128, 0.02 would let heads
+        grow from almost zero, and the models would have a lower rank than real ones."""
         return self.hidden ** -0.5
 
     @property
@@ -47,7 +47,7 @@ SCALES = {
     "large": Scale(head_dim=64, layers=8, sequence=512, batch=32, pretrain_steps=8000,
                    pretrain_rate=1e-3, uptrain_rates=(3e-4, 6e-4, 1e-3), eval_windows=512,
                    calibration_tokens=65536),
-    # Seconds, to see that everything runs. The numbers mean nothing.
+    # Takes seconds, to check that everything runs. The numbers mean nothing.
     "smoke": Scale(head_dim=4, layers=2, sequence=32, batch=2, pretrain_steps=200,
                    pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=8,
                    calibration_tokens=64),
@@ -59,10 +59,10 @@ class Kind:
     key: str
     label: str
     sizes: object  # Scale -> dict, the family's part of a config.json
-    # An encoder reads the first half of a window, the decoder writes the second: windows are twice
-    # as long there, and half as many in a batch. Span corruption, T5's own task, predicts too few
-    # bytes of a window for so short a training to make a model of. Twice the steps, as its learned
-    # table of positions begins with none and takes a thousand steps to grow.
+    # The encoder reads the first half of a window, and the decoder writes the second. Therefore windows are twice as
+    # long and batches half as large. Span corruption, T5's own task, predicts too few bytes of a window for such a
+    # short training. The number of steps is doubled, because the learned bias table starts at zero and needs a
+    # thousand steps to grow.
     has_encoder: bool = False
 
     def config(self, scale):

@@ -1,9 +1,8 @@
-"""The ways to convert, as data: a name and the options that `regroup convert` gets.
+"""The ways to convert, as data: a name and the options of `regroup convert`.
 
-An option in `needs` may be missing from the program at hand; then the method is left out, with a
-note. In options, {calibration} and {other_calibration} stand for files of `regroup calibrate`,
-{training} for the training tokens, {seed} for the model's seed, {percent} for the part of the cache
-that the ratio leaves.
+If the program lacks an option in `needs`, the method is skipped with a note. In options, {calibration} and
+{other_calibration} are files of `regroup calibrate`, {training} the training tokens, {seed} the model's seed, and
+{percent} the part of the cache that remains at the ratio.
 """
 from dataclasses import dataclass
 
@@ -66,7 +65,7 @@ METHODS = {method.key: method for method in (
            needs=("--grouping", "--refit")),
 )}
 
-# The best that closed form alone gives, and the best there is; the first one that was measured.
+# The best without and with refitting: the first method in the list that was measured.
 CLOSED_FORM = ("lowrank-similar", "lowrank-calibrated")
 BEST = ("lowrank-short-refit", "lowrank-refit", "lowrank-similar", "lowrank-calibrated")
 

@@ -1,6 +1,6 @@
-"""The study as one SVG: excess loss against α, a panel for each kind of model and ratio.
+"""The study as one SVG: excess loss against α, with a panel for each kind of model and ratio.
 
-Methods differ by marker and dash as well as by colour; colours change with the reader's theme.
+Methods differ by marker, dash and colour. Colours follow the reader's theme.
 """
 import math
 from xml.sax.saxutils import escape
@@ -10,8 +10,8 @@ from study import TOTAL_ALPHA
 
 PANEL_WIDTH, PANEL_HEIGHT = 250, 170
 LEFT, TOP, GAP_X, GAP_Y = 92, 118, 26, 58
-FLOOR = 1e-3  # nats; less, or nothing, is drawn here
-STYLES = {  # marker, dashes; the colour is the class of the same name in STYLE
+FLOOR = 1e-3  # nats; smaller values are drawn here
+STYLES = {  # marker, dashes; the colour is the class with the same name in STYLE
     "mean": ("circle", ""),
     "first": ("plus", "1 3"),
     "select": ("cross", "1 3"),

@@ -1,7 +1,7 @@
-"""Runs each `regroup` command once: its report is kept and never computed again.
+"""Runs each `regroup` command once and keeps its report.
 
-A record is a JSON file: {"command": [...], "report": {...}, "seconds": s}, or in place of a report
-{"refused": "why"}. Commands run in the study's folder, so that they can be repeated there by hand.
+A record is a JSON file: {"command": [...], "report": {...}, "seconds": s}, or {"refused": "why"} instead of a report.
+Commands run in the study's folder, so that they can be repeated there by hand.
 """
 import json
 import os
@@ -46,7 +46,7 @@ class Program:
         self.stopping_ = False
 
     def has_option(self, command, option):
-        """Whether `regroup COMMAND` of this build has that option."""
+        """Whether this build's `regroup COMMAND` has the option."""
         with self.lock_:
             if command not in self.help_:
                 self.help_[command] = subprocess.run(
@@ -55,8 +55,8 @@ class Program:
             return option in self.help_[command].replace(",", " ").split()
 
     def run_once(self, record, arguments, output=None, may_refuse=False):
-        """The record of `regroup ARGUMENTS`, which makes `output` (a path in the work folder).
-        A run that was interrupted goes on where it saved its state."""
+        """Returns the record of `regroup ARGUMENTS`, which makes `output` (a path in the work folder). An interrupted
+        run continues from its saved state."""
         path = self.work / record
         found = read_record(path)
         if found is not None:
@@ -95,7 +95,7 @@ class Program:
         raise CommandFailed(f"exit code {process.returncode}: {' '.join(command)}\n{err.strip()}")
 
     def machine_options_(self, arguments):
-        """The options that say where to compute, not what. They are not part of the record."""
+        """The options that say where to compute. They are not part of the record."""
         command, options = arguments[0], []
         # Commands that only move heads do not use a device.
         computes = command != "convert" or {"--refit", "--kv-budget"} & set(arguments)
@@ -106,7 +106,7 @@ class Program:
         return options
 
     def start_(self, command):
-        # In a session of its own, so that Ctrl-C reaches it once, through stop().
+        # In its own session, so that Ctrl-C reaches it once, through stop().
         with self.lock_:
             if self.stopping_:
                 raise Stopped
@@ -118,7 +118,7 @@ class Program:
             return process
 
     def stop(self):
-        """Stops running commands as Ctrl-C would, and prevents new ones."""
+        """Stops running commands like Ctrl-C, and prevents new ones."""
         with self.lock_:
             self.stopping_ = True
             for process in self.running_:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains small MHA models, converts them with every method, uptrains them, compares the losses.
+"""Trains small MHA models, converts them with every method, uptrains them and compares the losses.
 
-Only public `regroup` commands are used; see bench/README.md. Standard library only.
+Uses only public `regroup` commands and the standard library; see bench/README.md.
 """
 import argparse
 import concurrent.futures
@@ -34,7 +34,7 @@ def comma_list(convert_item, allowed):
         items = [convert_item(item) for item in text.split(",")]
         unknown = [item for item in items if allowed and item not in allowed]
         if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]} is none of "
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is not one of "
                                              f"{', '.join(map(str, allowed))}")
         return items
     return parse
@@ -45,23 +45,23 @@ def parse_arguments():
     add = parser.add_argument
     add("--regroup", default="build/release/regroup", type=Path, help="the program to measure")
     add("--work", required=True, type=Path,
-        help="folder for data, models and records; a study that was stopped goes on there")
+        help="folder for data, models and records; a stopped study continues there")
     add("--text", nargs="+", required=True, type=Path,
         help="files to train and calibrate on; their last tenth is held out")
     add("--other-text", nargs="+", required=True, type=Path,
         help="files for the calibration from another text")
     add("--report", type=Path, help="folder for quality.md, .json and .svg (default: WORK/report)")
     add("--scale", choices=SCALES, default="small", help="size of the models (default: small)")
-    add("--smoke", action="store_true", help="a scale of seconds, at 2:1 and one alpha, one seed")
-    add("--only", choices=STAGES, help="this stage alone (default: all)")
+    add("--smoke", action="store_true", help="a scale that takes seconds, with one ratio, alpha and seed")
+    add("--only", choices=STAGES, help="run only this stage (default: all)")
     add("--kinds", type=comma_list(str, KINDS), default=list(KINDS))
     add("--seeds", type=comma_list(int, None), default=list(SEEDS))
     add("--methods", type=comma_list(str, METHODS), default=list(METHODS))
     add("--ratios", type=comma_list(int, (2, 4, 8)), default=list(RATIOS))
     add("--alphas", type=comma_list(float, None), default=list(ALPHAS))
     add("--redo", action="store_true",
-        help="forget the results of --only convert or uptrain that are selected, measure again")
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="commands at a time")
+        help="measure the selected results of --only convert or uptrain again")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="number of commands at a time")
     add("--threads", type=int, default=1, help="CPU threads of each")
     add("--device", default="cpu", help="cpu, cuda or cuda:N")
     options = parser.parse_args()
@@ -82,15 +82,15 @@ class Runner:
         self.begin = time.monotonic()
 
     def run(self, stage, tasks):
-        """`tasks`: (label, function) pairs; a function returns the record of an evaluation, or
-        None. Ends with the first that fails."""
+        """`tasks` are (label, function) pairs. A function returns the record of an evaluation, or None. Ends with the
+        first function that fails."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(task): label for label, task in tasks}
             try:
                 for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
                     self.tell(f"{stage} {done}/{len(tasks)}: {futures[future]}"
                               f"{outcome(future.result())}")
-            except BaseException:  # a failure, or Ctrl-C: what runs is ended, its state saved
+            except BaseException:  # a failure or Ctrl-C: running commands are stopped and save their state
                 for future in futures:
                     future.cancel()
                 self.program.stop()
@@ -109,7 +109,7 @@ def outcome(record):
 
 
 def run_pretrain(study, runner):
-    # The slowest kind is last in the table but runs first, so that no core idles for long.
+    # The slowest kind is last in the table but runs first, so that all cores stay busy.
     models = sorted(study.models, key=lambda model: (model.seed, model.kind != "t5"))
     runner.run("pretrain", [(model.name, lambda model=model: pretrain(study, model))
                             for model in models])
@@ -216,7 +216,7 @@ def main():
         with only_user_of(study.work):
             run_study(study, options, Runner(options.jobs, program))
     except (KeyboardInterrupt, Stopped):
-        print("quality: stopped; the same command goes on", file=sys.stderr)
+        print("quality: stopped; the same command continues", file=sys.stderr)
         return 130
     except (CommandFailed, OSError) as fault:
         print(f"quality: {fault}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Everything a study has measured so far, gathered from its records."""
+"""All measurements of a study, collected from its records."""
 import dataclasses
 import statistics
 
@@ -8,13 +8,13 @@ from program import read_record
 from stages import CALIBRATION_TEXTS, chosen_rate, source_folder, tuning_cell, uptrained_path
 from study import TOTAL_ALPHA, TUNING_ALPHA
 
-TOTAL = "total"  # in place of an alpha: everything paid for out of TOTAL_ALPHA
-SOURCE = "source"  # in place of a method: the MHA model itself, trained on
+TOTAL = "total"  # instead of an alpha: all costs are paid from TOTAL_ALPHA
+SOURCE = "source"  # instead of a method: the MHA model itself, trained further
 
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """Loss minus that of the MHA model, in nats per predicted token, over seeds."""
+    """Loss minus the MHA model's loss, in nats per predicted token, for all seeds."""
 
     values: tuple
 
@@ -48,7 +48,7 @@ class Results:
             self.by_key_.setdefault(key, []).append(cell)
 
     def excess(self, kind, method, ratio, alpha):
-        """Over all measured seeds, or None if there are none."""
+        """The excess over all measured seeds, or None."""
         cells = self.by_key_.get((kind, method, ratio, alpha))
         return Excess(tuple(cell["excess"] for cell in cells)) if cells else None
 
@@ -56,8 +56,8 @@ class Results:
         return self.by_key_.get((kind, method, ratio, alpha), [])
 
     def preparation(self, kind, method, ratio):
-        """What calibration and refit cost, as a part of pretraining: the most of any seed. Reading
-        a token is a third of learning from it. None where nothing was measured."""
+        """The cost of calibration and refit as a fraction of pretraining, the maximum over seeds. Reading a token costs
+        a third of training on it. None if nothing was measured."""
         cells = self.cells_of(kind, method, ratio, 0.0)
         if not cells:
             return None
@@ -103,7 +103,7 @@ class Results:
         return reports
 
     def seconds(self):
-        """Of all commands together, each on its own threads."""
+        """The time of all commands, each on its own threads."""
         records = (read_record(path) for path in self.study.work.glob("*-*/**/*.json"))
         return sum(record["seconds"] for record in records if "command" in record)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the study at its smallest, twice: that every cell is there, and that the second run, which
-finds everything done, writes the same."""
+"""Runs the study at its smallest scale twice. Checks that every cell exists, and that the second run, which finds
+everything done, writes the same report."""
 import argparse
 import json
 import subprocess

@@ -1,6 +1,6 @@
 """The stages of the study as `regroup` commands: pretrain, convert, tune, uptrain.
 
-Each function runs what is not done yet of one model or cell and returns the record it ends with.
+Each function runs the missing commands for one model or cell, and returns the last record.
 """
 import json
 import math
@@ -12,7 +12,7 @@ from program import read_record, write_atomically
 from study import TUNING_ALPHA, TUNING_RATIO, TOTAL_ALPHA, Conversion, Model
 
 CALIBRATION_TEXTS = {"calibration": "training", "other_calibration": "other"}
-UPTRAIN_SEEDS = 100  # and the model's own: of the order of the data in uptraining
+UPTRAIN_SEEDS = 100  # added to the model's own seed: for the order of the data in uptraining
 
 
 def pretrain(study, model):
@@ -33,8 +33,8 @@ def pretrain(study, model):
 
 
 def uptrain_command(study, model, source, output, length, rate, seed=None):
-    """The same recipe before and after conversion: AdamW, cosine to a tenth, warm-up of a 50th. The
-    order of the data after conversion is another one than before."""
+    """The same recipe before and after conversion: AdamW, cosine decay to a tenth, warm-up over a 50th of the steps.
+    The data have another order after conversion."""
     kind = KINDS[model.kind]
     return ["uptrain", source, "--data", study.data("training"), *length,
             "--sequence", str(kind.window(study.scale)), "--batch", str(kind.batch(study.scale)),
@@ -43,7 +43,7 @@ def uptrain_command(study, model, source, output, length, rate, seed=None):
 
 
 def evaluate(study, model, path):
-    """Held-out loss, on the same windows for all."""
+    """Held-out loss on the same windows for all models."""
     scale, kind = study.scale, KINDS[model.kind]
     return study.program.run_once(
         f"{path}.eval.json",
@@ -86,7 +86,7 @@ def uptrained_path(folder, name, rate):
 
 
 def source_folder(model):
-    """Where training of the MHA model itself is continued, to see the effect of the same steps."""
+    """The folder where training of the MHA model continues, to measure the effect of the same steps."""
     return f"{model.name}/source"
 
 
@@ -132,8 +132,7 @@ def tune(study, kind, rate):
 
 
 def chosen_rate(study, kind):
-    """The learning rate that is best for mean pooling, of which every method of the kind then
-    makes do; None where it has not been measured."""
+    """The learning rate that is best for mean pooling. All methods of the kind use it. None if it was not measured."""
     rates = study.scale.uptrain_rates
     if len(rates) == 1:
         return rates[0]
@@ -148,8 +147,8 @@ def chosen_rate(study, kind):
 
 
 def preparation_flops(study, conversion):
-    """Floating-point operations spent ahead of uptraining: a forward pass, a third of training,
-    for each token of the calibration, and what convert reports of a refit."""
+    """Floating-point operations before uptraining: for each token of the calibration a forward pass, which is a third
+    of training, and the refit as convert reports it."""
     pretraining = read_record(study.work / f"{conversion.model.trained}.json")["report"]
     per_token = pretraining["flops"] / pretraining["tokens"]
     tokens = sum(calibrate(study, conversion.model, name)["report"]["tokens"] / 3
@@ -160,7 +159,7 @@ def preparation_flops(study, conversion):
 
 
 def steps_at_total(study, conversion, rate):
-    """Steps left of TOTAL_ALPHA after all preparation is paid for; 0 if none are left."""
+    """The steps that TOTAL_ALPHA leaves after calibration and refit, or 0."""
     steps = KINDS[conversion.model.kind].pretrain_steps(study.scale)
     full = math.ceil(round(TOTAL_ALPHA * steps, 6))
     plan = study.program.run_once(
@@ -173,8 +172,7 @@ def steps_at_total(study, conversion, rate):
 
 
 def uptrain_at_total(study, conversion, rate):
-    """The cell that costs TOTAL_ALPHA with all its preparation; None where that is spent before
-    the first step."""
+    """The cell that costs TOTAL_ALPHA including calibration and refit. None if these cost all of it."""
     steps = steps_at_total(study, conversion, rate)
     if steps == 0:
         return None

@@ -1,10 +1,10 @@
-"""A study on disk: its models, methods, ratios and alphas, and where the files are.
+"""A study on disk: its models, methods, ratios and alphas, and the paths of its files.
 
     data/training.bin, held-out.bin, other.bin         token files
     KIND-SEED/untrained, trained, calibration.*.safetensors
-    KIND-SEED/METHOD-G/converted                       G: the kv heads that are left
+    KIND-SEED/METHOD-G/converted                       G: the remaining kv heads
     KIND-SEED/METHOD-G/alpha-A-lr-R/                    uptrained
-each with a record of the command that made it and the command's report.
+Each has a record of the command that made it and the command's report.
 """
 import dataclasses
 import hashlib
@@ -61,7 +61,7 @@ class Conversion:
 
 
 class Study:
-    """The request: `scale` and `data` determine the numbers, the rest selects which are computed."""
+    """The request: `scale` and `data` determine the numbers, and the other members select which are computed."""
 
     def __init__(self, work, scale, program, kinds, seeds, methods, ratios, alphas):
         self.work = Path(work).resolve()
@@ -93,12 +93,12 @@ class Study:
         return min(self.seeds)
 
     def write_data(self, text_files, other_files):
-        """Makes the token files, or checks that they were made of the same texts."""
+        """Makes the token files, or checks that they came from the same texts."""
         text = b"".join(Path(file).read_bytes() for file in text_files)
         other = b"".join(Path(file).read_bytes() for file in other_files)
         split = len(text) - len(text) // HELD_OUT_SHARE
         parts = {"training": text[:split], "held-out": text[split:], "other": other}
-        least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # of T5 half is predicted
+        least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # T5 predicts half of each window
         for name, part in parts.items():
             if len(part) < least:
                 raise CommandFailed(f"{name} text: {len(part)} bytes, at least {least} are needed")
@@ -113,7 +113,7 @@ class Study:
                 staged.replace(path)
 
     def check_settings_(self, texts):
-        """A work folder is for one study: scale and texts must not change."""
+        """A work folder belongs to one study: scale and texts must not change."""
         settings = {"scale": self.scale_name, **dataclasses.asdict(self.scale), "texts": texts}
         settings = json.loads(json.dumps(settings))
         path = self.work / "settings.json"
@@ -123,8 +123,8 @@ class Study:
         found = json.loads(path.read_text(encoding="utf-8"))
         for key in sorted({*found, *settings}):
             if found.get(key) != settings.get(key):
-                raise CommandFailed(f"{path}: {key} is {found.get(key)}, asked for is "
-                                    f"{settings.get(key)}; name another folder with --work")
+                raise CommandFailed(f"{path}: {key} is {found.get(key)}, requested is "
+                                    f"{settings.get(key)}; choose another folder with --work")
 
     @staticmethod
     def data(name):

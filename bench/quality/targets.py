@@ -1,6 +1,6 @@
-"""The targets for the conversions, each checked against the measurements.
+"""The targets for the conversions, each checked with the measurements.
 
-Excess is loss minus the MHA model's, held-out, mean over seeds; factors compare such means.
+Excess is the held-out loss minus the MHA model's, averaged over seeds. Factors compare such means.
 """
 import dataclasses
 
@@ -14,7 +14,7 @@ CLOSED_FORM_LIMITS = {2: {"alibi": 0.06, "learned": 0.06, "rope": 0.18},
 REFIT_LIMITS = {2: {"alibi": 0.015, "learned": 0.015, "rope": 0.02},
                 4: {"alibi": 0.03, "learned": 0.03, "rope": 0.045}}
 ALIGNED_LIMIT = {2: 0.6, 4: 1.0, 8: 1.0}
-OTHER_TEXT_LIMIT = 1.25  # what "a little" is taken to be
+OTHER_TEXT_LIMIT = 1.25  # the meaning of "a little"
 COMPARED_ALPHA = 0.05
 CLOSE_RATIO, CLOSE_NATS = 2, 0.01
 
@@ -46,7 +46,7 @@ def value(results, kind, method, ratio, alpha=0.0):
 
 
 def compare(point, kind, ratio, claim, left, right, limit=1.0):
-    """A target "left is at most (for limit 1: below) limit × right", where both were measured."""
+    """A target "left is at most (for limit 1: below) limit × right", if both were measured."""
     if left is None or right is None:
         return []
     reached = left < right if limit == 1.0 else left <= limit * right
@@ -94,8 +94,8 @@ def check_refit(results, kind, ratio):
 
 
 def check_compute(results, kind, ratio):
-    """The first in order of preference of our methods that TOTAL_ALPHA pays for. What is left of it
-    then is a step or two, which would only stir the model up: they are not taken."""
+    """Compares the first of our methods, in order of preference, that TOTAL_ALPHA pays for. Steps that are left are one
+    or two. They are not taken, because they would only disturb the model."""
     costs = {method: results.preparation(kind, method, ratio) for method in BEST}
     ours = next((method for method in BEST
                  if costs[method] is not None and costs[method] <= TOTAL_ALPHA), None)

@@ -1,9 +1,9 @@
-"""Steps of training with PyTorch and transformers, timed: what `regroup bench train` is compared with.
+"""Times training steps with PyTorch and transformers, for comparison with `regroup bench train`.
 
     in_transformers.py MODEL TOKENS --batch N --sequence T --steps N [--precision autocast|bf16|fp32] [--compile] ...
 
 A plain loop: the model's own loss on consecutive windows of TOKENS (u16), fused AdamW, clipping. `autocast` keeps
-weights and moments in float32 as regroup does; `bf16` has everything in bfloat16. Prints JSON.
+weights and moments in float32 like regroup. `bf16` has everything in bfloat16. Prints JSON.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Loop:
         self.tokens = np.memmap(options.tokens, dtype=np.uint16, mode="r")
 
     def batch(self, number):
-        width = self.options.sequence + 1  # as many predictions as regroup makes
+        width = self.options.sequence + 1  # the same number of predictions as in regroup
         count = self.options.batch * width
         begin = number * count % (len(self.tokens) - count)
         ids = self.tokens[begin:begin + count].astype(np.int64).reshape(self.options.batch, width)
@@ -60,7 +60,7 @@ class Loop:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss.item()  # waits for the device, as regroup does once a step
+        return loss.item()  # waits for the device, as regroup does in each step
 
 
 def peak_memory(device):

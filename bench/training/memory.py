@@ -3,7 +3,7 @@
 
     bench/training/memory.py [--shapes 1.5b,7b,13b,70b] [--batch 4] [--sequence 2048] [--regroup PROGRAM]
 
-Asks `regroup uptrain --dry-run` about checkpoints that are headers and holes: nothing is computed, and none takes room.
+Runs `regroup uptrain --dry-run` on sparse checkpoints, which take no space. Nothing is computed.
 """
 
 import argparse

@@ -5,9 +5,9 @@
                                [--device cpu] [--peers autocast,bf16,autocast-compiled,bf16-compiled]
                                [--peak-flops N] [--prepare-only] [--regroup PROGRAM] [--python PYTHON]
 
-Makes a model with random weights of that shape and random tokens in DIR unless they are there. In each round ours
-and each peer take the same steps on batches of the same size, one program after the other, so that all see the same
-machine; the table has medians over rounds. A ratio is ours to the peer's in the same round.
+Makes a model with random weights of that shape and random tokens in DIR if they do not exist. In each round, regroup
+and each peer take the same steps on batches of the same size, one program after the other. The table has medians over
+rounds. A ratio compares regroup with the peer in the same round.
 """
 
 import argparse
@@ -101,8 +101,8 @@ def parse_arguments():
     add("--threads", type=int, default=0)
     add("--peak-flops", type=float, default=0.0)
     add("--peers", default="autocast,bf16")
-    add("--ours", nargs=argparse.REMAINDER, default=[], help="more options for regroup bench train; last")
-    add("--prepare-only", action="store_true", help="make the model and the tokens, and measure nothing")
+    add("--ours", nargs=argparse.REMAINDER, default=[], help="further options of regroup bench train; must come last")
+    add("--prepare-only", action="store_true", help="make the model and the tokens without measuring")
     add("--regroup", default="build/release/regroup")
     add("--python", default=sys.executable)
     return parser.parse_args()

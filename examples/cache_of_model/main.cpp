@@ -1,5 +1,5 @@
 // cache_of_model MODEL G: prints the size of a model's KV cache per token, now and with G kv heads,
-// and which tensors a conversion would change. Reads only headers and writes nothing.
+// and the tensors that a conversion would change. Reads only headers and writes nothing.
 #include <cstdio>
 #include <exception>
 

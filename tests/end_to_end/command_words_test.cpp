@@ -1,4 +1,4 @@
-// What people type: help, names that are misspelt, options that would do nothing.
+// Command lines: help, misspelt names, options without effect.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -23,7 +23,7 @@ void check_refused(const Words& words, const std::string& why) {
   CHECK_THAT(result.err, ContainsSubstring(why));
 }
 
-TEST_CASE("a misspelt name is answered with the nearest one", "[end_to_end]") {
+TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
   const std::string model = golden("llama").string();
   check_refused({"inpsect", model}, "\"inpsect\" is not a command; did you mean inspect?");
   check_refused({"uptrian", model}, "did you mean uptrain?");
@@ -37,7 +37,7 @@ TEST_CASE("a misspelt name is answered with the nearest one", "[end_to_end]") {
   check_refused({"inspect", model, "--\x1b[31m"}, "\\x1b");
 }
 
-TEST_CASE("help can be asked for by its name", "[end_to_end]") {
+TEST_CASE("help is also a command", "[end_to_end]") {
   CHECK(run_program({"help"}).out == run_program({"--help"}).out);
   CHECK(run_program({"help", "convert"}).out == run_program({"convert", "--help"}).out);
   CHECK_THAT(run_program({"help", "convert"}).out, ContainsSubstring("--kv-heads"));
@@ -47,17 +47,16 @@ TEST_CASE("help can be asked for by its name", "[end_to_end]") {
   }
 }
 
-TEST_CASE("the program without LibTorch lists the commands of the one that has it",
-          "[end_to_end]") {
+TEST_CASE("the program without LibTorch lists all commands of the whole program", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_file(directory / "run.toml", "quiet = true\n");
-  // A config file makes the first hand over to the second.
+  // With a config file, the small program starts the whole one.
   const ProgramResult whole =
       run_program({"--config", (directory / "run.toml").string(), "--help"});
   CHECK(whole.out == run_program({"--help"}).out);
 }
 
-TEST_CASE("convert takes no option that would do nothing to this model", "[end_to_end]") {
+TEST_CASE("convert refuses options without effect on the model", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama_mha").string();
   const std::string out = (directory / "out").string();
@@ -79,7 +78,7 @@ TEST_CASE("convert takes no option that would do nothing to this model", "[end_t
   CHECK(tree_of(directory.path()).empty());
 }
 
-TEST_CASE("the ending of an output's name says what is made, or is refused", "[end_to_end]") {
+TEST_CASE("the output's file extension selects the format or is refused", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama_mha").string();
   const fs::path file = directory / "x.gguf";
@@ -95,7 +94,7 @@ TEST_CASE("the ending of an output's name says what is made, or is refused", "[e
   CHECK(tree_of(directory.path()).size() == 1);
 }
 
-TEST_CASE("what is made can be named by -o in every command", "[end_to_end]") {
+TEST_CASE("convert accepts its output as argument or as -o", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama_mha").string();
   const std::string one = (directory / "one").string(), other = (directory / "other").string();

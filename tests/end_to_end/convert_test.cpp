@@ -1,4 +1,4 @@
-// regroup convert, as typed.
+// regroup convert as a program.
 #include <memory>
 
 #include <catch2/catch_test_macros.hpp>
@@ -20,7 +20,7 @@ using Catch::Matchers::ContainsSubstring;
 
 std::string text(const fs::path& path) { return path.string(); }
 
-TEST_CASE("convert pools a golden model bit for bit and says what it did", "[end_to_end]") {
+TEST_CASE("convert pools a golden model bit for bit and reports what it did", "[end_to_end]") {
   const TemporaryDirectory directory;
   const ProgramResult result = run_program(
       {"convert", text(golden("llama_bf16")), text(directory / "gqa"), "--kv-heads", "4"});
@@ -40,8 +40,7 @@ TEST_CASE("convert pools a golden model bit for bit and says what it did", "[end
   }
 }
 
-TEST_CASE("a model comes back from GGUF as it was, whatever GELU llama.cpp computes",
-          "[end_to_end]") {
+TEST_CASE("a round trip through GGUF keeps models with every kind of GELU", "[end_to_end]") {
   for (const char* name : {"gpt_neox", "gptj", "mpt", "falcon_7b"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;
@@ -60,7 +59,7 @@ TEST_CASE("a model comes back from GGUF as it was, whatever GELU llama.cpp compu
   }
 }
 
-TEST_CASE("convert with as many kv heads as there are copies every tensor", "[end_to_end]") {
+TEST_CASE("convert with the same number of kv heads copies every tensor", "[end_to_end]") {
   for (const auto& [name, heads] : {std::pair{"llama_mha", "6"}, std::pair{"gpt2_base", "6"},
                                     std::pair{"bloom_12", "12"}, std::pair{"llama_sharded", "4"}}) {
     CAPTURE(name);
@@ -79,7 +78,7 @@ TEST_CASE("convert with as many kv heads as there are copies every tensor", "[en
   }
 }
 
-TEST_CASE("convert reports as JSON on stdout, with notes on stderr", "[end_to_end]") {
+TEST_CASE("convert reports as JSON on stdout and notes on stderr", "[end_to_end]") {
   const TemporaryDirectory directory;
   const ProgramResult result = run_program(
       {"convert", text(golden("gpt2")), text(directory / "gqa"), "--kv-heads", "3", "--json"});
@@ -98,11 +97,12 @@ TEST_CASE("convert reports as JSON on stdout, with notes on stderr", "[end_to_en
   CHECK(report.at("kv_bytes_per_token_after") == 2 * 2 * 18 * 4);
   CHECK(report.at("source_bytes").get<int>() - report.at("output_bytes").get<int>() ==
         2 * 37 * 36 * 4);
-  CHECK(report.at("notes").size() == 2);  // no loader knows it, and 3 is no power of two
+  // No stock loader supports it, and 3 is not a power of two.
+  CHECK(report.at("notes").size() == 2);
   CHECK_THAT(result.err, ContainsSubstring("note: "));
 }
 
-TEST_CASE("convert tells what the cache becomes, where there is one", "[end_to_end]") {
+TEST_CASE("convert reports the cache of models that have one", "[end_to_end]") {
   const TemporaryDirectory directory;
   const auto command = [&](const char* name) {
     return std::vector<std::string>{
@@ -123,7 +123,7 @@ TEST_CASE("convert tells what the cache becomes, where there is one", "[end_to_e
   CHECK(report("bert").at("kv_bytes_per_token_before").is_null());
 }
 
-TEST_CASE("a dry run writes nothing and shows every tensor that would change", "[end_to_end]") {
+TEST_CASE("a dry run writes nothing and lists every tensor that would change", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
   const auto before = tree_of(directory.path());
@@ -145,7 +145,7 @@ TEST_CASE("a dry run writes nothing and shows every tensor that would change", "
   CHECK(untouched);
 }
 
-TEST_CASE("quiet leaves stderr empty, wherever it stands", "[end_to_end]") {
+TEST_CASE("quiet before or after the command leaves stderr empty", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
   const ProgramResult before = run_program(
@@ -161,7 +161,7 @@ TEST_CASE("quiet leaves stderr empty, wherever it stands", "[end_to_end]") {
   CHECK(same);
 }
 
-TEST_CASE("shards are as small as asked for, in the units of people", "[end_to_end]") {
+TEST_CASE("shards hold at most the requested size of tensors", "[end_to_end]") {
   const TemporaryDirectory directory;
   const ProgramResult result =
       run_program({"convert", text(golden("llama_mha")), text(directory / "gqa"), "--kv-heads", "2",
@@ -169,14 +169,14 @@ TEST_CASE("shards are as small as asked for, in the units of people", "[end_to_e
   CHECK(result.exit_code == 0);
   for (const auto& entry : fs::directory_iterator(directory / "gqa")) {
     const bool shard = entry.path().filename().string().starts_with("model-");
-    CHECK((!shard || entry.file_size() < 20'000 + 4000));  // tensors, and the header before them
+    CHECK((!shard || entry.file_size() < 20'000 + 4000));  // tensors and the header
   }
   CHECK(fs::exists(directory / "gqa" / "model.safetensors.index.json"));
   CHECK_FALSE(fs::exists(directory / "gqa" / "model.safetensors"));
   CHECK(open_checkpoint(directory / "gqa").files().size() > 2);
 }
 
-TEST_CASE("BLOOM's slopes are recorded to the last bit for any number of heads", "[end_to_end]") {
+TEST_CASE("BLOOM's slopes are recorded exactly for any number of heads", "[end_to_end]") {
   for (const std::int64_t heads : {8, 12, 71}) {
     CAPTURE(heads);
     const TemporaryDirectory directory;
@@ -192,8 +192,7 @@ TEST_CASE("BLOOM's slopes are recorded to the last bit for any number of heads",
   }
 }
 
-TEST_CASE("a converted model converts on, and the two steps are recorded as they were",
-          "[end_to_end]") {
+TEST_CASE("a converted model can be converted again and records its last step", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "mha", tiny_gpt2());
   for (const auto& [from, to, heads] :
@@ -209,7 +208,7 @@ TEST_CASE("a converted model converts on, and the two steps are recorded as they
             .exit_code == 2);
 }
 
-TEST_CASE("a list of kv heads is taken per layer", "[end_to_end]") {
+TEST_CASE("a list of kv heads has one entry per layer", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
   const ProgramResult result =
@@ -221,7 +220,7 @@ TEST_CASE("a list of kv heads is taken per layer", "[end_to_end]") {
         Shape{8, 6});
 }
 
-TEST_CASE("of eight conversions onto one destination, one wins and the others say so",
+TEST_CASE("of eight conversions to one destination one succeeds and the others report it",
           "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
@@ -257,7 +256,7 @@ TEST_CASE("GGUF in half precision keeps norms in F32 and gives the source's logi
   }
 }
 
-TEST_CASE("paths in any bytes are fine, JSON reports included", "[end_to_end]") {
+TEST_CASE("paths may have any bytes and JSON reports stay valid", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "caf\xe9 \x1b[2J", tiny_llama());
   const ProgramResult result = run_program(
@@ -268,7 +267,7 @@ TEST_CASE("paths in any bytes are fine, JSON reports included", "[end_to_end]") 
   CHECK(result.err.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("heads that are stored several times are not called pooled", "[end_to_end]") {
+TEST_CASE("expanded heads are not reported as pooled", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string grouped = put_model(directory / "a", tiny_llama({.kv_heads = 4})).string();
   const std::string stored = (directory / "b").string();
@@ -282,7 +281,7 @@ TEST_CASE("heads that are stored several times are not called pooled", "[end_to_
   CHECK_THAT(retyped.out, ContainsSubstring("kv heads 4\n"));
 }
 
-TEST_CASE("inspect tells how a result was made, also of torch's files", "[end_to_end]") {
+TEST_CASE("inspect reports how a result was made in safetensors and torch files", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = put_model(directory / "a", tiny_llama()).string();
   for (const char* container : {"safetensors", "torch"}) {

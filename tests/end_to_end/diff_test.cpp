@@ -1,4 +1,4 @@
-// regroup diff and regroup verify, as typed.
+// regroup diff and regroup verify as programs.
 #include <functional>
 
 #include <catch2/catch_test_macros.hpp>
@@ -28,7 +28,7 @@ fs::path converted(const fs::path& source, const fs::path& destination,
   return destination;
 }
 
-TEST_CASE("a model and its copy do not differ, however they are cut", "[end_to_end]") {
+TEST_CASE("a model does not differ from its copy in other shards or containers", "[end_to_end]") {
   const TemporaryDirectory directory;
   const TinyModel model = tiny_bloom();
   put_model(directory / "a", model);
@@ -41,7 +41,8 @@ TEST_CASE("a model and its copy do not differ, however they are cut", "[end_to_e
   CHECK(report["tensors"].empty());
 }
 
-TEST_CASE("diff names what is added, removed, reshaped, retyped and changed", "[end_to_end]") {
+TEST_CASE("diff lists added and removed and reshaped and retyped and changed tensors",
+          "[end_to_end]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_llama();
   put_model(directory / "a", model);
@@ -82,7 +83,7 @@ TEST_CASE("diff names what is added, removed, reshaped, retyped and changed", "[
   CHECK(report["settings"][1]["path"] == "rope_scaling");
 }
 
-TEST_CASE("diff compares only the names it is asked for", "[end_to_end]") {
+TEST_CASE("diff compares only the tensors that match the filter", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "a", tiny_llama());
   const fs::path b = converted(directory / "a", directory / "b", {"--kv-heads", "4"});
@@ -96,7 +97,7 @@ TEST_CASE("diff compares only the names it is asked for", "[end_to_end]") {
   CHECK(names("*").size() == 4);
 }
 
-TEST_CASE("diff decodes what two types hold, quantised blocks too", "[end_to_end]") {
+TEST_CASE("diff decodes different dtypes including quantised blocks", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path a = converted(golden("llama_mha"), directory / "a.gguf", {"--to", "gguf"});
   const fs::path b = converted(golden("llama_mha"), directory / "b.gguf",
@@ -110,7 +111,7 @@ TEST_CASE("diff decodes what two types hold, quantised blocks too", "[end_to_end
   CHECK(diff(golden("gguf/llama.gguf"), golden("gguf/llama.gguf")).exit_code == 0);
 }
 
-TEST_CASE("verify passes a conversion and names what was changed after it", "[end_to_end]") {
+TEST_CASE("verify passes a conversion and names later changes", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "source", tiny_bloom());
   const fs::path result = converted(source, directory / "result", {"--kv-heads", "3"});
@@ -150,12 +151,13 @@ void change_config(const fs::path& model, const std::function<void(Json&)>& chan
   put_file(model / "config.json", config.dump(2));
 }
 
-TEST_CASE("diff and verify catch a flipped bit, swapped groups, wrong slopes and a wrong config",
-          "[end_to_end]") {
+TEST_CASE(
+    "diff and verify detect a flipped bit and swapped groups and wrong slopes and a wrong config",
+    "[end_to_end]") {
   constexpr const char* kCopied = "transformer.h.0.mlp.dense_4h_to_h.weight";
   constexpr const char* kPooled = "transformer.h.1.self_attention.query_key_value.weight";
   const auto flip = [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; };
-  const auto swap_groups = [](std::string& bytes) {  // four of equal size, one after another
+  const auto swap_groups = [](std::string& bytes) {  // four of equal size in sequence
     const std::size_t group = bytes.size() / 4;
     bytes = bytes.substr(group, group) + bytes.substr(0, group) + bytes.substr(2 * group);
   };
@@ -189,7 +191,7 @@ TEST_CASE("diff and verify catch a flipped bit, swapped groups, wrong slopes and
   }
 }
 
-TEST_CASE("verify refuses what records no conversion", "[end_to_end]") {
+TEST_CASE("verify refuses a model without a conversion record", "[end_to_end]") {
   const ProgramResult result =
       run_program({"verify", golden("llama_mha").string(), golden("llama_mha").string()});
   CHECK(result.exit_code == 2);

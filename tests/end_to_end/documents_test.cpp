@@ -1,4 +1,4 @@
-// Completions and the manual page, as shells and man take them.
+// Shell completions and the manual page, checked by shells and man.
 #include <cstdlib>
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// What bash offers at the end of these words.
+// The completions that bash offers after these words.
 std::string bash_offers(const std::string& words) {
   const TemporaryDirectory directory;
   put_file(directory / "completions", run_program({"completions", "bash"}).out);
@@ -30,10 +30,10 @@ bool installed(const std::string& program) {
   return std::system(("command -v " + program + " > /dev/null").c_str()) == 0;
 }
 
-// Whether commands that need LibTorch were built.
+// Whether the commands that need LibTorch were built.
 bool computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
 
-TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
+TEST_CASE("bash completes commands and options and values", "[end_to_end]") {
   if (!installed("bash")) {
     SKIP("bash is not installed");
   }
@@ -49,7 +49,7 @@ TEST_CASE("bash completes commands, options and values", "[end_to_end]") {
   CHECK(bash_offers("regroup inspect tests/gol") == "tests/golden\n");
 }
 
-TEST_CASE("fish completes commands, options, values and files", "[end_to_end]") {
+TEST_CASE("fish completes commands and options and values and files", "[end_to_end]") {
   if (!installed("fish")) {
     SKIP("fish is not installed");
   }
@@ -74,9 +74,8 @@ TEST_CASE("fish completes commands, options, values and files", "[end_to_end]") 
   CHECK(offers("regroup inspect tests/gol") == "tests/golden/\n");
 }
 
-// A shell of its own on a pseudo-terminal, as completion needs one; regroup there says how it was
-// called.
-TEST_CASE("zsh completes commands, options and values", "[end_to_end]") {
+// Completion needs an interactive shell on a pseudo-terminal. There `regroup` prints its arguments.
+TEST_CASE("zsh completes commands and options and values", "[end_to_end]") {
   if (!installed("zsh")) {
     SKIP("zsh is not installed");
   }
@@ -109,7 +108,7 @@ while zpty -r shell line; do print -r -- "$line"; done
   }
 }
 
-TEST_CASE("every shell's script names every command and option", "[end_to_end]") {
+TEST_CASE("the script for every shell has every command and option", "[end_to_end]") {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const ProgramResult result = run_program({"completions", shell});
     CHECK(result.exit_code == 0);
@@ -127,7 +126,7 @@ TEST_CASE("every shell's script names every command and option", "[end_to_end]")
   CHECK(run_program({"completions", "tcsh"}).exit_code == 2);
 }
 
-TEST_CASE("the manual page has every command, and roff takes it without a warning",
+TEST_CASE("the manual page has every command and roff accepts it without warnings",
           "[end_to_end]") {
   const std::string page = run_program({"manual"}).out;
   CHECK(page.starts_with(".TH REGROUP 1 "));

@@ -1,6 +1,5 @@
-// Death and failing system calls at every point of a conversion at which it writes: the result is
-// complete or not there, the source is what it was, and the same command then makes the same
-// result.
+// Kills and failing system calls at every write of a conversion. The result is complete or absent,
+// the source is unchanged, and the same command then gives the same result.
 #include <memory>
 #include <set>
 
@@ -18,18 +17,18 @@ namespace fs = std::filesystem;
 
 using Tree = std::map<std::string, std::string>;
 
-// Whatever a conversion changes on the disk, and what may tell of a failure to.
+// System calls that change the disk or can report that a change failed.
 const std::vector<std::string> kWriting{
     "pwrite64",        "write",    "copy_file_range", "splice",    "ioctl",  "fallocate",
     "sync_file_range", "fsync",    "ftruncate",       "close",     "openat", "mkdir",
     "rmdir",           "unlinkat", "unlink",          "renameat2", "rename"};
 
-// Of these, failures that cost nothing: there is another way, or nothing was written.
+// Their failures have no effect: there is a fallback, or nothing was written.
 const std::set<std::string> kForgiven{"close", "splice", "fallocate"};
 
 constexpr int kKilled = 128 + 9;
 
-// A sharded model with a companion, and what an undisturbed conversion makes of it.
+// A sharded model with a companion, and the expected result of its conversion.
 class Scene {
  public:
   Scene() {
@@ -74,7 +73,8 @@ class Scene {
     fs::create_directory(path("out"));
   }
 
-  // Complete or absent. If absent, another run creates it and leaves nothing else.
+  // The result is complete or absent. If it is absent, another run creates it and leaves no other
+  // files.
   void check_survived() const {
     if (has_result()) {
       CHECK(is_complete());
@@ -95,7 +95,7 @@ class Scene {
   Tree expected_;
 };
 
-TEST_CASE("killed at any system call that writes, a conversion leaves nothing or all of it",
+TEST_CASE("a conversion killed at any writing system call leaves the whole result or nothing",
           "[end_to_end]") {
   if (!can_trace()) {
     SKIP("strace is not installed, or may not trace here");
@@ -115,7 +115,8 @@ TEST_CASE("killed at any system call that writes, a conversion leaves nothing or
   CHECK(killed > 50);
 }
 
-TEST_CASE("a full or failing device at any write leaves nothing, or all of it", "[end_to_end]") {
+TEST_CASE("a full or failing device at any write leaves the whole result or nothing",
+          "[end_to_end]") {
   if (!can_trace()) {
     SKIP("strace is not installed, or may not trace here");
   }
@@ -124,7 +125,7 @@ TEST_CASE("a full or failing device at any write leaves nothing, or all of it", 
   int failed = 0;
   for (const std::string call : {"pwrite64", "copy_file_range", "splice", "fallocate", "fsync",
                                  "close", "renameat2", "mkdir"}) {
-    if (!counts.contains(call)) {  // some filesystems have no direct writes
+    if (!counts.contains(call)) {  // some filesystems do not support direct writes
       CHECK(kForgiven.contains(call));
       continue;
     }
@@ -150,8 +151,7 @@ TEST_CASE("a full or failing device at any write leaves nothing, or all of it", 
   CHECK(failed > 50);
 }
 
-TEST_CASE("where the kernel cannot copy, or is interrupted, the bytes are the same",
-          "[end_to_end]") {
+TEST_CASE("results are the same if the kernel cannot copy or interrupts calls", "[end_to_end]") {
   if (!can_trace()) {
     SKIP("strace is not installed, or may not trace here");
   }
@@ -177,7 +177,7 @@ TEST_CASE("where the kernel cannot copy, or is interrupted, the bytes are the sa
   }
 }
 
-TEST_CASE("a limit on the size of files is an error of the environment", "[end_to_end]") {
+TEST_CASE("a limit on file sizes is an environment failure", "[end_to_end]") {
   const Scene scene;
   const ProgramResult result =
       run_program(scene.command("out/result"), {"prlimit", "--fsize=2048"});
@@ -187,7 +187,8 @@ TEST_CASE("a limit on the size of files is an error of the environment", "[end_t
   CHECK(scene.nothing_left());
 }
 
-TEST_CASE("of runs at the same time onto one name one wins and the others say so", "[end_to_end]") {
+TEST_CASE("of simultaneous runs with one destination one succeeds and the others report it",
+          "[end_to_end]") {
   const Scene scene;
   std::vector<std::unique_ptr<RunningProgram>> runs;
   for (int i = 0; i < 8; ++i) {

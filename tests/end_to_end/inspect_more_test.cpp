@@ -1,5 +1,4 @@
-// What regroup inspect shows when asked for more: layers, numbers, tensors chosen and sorted,
-// caches.
+// The options of regroup inspect: layers, statistics, tensors by pattern and order, caches.
 #include <cmath>
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,7 +22,7 @@ ProgramResult inspect(const fs::path& path, std::vector<std::string> more) {
   return run_program(more);
 }
 
-TEST_CASE("inspect counts the cache of a context and a batch", "[end_to_end]") {
+TEST_CASE("inspect reports the cache for a context and a batch", "[end_to_end]") {
   const Json report =
       inspect(golden("llama"), {"--context", "1k", "--batch", "3", "--json"}).json();
   CHECK(report["kv_cache"]["bytes"] == 3 * 1024 * 2 * 2 * 4 * 8 * 4);
@@ -33,7 +32,7 @@ TEST_CASE("inspect counts the cache of a context and a batch", "[end_to_end]") {
              ContainsSubstring("8 MiB at 8,192 tokens x 2"));
 }
 
-TEST_CASE("kv heads that differ are told in a few words, and all of them in JSON", "[end_to_end]") {
+TEST_CASE("different kv heads are summarised in text and listed in JSON", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.layers = 32}));
   std::string request = "12";
@@ -57,7 +56,7 @@ TEST_CASE("inspect --layers has a row for every layer", "[end_to_end]") {
   CHECK(inspect(shard, {"--layers"}).exit_code == 2);
 }
 
-TEST_CASE("tensors are chosen by a pattern and sorted", "[end_to_end]") {
+TEST_CASE("tensors are selected by a pattern and sorted", "[end_to_end]") {
   const auto names = [](std::vector<std::string> options) {
     options.insert(options.end(), {"--tensors", "--json"});
     std::vector<std::string> found;
@@ -82,7 +81,7 @@ TEST_CASE("tensors are chosen by a pattern and sorted", "[end_to_end]") {
   CHECK(none.one_line_of_error());
 }
 
-TEST_CASE("inspect --stats measures, and flags what is not finite", "[end_to_end]") {
+TEST_CASE("inspect --stats computes statistics and marks non-finite tensors", "[end_to_end]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_llama({.dtype = DType::kBF16});
   BuiltTensor& norm = model.tensor("model.norm.weight");

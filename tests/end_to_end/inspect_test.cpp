@@ -1,4 +1,4 @@
-// regroup inspect, as typed.
+// regroup inspect as a program.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -37,7 +37,7 @@ fs::path converted(const fs::path& source, const fs::path& destination,
   return destination;
 }
 
-TEST_CASE("inspect tells a Llama by its numbers", "[end_to_end]") {
+TEST_CASE("inspect describes a Llama", "[end_to_end]") {
   const Json report = inspected(golden("llama"));
   CHECK(report["family"] == "llama");
   CHECK(report["architecture"] == "LlamaForCausalLM");
@@ -55,7 +55,7 @@ TEST_CASE("inspect tells a Llama by its numbers", "[end_to_end]") {
   CHECK(report["alibi_slopes"].is_null());
 }
 
-TEST_CASE("inspect tells every family before and after conversion", "[end_to_end]") {
+TEST_CASE("inspect describes every family before and after conversion", "[end_to_end]") {
   const TemporaryDirectory directory;
   for (const auto& [name, positions, heads] :
        {std::tuple{"llama_mha", "rope", 6}, std::tuple{"gpt2", "learned", 6},
@@ -85,7 +85,7 @@ TEST_CASE("inspect tells every family before and after conversion", "[end_to_end
   }
 }
 
-TEST_CASE("inspect takes a directory, an index or a shard", "[end_to_end]") {
+TEST_CASE("inspect accepts a directory or an index or a shard", "[end_to_end]") {
   CHECK(inspected(golden("llama_sharded"))["files"] == 8);
   CHECK(inspected(golden("llama_sharded") / "model.safetensors.index.json")["kv_heads"] == 4);
   const Json shard = inspected(golden("llama_sharded") / "model-00002-of-00008.safetensors");
@@ -94,7 +94,7 @@ TEST_CASE("inspect takes a directory, an index or a shard", "[end_to_end]") {
   CHECK(shard["bytes"].get<int>() > 0);
 }
 
-TEST_CASE("a converted weight file explains itself without its config", "[end_to_end]") {
+TEST_CASE("a converted weight file is described without its config", "[end_to_end]") {
   const TemporaryDirectory directory;
   converted(golden("bloom_12"), directory / "gqa", "4");
   fs::copy_file(directory / "gqa" / "model.safetensors", directory / "bare.safetensors");
@@ -108,7 +108,7 @@ TEST_CASE("a converted weight file explains itself without its config", "[end_to
   CHECK(report["alibi_slopes"].get<std::vector<double>>() == alibi_slopes(12));
 }
 
-TEST_CASE("inspect lists tensors with dtype, shape, file and byte range", "[end_to_end]") {
+TEST_CASE("inspect lists tensors with dtype and shape and file and byte range", "[end_to_end]") {
   const fs::path path = golden("llama_sharded");
   const ProgramResult result = run_program({"inspect", path.string(), "--json", "--tensors"});
   const Json tensors = result.json().at("tensors");
@@ -127,7 +127,7 @@ TEST_CASE("inspect lists tensors with dtype, shape, file and byte range", "[end_
   }
 }
 
-TEST_CASE("inspect for people is a few lines that name the numbers", "[end_to_end]") {
+TEST_CASE("inspect's text names the architecture and head counts and tensors", "[end_to_end]") {
   const ProgramResult result = run_program({"inspect", golden("bloom_12").string(), "--tensors"});
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
@@ -138,8 +138,7 @@ TEST_CASE("inspect for people is a few lines that name the numbers", "[end_to_en
              ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight"));
 }
 
-TEST_CASE("inspect warns where config and tensors disagree, and trusts the tensors",
-          "[end_to_end]") {
+TEST_CASE("inspect warns if config and tensors disagree and uses the tensors", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama({.kv_heads = 4}).set("num_key_value_heads", "12"));
   const ProgramResult result = run_program({"inspect", directory.path().string()});
@@ -148,7 +147,7 @@ TEST_CASE("inspect warns where config and tensors disagree, and trusts the tenso
   CHECK_THAT(result.err, ContainsSubstring("warning: layer 0: the config says 12 kv heads"));
 }
 
-TEST_CASE("a terminal never sees control bytes out of a file", "[end_to_end]") {
+TEST_CASE("control bytes from a file never reach the terminal", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_checkpoint(directory / "w.safetensors",
                  std::vector{varied_tensor("evil\x1b[2J\x07\n\xc2\x9b", DType::kF32, {1})},

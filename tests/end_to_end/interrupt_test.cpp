@@ -1,4 +1,4 @@
-// Signals in the middle of a conversion.
+// Signals during a conversion.
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A Llama whose attention holds 256 MB of zeros that take no room on the disk: long enough to pool
-// for a signal to arrive on the way.
+// A Llama whose attention has 256 MB of zeros in a sparse file. Pooling takes long enough for a
+// signal to arrive.
 fs::path put_large_model(const fs::path& directory) {
   constexpr int kLayers = 32, kSize = 1024;
   TinyModel model = tiny_llama({.layers = 0});
@@ -70,15 +70,17 @@ void check_interrupted_by(int signal_number) {
   CHECK(fs::is_empty(directory / "out"));
 }
 
-TEST_CASE("Ctrl-C in a conversion leaves nothing and exits as shells expect", "[end_to_end]") {
+TEST_CASE("Ctrl-C during a conversion leaves no files and exits with the usual code",
+          "[end_to_end]") {
   check_interrupted_by(SIGINT);
 }
 
-TEST_CASE("SIGTERM in a conversion leaves nothing and exits as shells expect", "[end_to_end]") {
+TEST_CASE("SIGTERM during a conversion leaves no files and exits with the usual code",
+          "[end_to_end]") {
   check_interrupted_by(SIGTERM);
 }
 
-TEST_CASE("the end of the terminal in a conversion leaves nothing, too", "[end_to_end]") {
+TEST_CASE("closing the terminal during a conversion leaves no files", "[end_to_end]") {
   check_interrupted_by(SIGHUP);
 }
 

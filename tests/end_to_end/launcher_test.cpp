@@ -1,4 +1,4 @@
-// The program that starts at once and the one it hands over to.
+// The small program that starts quickly and the whole program that it starts.
 #include <cstdlib>
 #include <sys/wait.h>
 
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("common options and config files hold for every command", "[end_to_end]") {
+TEST_CASE("common options and config files work for every command", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama").string();
   put_file(directory / "run.toml", "[inspect]\njson = true\n\n[convert]\npool = \"first\"\n");
@@ -35,8 +35,9 @@ TEST_CASE("common options and config files hold for every command", "[end_to_end
   }
 }
 
-TEST_CASE("looking and averaging need no LibTorch, all else says where it was looked for",
-          "[end_to_end]") {
+TEST_CASE(
+    "inspect and mean pooling work without LibTorch and other commands report what is missing",
+    "[end_to_end]") {
   const fs::path program(REGROUP_PROGRAM);
   if (!fs::exists(program.parent_path() / "regroup-compute")) {
     SKIP("built without LibTorch: there is one program for all");

@@ -1,4 +1,4 @@
-// The example of docs/layout.md, as a user would follow it.
+// The example of docs/layout.md.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/checkpoint_builder.h"
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number-th block of JSON in the documentation.
+// The block of JSON number `number` in the documentation.
 std::string documented_json(int number) {
   const std::string page = bytes_of_file(fs::path(REGROUP_TESTS_DIR) / "../docs/layout.md");
   const std::string opening = "```json\n";
@@ -36,7 +36,7 @@ fs::path put_house_made(const fs::path& directory) {
   return directory;
 }
 
-TEST_CASE("the documented layout file inspects, converts and inspects again", "[end_to_end]") {
+TEST_CASE("the documented layout file works for inspect and convert", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = put_house_made(directory / "house-made");
   const std::string result = directory / "house-made-gqa2";
@@ -65,8 +65,7 @@ TEST_CASE("the documented layout file inspects, converts and inspects again", "[
   CHECK(after.json()["disagreements"].empty());
 }
 
-TEST_CASE("the documented model is refused without its layout file, which is named",
-          "[end_to_end]") {
+TEST_CASE("the documented model without its layout file is refused with a hint", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = put_house_made(directory / "house-made");
   const ProgramResult result = run_program({"inspect", source});

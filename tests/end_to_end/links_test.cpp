@@ -1,4 +1,4 @@
-// Links that lead out of a model's directory, and places that are mounted twice.
+// Links that lead out of a model's directory, and directories that are mounted twice.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"
@@ -21,7 +21,7 @@ fs::path put_source(const TemporaryDirectory& directory) {
 
 }  // namespace
 
-TEST_CASE("what a link out of the model's directory shows is not copied, and that is said",
+TEST_CASE("a link out of the model's directory is not copied and a warning names it",
           "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_source(directory);
@@ -39,8 +39,7 @@ TEST_CASE("what a link out of the model's directory shows is not copied, and tha
   }
 }
 
-TEST_CASE("a chat template behind such a link does not become part of a GGUF file",
-          "[end_to_end]") {
+TEST_CASE("a chat template behind such a link is not written to a GGUF file", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "source", tiny_llama());
   put_file(directory / "shadow", "a secret");
@@ -56,8 +55,7 @@ TEST_CASE("a chat template behind such a link does not become part of a GGUF fil
   CHECK(run.err.find("chat_template.jinja is left out") != std::string::npos);
 }
 
-TEST_CASE("the source is known under a second mount, and nothing is written into it",
-          "[end_to_end]") {
+TEST_CASE("an output inside the source is refused under a second mount", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_source(directory);
   const fs::path mounted = directory / "mounted";

@@ -1,4 +1,4 @@
-// Files that are there and cannot be opened: a fault of the environment, not of the model.
+// Files that exist but cannot be opened: an environment failure and not a fault of the model.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("too many open files are told with the shard that could not be opened", "[end_to_end]") {
+TEST_CASE("too many open files are reported with the shard that was not opened", "[end_to_end]") {
 #ifdef __SANITIZE_ADDRESS__
   SKIP("the sanitizers open pipes to check an object's type, which must not fail here");
 #endif
@@ -27,7 +27,7 @@ TEST_CASE("too many open files are told with the shard that could not be opened"
                  ContainsSubstring("ulimit -n"));
 }
 
-TEST_CASE("a file that may not be read is no fault of the model", "[end_to_end]") {
+TEST_CASE("a file without read permission is an environment failure", "[end_to_end]") {
   if (!can_trace()) {
     SKIP("strace is not installed, or may not trace");
   }
@@ -46,7 +46,7 @@ TEST_CASE("a file that may not be read is no fault of the model", "[end_to_end]"
   }
 }
 
-TEST_CASE("a path that is wrong is bad input", "[end_to_end]") {
+TEST_CASE("a wrong path is bad input", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_file(directory / "file", "text");
   std::filesystem::create_symlink("loop", directory / "loop");

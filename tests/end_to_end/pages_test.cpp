@@ -1,5 +1,4 @@
-// Pages of inspect, plan, diff and verify: whole, closed in themselves, and obeying nothing that
-// files say.
+// HTML pages of inspect, plan, diff and verify: complete, self-contained and safe.
 #include <algorithm>
 #include <cstdlib>
 
@@ -20,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-// Runs a command that writes a page, and checks what must hold of every page.
+// Runs a command that writes a page, and checks the rules for every page.
 Markup page_of(std::vector<std::string> command, const fs::path& page) {
   command.insert(command.end(), {"--html", page.string()});
   const ProgramResult result = run_program(command);
@@ -54,7 +53,8 @@ long count(const Markup& page, const std::string& tag) {
   return std::count(page.tags.begin(), page.tags.end(), tag);
 }
 
-TEST_CASE("the page of inspect has heads, caches, slopes and what was asked for", "[end_to_end]") {
+TEST_CASE("the page of inspect has heads and caches and slopes and requested tables",
+          "[end_to_end]") {
   const TemporaryDirectory directory;
   const Markup page = page_of({"inspect", golden("bloom_12").string(), "--tensors", "--stats"},
                               directory / "p.html");
@@ -66,7 +66,7 @@ TEST_CASE("the page of inspect has heads, caches, slopes and what was asked for"
   }
 }
 
-TEST_CASE("inspect makes a page of whatever it reads", "[end_to_end]") {
+TEST_CASE("inspect writes a page for every kind of input", "[end_to_end]") {
   const TemporaryDirectory directory;
   for (const char* name : {"t5", "bert", "nemotron_nas", "gguf/llama.gguf", "llama_torch",
                            "llama_sharded/model-00002-of-00008.safetensors"}) {
@@ -76,15 +76,15 @@ TEST_CASE("inspect makes a page of whatever it reads", "[end_to_end]") {
   }
 }
 
-TEST_CASE("a long table of layers is folded up, whole", "[end_to_end]") {
+TEST_CASE("a long table of layers is collapsed but complete", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path model = put_model(directory / "model", tiny_llama({.layers = 40}));
   const Markup page = page_of({"inspect", model.string()}, directory / "p.html");
   CHECK_THAT(page.text, ContainsSubstring("Layers (40)"));
-  CHECK(count(page, "tr") >= 41 + 41);  // and the numbers of the chart of heads
+  CHECK(count(page, "tr") >= 41 + 41);  // with the table of the head chart
 }
 
-TEST_CASE("the page of a result shows what its conversion kept and how its training went",
+TEST_CASE("the page of a result shows the conversion's report and the training's metrics",
           "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string result = (directory / "result").string();
@@ -108,8 +108,7 @@ TEST_CASE("the page of a result shows what its conversion kept and how its train
         2);
 }
 
-TEST_CASE("the page of a result shows what the result itself records of its layers",
-          "[end_to_end]") {
+TEST_CASE("the page of a result shows the layers that its config records", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path result = directory / "result";
   CHECK(run_program({"convert", golden("llama_mha").string(), result.string(), "--kv-heads", "1"})
@@ -125,7 +124,7 @@ TEST_CASE("the page of a result shows what the result itself records of its laye
   CHECK_THAT(page(), ContainsSubstring("Energy kept, decoder") && ContainsSubstring("81.25 %"));
 }
 
-TEST_CASE("the page of plan has a curve for every number of kv heads, and the command",
+TEST_CASE("the page of plan has a curve for every number of kv heads and the command",
           "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama_mha").string();
@@ -133,13 +132,13 @@ TEST_CASE("the page of plan has a curve for every number of kv heads, and the co
       {"plan", model, "--vram", "1MiB", "--context", "1k", "--batch", "4", "--bandwidth", "1GB/s"},
       directory / "p.html");
   CHECK(count(page, "svg") == 3);
-  CHECK(count(page, "table") == 6);  // three of them to unfold
+  CHECK(count(page, "table") == 6);  // three of them collapsed
   for (const char* words : {"(now)", "regroup convert", "Tokens per second at most", "1 MiB"}) {
     CHECK_THAT(page.text, ContainsSubstring(words));
   }
 }
 
-TEST_CASE("the page of diff lists what differs", "[end_to_end]") {
+TEST_CASE("the page of diff lists the differences", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "a", tiny_llama());
   put_model(directory / "b", tiny_llama({.kv_heads = 4}));
@@ -151,8 +150,7 @@ TEST_CASE("the page of diff lists what differs", "[end_to_end]") {
              ContainsSubstring("No difference."));
 }
 
-TEST_CASE("the page of verify has the verdict of every check, and what the result is",
-          "[end_to_end]") {
+TEST_CASE("the page of verify has the verdict of every check and the record", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = golden("bloom_12").string();
   const fs::path result = directory / "result";
@@ -182,7 +180,7 @@ TEST_CASE("the page of verify has the verdict of every check, and what the resul
   CHECK_THAT(failed.text, !ContainsSubstring("Passed: "));
 }
 
-TEST_CASE("names and configs that are markup stay text", "[end_to_end]") {
+TEST_CASE("markup in names and configs is shown as text", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string attack =
       "</td></title></style><script>alert(1)</script>\"'&amp;<img src=x onerror=alert(2)>";
@@ -209,13 +207,13 @@ TEST_CASE("names and configs that are markup stay text", "[end_to_end]") {
   }
 }
 
-TEST_CASE("a page takes the place of a page, and of nothing else", "[end_to_end]") {
+TEST_CASE("writing an HTML page overwrites a page but no other file", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = golden("llama").string();
   const fs::path page = directory / "p.html";
   page_of({"inspect", model}, page);
   page_of({"inspect", model}, page);
-  CHECK(tree_of(directory.path()).size() == 1);  // no partial files next to it
+  CHECK(tree_of(directory.path()).size() == 1);  // no partial files
   put_file(directory / "weights.safetensors", "precious");
   for (const fs::path& wrong : {directory / "weights.safetensors", directory.path()}) {
     const ProgramResult result = run_program({"inspect", model, "--html", wrong.string()});
@@ -227,7 +225,7 @@ TEST_CASE("a page takes the place of a page, and of nothing else", "[end_to_end]
         4);
 }
 
-TEST_CASE("pages open in a browser without a complaint", "[end_to_end]") {
+TEST_CASE("pages open in a browser without messages", "[end_to_end]") {
   if (std::system("command -v chromium > /dev/null") != 0) {
     SKIP("chromium is not installed");
   }
@@ -245,7 +243,8 @@ TEST_CASE("pages open in a browser without a complaint", "[end_to_end]") {
   };
   page_of({"inspect", golden("bloom_12").string(), "--stats"}, directory / "p.html");
   CHECK_FALSE(complaints(directory / "p.html"));
-  std::string broken = bytes_of_file(directory / "p.html");  // the policy stops what is smuggled in
+  // The page's policy blocks inserted scripts.
+  std::string broken = bytes_of_file(directory / "p.html");
   broken.insert(broken.find("<main"), "<script>alert(1)</script>");
   put_file(directory / "broken.html", broken);
   CHECK(complaints(directory / "broken.html"));

@@ -1,4 +1,4 @@
-// regroup plan, as typed.
+// regroup plan as a program.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// Llama-2-7B's config.json, without weights.
+// The config.json of Llama-2-7B, without weights.
 std::string put_llama_7b(const std::filesystem::path& directory) {
   put_file(directory / "config.json", R"({"architectures": ["LlamaForCausalLM"],
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008,
@@ -22,7 +22,7 @@ std::string put_llama_7b(const std::filesystem::path& directory) {
   return directory.string();
 }
 
-TEST_CASE("plan tables what every number of kv heads gives", "[end_to_end]") {
+TEST_CASE("plan lists the costs of every number of kv heads", "[end_to_end]") {
   const TemporaryDirectory directory;
   const ProgramResult result =
       run_program({"plan", put_llama_7b(directory / "m"), "--bandwidth", "3.35TB/s"});
@@ -30,10 +30,10 @@ TEST_CASE("plan tables what every number of kv heads gives", "[end_to_end]") {
   CHECK_THAT(result.out, ContainsSubstring("32 (now)"));
   CHECK_THAT(result.out, ContainsSubstring("12.6 GiB    512 KiB    2 GiB"));
   CHECK_THAT(result.out, ContainsSubstring("at 3.05 TiB/s"));
-  CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 24);  // fits a screen
+  CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 24);  // fits on a screen
 }
 
-TEST_CASE("plan picks the most kv heads that fit and says what to type", "[end_to_end]") {
+TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "m");
   const std::vector<std::string> command{"plan",      model,  "--vram",  "24GiB",
@@ -55,7 +55,7 @@ TEST_CASE("plan picks the most kv heads that fit and says what to type", "[end_t
   CHECK(report["cache_dtype"] == "F16");
 }
 
-TEST_CASE("plan says where no conversion is needed, and where none helps", "[end_to_end]") {
+TEST_CASE("plan says if no conversion is needed or none suffices", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "m");
   const auto plan = [&](const char* vram, const char* batch) {
@@ -69,7 +69,7 @@ TEST_CASE("plan says where no conversion is needed, and where none helps", "[end
                                          "with 1 kv heads"));
 }
 
-TEST_CASE("plan counts the cache in the type that is asked for", "[end_to_end]") {
+TEST_CASE("plan counts the cache in the given dtype", "[end_to_end]") {
   const TemporaryDirectory directory;
   const Json report = run_program({"plan", put_llama_7b(directory / "m"), "--cache-dtype", "fp8",
                                    "--context", "1k,2k", "--batch", "2", "--json"})
@@ -79,7 +79,7 @@ TEST_CASE("plan counts the cache in the type that is asked for", "[end_to_end]")
   CHECK_FALSE(report.contains("choice"));
 }
 
-TEST_CASE("plan refuses amounts that are none", "[end_to_end]") {
+TEST_CASE("plan refuses invalid quantities", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "m");
   for (const auto& [option, value] :
@@ -95,7 +95,7 @@ TEST_CASE("plan refuses amounts that are none", "[end_to_end]") {
   }
 }
 
-TEST_CASE("plan quotes what a shell would take apart", "[end_to_end]") {
+TEST_CASE("plan quotes paths for the shell", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "it's a model");
   const ProgramResult result =
@@ -103,7 +103,7 @@ TEST_CASE("plan quotes what a shell would take apart", "[end_to_end]") {
   CHECK_THAT(result.out, ContainsSubstring("it'\\''s a model' '"));
 }
 
-TEST_CASE("plan tells the two caches of an encoder-decoder apart", "[end_to_end]") {
+TEST_CASE("plan reports both caches of an encoder-decoder", "[end_to_end]") {
   const ProgramResult result = run_program({"plan", golden("t5").string()});
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, ContainsSubstring("cross"));

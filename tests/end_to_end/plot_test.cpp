@@ -1,4 +1,4 @@
-// `regroup plot`: curves of runs over one another.
+// `regroup plot`: curves of several runs.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -23,7 +23,7 @@ void put_run(const TemporaryDirectory& directory, const std::string& name, doubl
   put_file(directory / (name + ".run/metrics.jsonl"), lines);
 }
 
-TEST_CASE("plot draws several runs into one chart, each by its name", "[end_to_end]") {
+TEST_CASE("plot draws several runs with their names into one chart", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_run(directory, "first", 2.0);
   put_run(directory, "sec<ond", 3.0);
@@ -39,7 +39,7 @@ TEST_CASE("plot draws several runs into one chart, each by its name", "[end_to_e
   CHECK(read_markup(drawn).fault == "");
   CHECK_THAT(drawn, ContainsSubstring("first, training") &&
                         ContainsSubstring("sec&lt;ond, training") && !ContainsSubstring("sec<ond"));
-  // Over an older drawing, and another chart.
+  // Overwrites the drawing, with another chart.
   REQUIRE(plot({"-o", svg, "--chart", "speed"}).exit_code == 0);
   CHECK_THAT(bytes_of_file(svg), ContainsSubstring("Tokens per second"));
   const std::string page = (directory / "curves.html").string();
@@ -49,7 +49,7 @@ TEST_CASE("plot draws several runs into one chart, each by its name", "[end_to_e
                                       !ContainsSubstring("Gradient norm"));
 }
 
-TEST_CASE("plot refuses what it cannot draw, and leaves other files alone", "[end_to_end]") {
+TEST_CASE("plot refuses invalid input and does not overwrite other files", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_run(directory, "run", 2.0);
   put_file(directory / "mine.svg", "not a drawing");

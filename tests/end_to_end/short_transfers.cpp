@@ -1,6 +1,6 @@
-// A library to preload: system calls that read, write or copy move half of what they are asked to,
-// and every fifth is interrupted first. When the process ends it says in the file that
-// SHORT_TRANSFERS names how often each did.
+// A library to preload. System calls that read, write or copy transfer half of what is requested,
+// and every fifth call is interrupted first. At exit it writes the number of each to the file that
+// SHORT_TRANSFERS names.
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -17,7 +17,7 @@ std::size_t half(std::size_t count, std::atomic<int>& shortened) {
   return count - count / 2;
 }
 
-// Whether this call is one of those that a signal ends before it did anything.
+// Whether a signal ends this call before it does anything.
 bool interrupted() {
   const bool now = ++calls % 5 == 0;
   errno = now ? EINTR : errno;

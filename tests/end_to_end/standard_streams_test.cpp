@@ -1,4 +1,4 @@
-// Streams that are closed, full or read by nobody.
+// Standard streams that are closed, full or not read.
 #include <cstdlib>
 #include <string>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-// The exit code of the program with these words, as a shell takes them.
+// The program's exit code for these words in a shell.
 int run_in_shell(const std::string& words) {
   const std::string command = "'" + std::string(REGROUP_PROGRAM) + "' " + words;
   return WEXITSTATUS(std::system(command.c_str()));
@@ -25,8 +25,7 @@ int run_in_shell(const std::string& words) {
 
 bool computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
 
-TEST_CASE("output that cannot be written is the environment's failure in every command",
-          "[end_to_end]") {
+TEST_CASE("unwritable output is an environment failure in every command", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = "'" + golden("llama").string() + "'";
   const std::string errors = "2> '" + (directory / "err").string() + "'";
@@ -44,7 +43,7 @@ TEST_CASE("output that cannot be written is the environment's failure in every c
       "inspect --json " + model,
       "convert --dry-run " + model + " '" + (directory / "x").string() + "' --kv-heads 1"};
   if (computes()) {
-    std::string tokens;  // of 16 bits each, all within the vocabulary
+    std::string tokens;  // 16 bits per token, all within the vocabulary
     for (int i = 0; i < 200; ++i) {
       tokens += {'\1', '\0'};
     }
@@ -65,7 +64,7 @@ TEST_CASE("output that cannot be written is the environment's failure in every c
   }
 }
 
-TEST_CASE("an exit code stays what it is where stderr takes nothing", "[end_to_end]") {
+TEST_CASE("the exit code does not change if stderr is not writable", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string none = "'" + (directory / "none").string() + "'";
   for (const char* stream : {"2> /dev/full", "2>&-", "2>&- >&- <&-"}) {
@@ -78,7 +77,7 @@ TEST_CASE("an exit code stays what it is where stderr takes nothing", "[end_to_e
         0);
 }
 
-TEST_CASE("no file gets the number of a closed stream", "[end_to_end]") {
+TEST_CASE("output files never replace closed streams", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = "'" + golden("llama").string() + "'";
   const auto path = [&](const char* name) { return "'" + (directory / name).string() + "'"; };
@@ -92,13 +91,13 @@ TEST_CASE("no file gets the number of a closed stream", "[end_to_end]") {
   CHECK(written("closed") == written("plain"));
 }
 
-TEST_CASE("a reader that goes away is told as output that was not written", "[end_to_end]") {
+TEST_CASE("output to a closed pipe fails as an environment failure", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string out = (directory / "code").string();
   const std::string command = "{ '" + std::string(REGROUP_PROGRAM) +
                               "' manual 2> /dev/null; echo $? > '" + out + "'; } | true";
   REQUIRE(std::system(command.c_str()) == 0);
-  // Written before the reader left, or not at all.
+  // 0 if everything was written before the reader ended, otherwise an environment failure.
   const std::string code = bytes_of_file(out);
   CHECK((code == "0\n" || code == "4\n"));
 }

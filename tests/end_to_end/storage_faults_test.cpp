@@ -1,4 +1,4 @@
-// Disks that are really full, and system calls that move less than they are asked to.
+// Disks that are full, and system calls that transfer less than requested.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"
@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A sharded model, with an MLP wide enough to be copied by blocks.
+// A sharded model with an MLP wide enough to be copied by blocks.
 void put_source(const fs::path& source) {
   put_sharded_model(source, tiny_llama({.layers = 1, .intermediate_size = 2000}), 6);
 }
@@ -19,8 +19,7 @@ std::vector<std::string> conversion(const fs::path& source, const fs::path& dest
   return {"convert", source.string(), destination.string(), "--kv-heads", "4", "--quiet"};
 }
 
-TEST_CASE("where calls read, write and copy half of what they should, the bytes are the same",
-          "[end_to_end]") {
+TEST_CASE("results are the same if calls transfer half of what is requested", "[end_to_end]") {
   const std::string library = REGROUP_SHORT_TRANSFERS;
   if (library.empty()) {
     SKIP("a library cannot be preloaded into a program with sanitizers");
@@ -42,8 +41,8 @@ TEST_CASE("where calls read, write and copy half of what they should, the bytes 
   CHECK(shortened["copies"] > 20);
 }
 
-// Runs it where `disk` is a filesystem of that size, which is gone afterwards. What it leaves there
-// is listed on stdout.
+// Runs the program where `disk` is a temporary filesystem of this size. Files that are left on it
+// are listed on stdout.
 ProgramResult run_on_disk(const std::vector<std::string>& arguments, const fs::path& disk,
                           const std::string& size) {
   return run_program(arguments, {"unshare", "-Urm", "sh", "-c",
@@ -60,7 +59,7 @@ bool can_mount(const fs::path& disk) {
   }
 }
 
-TEST_CASE("a disk without room for the weights is refused, one that fills up leaves nothing",
+TEST_CASE("a disk without room for the weights is refused and one that fills up leaves no files",
           "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path disk = directory / "disk";
@@ -82,7 +81,7 @@ TEST_CASE("a disk without room for the weights is refused, one that fills up lea
   CHECK(small.err.find("bytes free") != std::string::npos);
   CHECK(small.out.empty());
 
-  // The check ahead covers the weights, not the other files.
+  // The check in advance covers the weights but not the other files.
   put_file(source / "tokenizer.json", std::string(4U << 20, 'x'));
   const ProgramResult filled = run_on_disk(command, disk, "4m");
   CAPTURE(filled.err);

@@ -1,4 +1,4 @@
-// What a person sees: colours on terminals only, and lines no wider than the terminal.
+// Output on a terminal: colours, and lines no wider than the terminal.
 #include <algorithm>
 #include <sstream>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// Characters of the widest line, without the sequences that colour it.
+// Characters of the widest line without colour sequences.
 std::size_t widest_line(const std::string& text) {
   std::size_t widest = 0;
   std::istringstream lines(text);
@@ -34,7 +34,7 @@ std::size_t widest_line(const std::string& text) {
   return widest;
 }
 
-TEST_CASE("tables are no wider than the terminal, and whole where there is room", "[end_to_end]") {
+TEST_CASE("tables fit the terminal and are not shortened if there is room", "[end_to_end]") {
   const std::string model = golden("bloom_12").string();
   const std::vector<std::string> command{"inspect", model, "--tensors", "--stats"};
   const ProgramResult narrow = run_on_terminal(command, 80);
@@ -44,19 +44,20 @@ TEST_CASE("tables are no wider than the terminal, and whole where there is room"
   };
   const std::string tables = after_summary(narrow.out);
   CHECK(widest_line(tables) <= 80);
-  for (const char* layer : {".h.0.self", ".h.1.self"}) {  // cut, but not where names differ
+  // Shortened, but not where the names differ.
+  for (const char* layer : {".h.0.self", ".h.1.self"}) {
     CHECK_THAT(tables, ContainsSubstring(layer) && ContainsSubstring("~."));
   }
   const ProgramResult wide = run_on_terminal(command, 200);
   CHECK_THAT(wide.out, ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight"));
-  const std::string piped = after_summary(run_program(command).out);  // nothing cut, and as wide
+  // Not shortened, and of the same width.
+  const std::string piped = after_summary(run_program(command).out);
   CHECK(piped.find('~') == std::string::npos);
   CHECK(widest_line(piped) <= 80);
   CHECK_THAT(piped, ContainsSubstring("\ntransformer.h.0.self_attention.query_key_value.weight\n"));
 }
 
-TEST_CASE("no table is wider than 80 columns where results go to a file, or than COLUMNS says",
-          "[end_to_end]") {
+TEST_CASE("tables in files are at most 80 columns or COLUMNS wide", "[end_to_end]") {
   const std::string model = golden("bloom_12").string();
   const std::vector<std::vector<std::string>> commands{
       {"inspect", model, "--tensors", "--stats", "--layers", "--quiet"},
@@ -75,7 +76,7 @@ TEST_CASE("no table is wider than 80 columns where results go to a file, or than
              ContainsSubstring("transformer.h.0.self_attention.query_key_value.weight  F32"));
 }
 
-TEST_CASE("facts are broken between words on a terminal, and whole elsewhere", "[end_to_end]") {
+TEST_CASE("lines of facts are wrapped on a terminal only", "[end_to_end]") {
   const std::vector<std::string> command{"inspect", golden("t5").string(), "--context", "123456"};
   const std::string narrow = run_on_terminal(command, 60).out;
   CHECK(widest_line(narrow.substr(narrow.find("KV cache"))) <= 60);
@@ -84,15 +85,14 @@ TEST_CASE("facts are broken between words on a terminal, and whole elsewhere", "
   CHECK(cache.substr(0, cache.find('\n')).size() > 60);
 }
 
-TEST_CASE("numbers of shards stay in names that are cut short", "[end_to_end]") {
+TEST_CASE("shortened file names keep the numbers of their shards", "[end_to_end]") {
   const std::string text =
       run_on_terminal({"inspect", golden("llama_sharded").string(), "--tensors"}, 72).out;
   CHECK(widest_line(text.substr(text.find("tensor  "))) <= 72);
   CHECK_THAT(text, ContainsSubstring("~-00002-of-00008.") && ContainsSubstring("~.1."));
 }
 
-TEST_CASE("what differs keeps its name on a terminal of 80 columns, and slopes stay in their line",
-          "[end_to_end]") {
+TEST_CASE("diff keeps tensor names within 80 columns and slopes stay on one line", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = golden("bloom_12").string(), result = (directory / "result").string();
   REQUIRE(run_program({"convert", source, result, "--kv-heads", "4", "--quiet"}).exit_code == 0);
@@ -106,7 +106,7 @@ TEST_CASE("what differs keeps its name on a terminal of 80 columns, and slopes s
   CHECK(widest_line(summary.substr(0, summary.find("KV cache"))) <= 80 + source.size());
 }
 
-TEST_CASE("colour is for terminals that are not told otherwise", "[end_to_end]") {
+TEST_CASE("colour is used on terminals unless NO_COLOR or TERM forbid it", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "a", tiny_llama());
   put_model(directory / "b", tiny_llama({.kv_heads = 4}));

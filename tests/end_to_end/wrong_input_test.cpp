@@ -1,4 +1,4 @@
-// What the program says to wrong input: one line, the exit code of its kind, and nothing written.
+// Errors for wrong input: one line, the right exit code, and no files.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
-// A tiny model in `source`, and a check that a command fails as it should and leaves no trace.
+// A tiny model in `source`. Checks that commands fail as they should and leave no files.
 class Scene {
  public:
   explicit Scene(const TinyModel& tiny = tiny_llama()) { put_model(path("source"), tiny); }
@@ -38,7 +38,7 @@ class Scene {
     CHECK(untouched);
   }
 
-  // convert SRC DST with further options.
+  // Runs convert with `source`, an output and the given number of kv heads.
   void check_convert_refused(const std::string& source, const std::string& kv_heads, int exit_code,
                              const std::vector<std::string>& words) const {
     check_refused(
@@ -50,7 +50,7 @@ class Scene {
   TemporaryDirectory directory_;
 };
 
-TEST_CASE("what is no model is bad input", "[end_to_end]") {
+TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
   const Scene scene;
   fs::create_directory(scene.path("empty"));
   put_file(scene.path("notes.txt"), "some text, longer than eight bytes");
@@ -69,7 +69,7 @@ TEST_CASE("what is no model is bad input", "[end_to_end]") {
   scene.check_refused({"inspect", std::string(5000, 'x')}, kExitBadInput, {"xxx"});
 }
 
-TEST_CASE("weights that are something else are named for what they are", "[end_to_end]") {
+TEST_CASE("wrong files under the weights' name are recognised", "[end_to_end]") {
   const Scene scene;
   for (const auto& [bytes, hint] :
        {std::pair{"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
@@ -95,7 +95,7 @@ TEST_CASE("a missing shard is bad input", "[end_to_end]") {
                       {"part-02.safetensors"});
 }
 
-TEST_CASE("links in circles are bad input", "[end_to_end]") {
+TEST_CASE("circular links are bad input", "[end_to_end]") {
   const Scene scene;
   fs::create_symlink("circle", scene.path("circle"));
   scene.check_refused({"inspect", scene.path("circle").string()}, kExitBadInput, {"circle"});
@@ -112,7 +112,7 @@ TEST_CASE("kv heads that the model does not allow are wrong usage", "[end_to_end
   }
 }
 
-TEST_CASE("a destination that exists is wrong usage", "[end_to_end]") {
+TEST_CASE("an existing destination is wrong usage", "[end_to_end]") {
   const Scene scene;
   fs::create_directory(scene.path("there"));
   for (const std::string& destination :
@@ -124,14 +124,14 @@ TEST_CASE("a destination that exists is wrong usage", "[end_to_end]") {
   }
 }
 
-TEST_CASE("a place that cannot be written to is the environment's failure", "[end_to_end]") {
+TEST_CASE("an unwritable destination is an environment failure", "[end_to_end]") {
   const Scene scene;
   scene.check_refused(
       {"convert", scene.path("source").string(), "/proc/regroup-result", "--kv-heads", "4"},
       kExitEnvironment, {"/proc/regroup-result", "cannot create"});
 }
 
-TEST_CASE("NaN in K or V is bad input, unless allowed", "[end_to_end]") {
+TEST_CASE("NaN in K or V is bad input unless allowed", "[end_to_end]") {
   TinyModel tiny = tiny_llama();
   tiny.tensor("model.layers.1.self_attn.k_proj.weight").bytes.replace(40, 4, "\xff\xff\xff\x7f");
   const Scene scene(tiny);
@@ -142,7 +142,7 @@ TEST_CASE("NaN in K or V is bad input, unless allowed", "[end_to_end]") {
             .exit_code == 0);
 }
 
-TEST_CASE("options and arguments that are not known or not given are wrong usage", "[end_to_end]") {
+TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_end]") {
   const Scene scene;
   const std::string source = scene.path("source").string();
   const std::string result = scene.path("result").string();
@@ -164,7 +164,7 @@ TEST_CASE("options and arguments that are not known or not given are wrong usage
                       kExitUsage, {});
 }
 
-TEST_CASE("help and version are no errors", "[end_to_end]") {
+TEST_CASE("help and version succeed", "[end_to_end]") {
   for (const std::vector<std::string>& command : {std::vector<std::string>{"--help"},
                                                   {"--version"},
                                                   {"convert", "--help"},

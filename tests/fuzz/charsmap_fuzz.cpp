@@ -1,5 +1,5 @@
-// A SentencePiece model, as a whole or by its normalisation rules alone: what the checks let pass,
-// Google's library must take, and any text after it.
+// A SentencePiece model, or only its normalisation rules. If the checks accept it, Google's library
+// must handle it with any text.
 #include <algorithm>
 #include <string>
 
@@ -19,7 +19,7 @@ std::string texts() {
   return text + std::string(100, 'a') + std::string(40, ' ') + std::string(3, '\0');
 }
 
-// Rules after a first byte of 'C', else a whole model.
+// Input that begins with 'C' is a set of rules, and other input a whole model.
 std::string model_of(std::string_view input) {
   if (!input.starts_with('C')) {
     return std::string(input);

@@ -1,5 +1,4 @@
-// A config.json: what it says of a model, the tensors that one would have, and a member changed in
-// place.
+// A config.json: the model that it describes, the tensors of such a model, and a changed member.
 #include "formats/families/family.h"
 #include "tests/fuzz/fuzz_target.h"
 

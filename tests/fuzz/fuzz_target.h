@@ -1,4 +1,4 @@
-// What fuzz targets share: bytes as a file, and refusals that are no findings.
+// Common parts of fuzz targets: input bytes as a file, and checks of refusals.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace regroup {
 
-/// A file in memory that can be opened by its path. A target keeps one and fills it anew: files on
-/// a disk would cost more than what is tried.
+/// A file in memory with a path. A target keeps one and rewrites it, because files on a disk would
+/// take more time than the parser.
 class MemoryFile {
  public:
   MemoryFile()
@@ -24,7 +24,7 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
   ~MemoryFile() { ::close(descriptor_); }
 
-  /// Makes it hold `bytes`, and zeros behind them up to `size`. False where no file can be so
+  /// Sets the contents to `bytes`, then zeros up to `size`. Returns false if the file cannot be so
   /// large.
   bool hold(std::string_view bytes, std::uint64_t size = 0) const {
     const auto put = static_cast<ssize_t>(bytes.size());
@@ -46,7 +46,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// Calls `read`; what it throws must be an Error that blames the input, in one printable line.
+/// Calls `read`. It may throw only an Error about the input, in one printable line.
 template <typename Read>
 void refuse_or_read(Read&& read) {
   try {
@@ -65,5 +65,5 @@ void refuse_or_read(Read&& read) {
 
 }  // namespace regroup
 
-/// What libFuzzer, or replay.cpp, calls with each input.
+/// libFuzzer or replay.cpp calls it with each input.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

@@ -1,4 +1,4 @@
-// An index of two shards that are there; opened as a file only when its text may be one.
+// An index of two existing shards.
 #include "formats/directory/weight_index.h"
 #include "formats/directory/weight_index_parser.h"
 #include "tests/checkpoint_builder.h"

@@ -1,5 +1,5 @@
-// A layout file for a small model: what it is taken for, and the config that a conversion would
-// write by it.
+// A layout file for a small model: the spec that it gives, and the config that a conversion would
+// write with it.
 #include "formats/families/family.h"
 #include "formats/families/layout_file.h"
 #include "formats/model/model.h"
@@ -11,7 +11,7 @@ namespace regroup {
 namespace {
 
 ModelDirectory small_model() {
-  const TemporaryDirectory directory;  // what is open stays so
+  const TemporaryDirectory directory;  // files that are open stay readable
   return open_model_directory(put_model(directory.path(), tiny_llama({.layers = 1})));
 }
 
@@ -26,7 +26,7 @@ void read(const ModelDirectory& model, std::string_view text) {
   try {
     parse_json_object(changed, "changed");
   } catch (const Error&) {
-    ::abort();  // a result that nobody could read
+    ::abort();  // regroup could not read its own result
   }
 }
 

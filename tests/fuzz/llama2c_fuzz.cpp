@@ -1,4 +1,4 @@
-// The seven numbers of a llama2.c file, which is as large as they say: zeros that take no memory.
+// The seven numbers of a llama2.c header, in a sparse file of the length that the input gives.
 #include "formats/llama2c/llama2c.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < kHeader) {
     return 0;
   }
-  // What follows the header says how long the file is.
+  // The bytes after the header give the file's length.
   std::uint64_t length = 0;
   for (std::size_t i = kHeader; i < size && i < kHeader + 6; ++i) {
     length = length << 8 | data[i];

@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-// Indices are known by their names, so the file in memory gets one that links to it.
+// Indices are recognised by their names, so the file in memory gets a link with such a name.
 std::filesystem::path name_for(const MemoryFile& file) {
   static const TemporaryDirectory directory;
   std::filesystem::path name = directory / "fuzz.idx";

@@ -1,5 +1,4 @@
-// Runs a fuzz target over stored inputs, where there is no libFuzzer: files and folders as
-// arguments.
+// Runs a fuzz target on stored inputs without libFuzzer. The arguments are files and folders.
 #include <cstdio>
 #include <string>
 

@@ -1,4 +1,4 @@
-// A safetensors header, and how long its file says the data is: the first eight bytes.
+// A safetensors header. The first eight bytes give the length of the data.
 #include <cstring>
 
 #include "formats/safetensors/safetensors.h"

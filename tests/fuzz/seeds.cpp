@@ -1,4 +1,5 @@
-// Writes the seed corpus: for each fuzz target a folder of well-formed files and of near misses.
+// Writes the seed corpus: for each fuzz target a folder of well-formed and nearly well-formed
+// files.
 #include <fmt/format.h>
 
 #include "tests/charsmap_builder.h"
@@ -26,7 +27,7 @@ class Seeds {
   int count_ = 0;
 };
 
-// The target wants the length of the data in the place of that of the header.
+// The target needs the length of the data instead of the length of the header.
 void put_safetensors(Seeds& seeds) {
   const auto put = [&](std::string_view header, std::uint64_t data_bytes) {
     seeds.put("safetensors", little_endian(data_bytes, 8) + std::string(header));
@@ -48,7 +49,7 @@ void put_archives(Seeds& seeds) {
   const BuiltZipEntry plain{.name = "a/0", .data = "0123"};
   BuiltZipEntry follows = plain;
   follows.name = "a/1";
-  follows.flags = 8;  // sizes behind the data
+  follows.flags = 8;  // sizes after the data
   BuiltZipEntry wide = plain;
   wide.name = "a/2";
   wide.zip64 = true;
@@ -57,7 +58,7 @@ void put_archives(Seeds& seeds) {
   }
 }
 
-// Two sequences of three tokens, a document each, as u16.
+// Two sequences of three u16 tokens, one document each.
 void put_megatron(Seeds& seeds) {
   std::string index =
       little_endian(1, 8) + little_endian(8, 1) + little_endian(2, 8) + little_endian(3, 8);
@@ -68,7 +69,8 @@ void put_megatron(Seeds& seeds) {
   seeds.put("megatron", index);
 }
 
-// Two pieces with scores, and the settings of training and normalising; BPE with all its trimmings.
+// Two pieces with scores and the settings for training and normalisation, and a BPE with all its
+// options.
 void put_tokenizers(Seeds& seeds) {
   using std::string_literals::operator""s;
   seeds.put("tokenizer",
@@ -85,7 +87,7 @@ void put_tokenizers(Seeds& seeds) {
       R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":5},"merges":["a b",["a","b"]]}})");
 }
 
-// Rules by themselves after a 'C', and whole models without and with them.
+// Rules alone after a 'C', and whole models with and without rules.
 void put_charsmaps(Seeds& seeds) {
   BuiltSentencePiece model{
       {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"\u2581", -1}, {"a", -2}, {"aa", -3, 4}}};
@@ -103,7 +105,7 @@ void put_charsmaps(Seeds& seeds) {
   seeds.put("charsmap", model.bytes());
 }
 
-// Of the tiny Llama; fused; with faults.
+// For the tiny Llama, then with fused tensors, then with faults.
 void put_layouts(Seeds& seeds) {
   seeds.put(
       "layout",
@@ -119,13 +121,14 @@ void put_layouts(Seeds& seeds) {
   seeds.put("layout", R"({"layers":-1,"q":7,"kv_heads":[1,2],"kv_heads_key":"a..b","x":{}})");
 }
 
-// Options of each type, in and outside of a command's table; and faults.
+// Options of each type, inside and outside of a command's table, and faults.
 void put_tomls(Seeds& seeds) {
   seeds.put("toml", "quiet = true\n[train]\ntext = \"a\\u00e4\"\nnumber = 1_000\nreal = 1e-3\n");
   seeds.put("toml", "# what\n[train]\nlist = [\"a\", 'b']\nnumber = 0x1f\nreal = inf\n");
   seeds.put("toml", "train.number = 99999999999999999999\n[other]\nx = {a = {b = [[[1]]]}}\n");
   seeds.put("toml", "[train]\ntext = \"not closed\nnumber = 1979-05-27\n");
-  seeds.put("toml", "\u01db\u00c4");  // undefined behaviour of toml++ 3.3, which must not see it
+  // Undefined behaviour in toml++ 3.3, so regroup must refuse it first.
+  seeds.put("toml", "\u01db\u00c4");
 }
 
 void put_torch(Seeds& seeds) {

@@ -1,4 +1,4 @@
-// A tokenizer: tokenizer.json where it begins as JSON does, else SentencePiece's model.
+// A tokenizer: tokenizer.json if the input begins like JSON, otherwise a SentencePiece model.
 #include "formats/json/json.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/vocabulary_builder.h"

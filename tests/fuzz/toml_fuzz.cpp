@@ -1,4 +1,4 @@
-// A file of options, as --config takes it, for a program with options of each type.
+// A config file for --config, for a program with options of each type.
 #include <cstdint>
 #include <string>
 #include <vector>

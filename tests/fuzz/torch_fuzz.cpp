@@ -1,5 +1,5 @@
-// A pickle inside an archive whose headers and checksums are right, so that what it says of
-// storages meets storages; and the same pickle in a file as torch wrote before 1.6.
+// A pickle in an archive with correct headers, checksums and storages, and the same pickle in a
+// file from before torch 1.6.
 #include "formats/torch/legacy_torch_checkpoint.h"
 #include "formats/torch/torch_checkpoint.h"
 #include "tests/fuzz/fuzz_target.h"

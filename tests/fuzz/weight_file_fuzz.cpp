@@ -1,5 +1,5 @@
-// A weight file of any container, told by its first bytes as a user's would be; then every tensor's
-// place, and the numbers of small ones.
+// A weight file of any container, recognised by its first bytes; then every tensor's range, and the
+// values of small tensors.
 #include "formats/directory/container.h"
 #include "tests/fuzz/fuzz_target.h"
 

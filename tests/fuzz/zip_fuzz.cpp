@@ -1,4 +1,4 @@
-// A ZIP archive: its directory, and the entries that are found.
+// A ZIP archive: its directory and entries.
 #include "formats/torch/zip_archive.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const regroup::File file = regroup::File::open(memory.path());
     std::uint64_t end = 0;
     for (const regroup::ZipEntry& entry : regroup::read_zip_directory(file)) {
-      // One behind the other, so that no archive unpacks to more than it is.
+      // Entries do not overlap, so that an archive never unpacks to more than its own size.
       if (entry.begin < end || entry.begin + entry.size > file.size()) {
         ::abort();
       }

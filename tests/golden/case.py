@@ -1,8 +1,8 @@
-"""What describes one directory of fixtures, and the older forms of config.json that a case can ask for."""
+"""The description of a fixture directory, and older forms of config.json that a case can use."""
 
 import dataclasses
 
-import checkpoints  # first: it ends the script where a package is missing
+import checkpoints  # first: it ends the script if a package is missing
 import torch
 
 
@@ -11,21 +11,21 @@ class Case:
     config: object
     dtype: torch.dtype = torch.float32
     save: dict = dataclasses.field(default_factory=dict)  # options for save_pretrained
-    attention: str = "eager"  # the implementation in transformers whose logits are expected
+    attention: str = "eager"  # the attention implementation in transformers that computes the logits
     std: float = 0.3  # of the random weights
-    spread: float = 0.5  # at least so much, of the logits; T5 with tied weights divides them by the root of its width
-    rewrite: object = None  # the config.json that transformers wrote -> the one to leave
-    retensor: object = None  # the tensors that transformers wrote -> those to leave
+    spread: float = 0.5  # the least standard deviation of the logits; tied T5 divides them by the root of its width
+    rewrite: object = None  # function from the config.json of transformers to the final one
+    retensor: object = None  # function from the tensors of transformers to the final ones
     context: int = 13  # tokens in a window
-    lowest: int = 0  # the first token that may occur in them
-    untie: bool = False  # give the output projection weights of its own
-    expand: tuple = ()  # numbers of kv heads to make a grouped model for, whose logits come from repeated heads
-    pool: tuple = ()  # numbers of kv heads to make exact means for
-    equal: int = 0  # number of kv heads that loses nothing, because the heads of each group are equal
-    hub_twin: str = ""  # a second directory: the same model in the form of the family's original hub files
-    controls: tuple = ()  # settings each of which, changed to this, must change the logits
-    inert: tuple = ()  # settings that transformers does not heed: changed to this, they must not change the logits
-    idle: tuple = ()  # ends of the names of parameters that cannot change the logits
+    lowest: int = 0  # the lowest token in the windows
+    untie: bool = False  # give the output projection its own weights
+    expand: tuple = ()  # numbers of kv heads for grouped models, whose logits come from repeated heads
+    pool: tuple = ()  # numbers of kv heads for exact means
+    equal: int = 0  # number of kv heads without loss, because the heads of each group are equal
+    hub_twin: str = ""  # a second directory with the same model in the form of the family's original hub files
+    controls: tuple = ()  # settings that must change the logits, one by one
+    inert: tuple = ()  # settings that transformers ignores: they must not change the logits
+    idle: tuple = ()  # ends of the names of parameters that do not change the logits
 
 
 def rope(theta, **settings):
@@ -40,7 +40,7 @@ def without(*keys):
 
 
 def as_transformers_4(config):
-    """The keys of older files: rope_theta, rope_scaling and partial_rotary_factor; torch_dtype."""
+    """Uses older keys: rope_theta, rope_scaling, partial_rotary_factor and torch_dtype."""
     scaling = config.pop("rope_parameters")
     older = {"rope_theta": scaling.pop("rope_theta"), "torch_dtype": config.pop("dtype")}
     if "partial_rotary_factor" in scaling:
@@ -50,5 +50,5 @@ def as_transformers_4(config):
 
 
 def float_bits(values, dtype="F32"):
-    """A stored tensor, given its values as an array of numpy's."""
+    """A stored tensor from a numpy array of values."""
     return checkpoints.Stored(dtype, values.astype("<f4").view("<u4"))

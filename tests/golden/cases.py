@@ -1,4 +1,4 @@
-"""The models the fixtures are made of: one entry per directory."""
+"""The models of the fixtures, one entry per directory."""
 
 import families_encoder
 import families_fused
@@ -25,7 +25,7 @@ def bloom(**settings):
 
 
 def as_first_seen(config):
-    """As files were before a head dim of its own was a thing."""
+    """Like files from before head_dim existed."""
     return without("head_dim")(as_transformers_4(config))
 
 

@@ -1,7 +1,7 @@
-"""Checks that the fixtures of this directory, as they lie on disk, are fit to test with.
+"""Checks that the fixtures in this directory are suitable for tests.
 
-transformers must read each of them and compute its logits; float32 must be precise enough for the tests'
-tolerance; and whatever a reader could get wrong (a parameter, a setting, a head, a rounding) must show.
+transformers must read each of them and compute its logits. float32 must be accurate enough for the tests' tolerance.
+Every error a reader could make (in a parameter, a setting, a head, a rounding) must change the logits.
 """
 
 import json
@@ -23,8 +23,8 @@ from cases import CASES
 from transformers import AutoConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-NOISE = 2e-5  # how far float32 may stray from float64: well below 1e-4, the tolerance of the tests
-SIGNAL = 1e-2  # how far a fault must move the logits: well above it
+NOISE = 2e-5  # the largest difference of float32 from float64: well below 1e-4, the tolerance of the tests
+SIGNAL = 1e-2  # the least change of logits by an error: well above the tolerance
 
 
 def expected(directory, suffix=""):
@@ -37,13 +37,13 @@ def difference(a, b):
 
 
 def check_logits(directory, case):
-    """-> the model, the tokens and the logits, once they are known to belong together"""
+    """Returns the model, the tokens and the logits, after checking that they belong together."""
     tokens, logits = expected(directory)
     model = checkpoints.load(directory, attention=case.attention)
     stray = difference(checkpoints.logits(model, tokens), logits)
     noise = difference(checkpoints.logits(model.double(), tokens), logits)
     largest, spread = float(np.abs(logits).max()), float(logits.std())
-    assert stray <= NOISE and noise <= NOISE, f"{directory.name}: float32 strays by {stray:.2g}, {noise:.2g}"
+    assert stray <= NOISE and noise <= NOISE, f"{directory.name}: float32 is off by {stray:.2g}, {noise:.2g}"
     assert largest < 30 and spread > case.spread, f"{directory.name}: logits up to {largest:.2g}, spread {spread:.2g}"
     print(f"{directory.name:22} noise {noise:.1e}  largest logit {largest:4.1f}  spread {spread:.1f}", end="")
     return model.float(), tokens, logits
@@ -66,7 +66,7 @@ def check_every_parameter_matters(directory, case, model, tokens, logits):
 
 def check_controls(directory, case, tokens, logits):
     def moved(setting):
-        with tempfile.TemporaryDirectory() as scratch:  # edited in the file, because as a keyword a setting may do less
+        with tempfile.TemporaryDirectory() as scratch:  # edited in the file, because a keyword may have less effect
             file = json.loads((directory / "config.json").read_text())
             pathlib.Path(scratch, "config.json").write_text(json.dumps(file | setting))
             config = AutoConfig.from_pretrained(scratch)
@@ -80,7 +80,7 @@ def check_controls(directory, case, tokens, logits):
 
 
 def check_pooled(directory, case):
-    """That summing in float32 is not good enough: the fixture must tell it from the exact mean."""
+    """Float32 sums must give other means than the exact ones in this fixture."""
     tensors, _ = checkpoints.read_directory(directory)
     pooled, _ = checkpoints.read_file(directory / "pooled.safetensors")
     wanted = {}
@@ -103,7 +103,7 @@ def check_pooled(directory, case):
         assert noise <= NOISE, f"{directory.name}: at G = {groups} float32 strays by {noise:.2g}"
         assert difference(logits, expected(directory)[1]) > SIGNAL and (tokens == expected(directory)[0]).all()
     same = wanted.keys() == pooled.keys() and all(pooled[name].same_as(wanted[name]) for name in wanted)
-    assert same, f"{directory.name}: pooled.safetensors does not hold the means"
+    assert same, f"{directory.name}: pooled.safetensors does not have the means"
 
 
 def check_grouped(directory, case, groups):
@@ -156,7 +156,7 @@ def check_case(directory, case):
 
 
 def check_alibi_slopes(path):
-    """That the file is what the C library's pow, and transformers in float32, make of the formula."""
+    """The slopes must equal pow() of the C library and, within float32, those of transformers."""
     rows = json.loads(path.read_text())["slopes"]
     for heads, row in zip(alibi_slopes.HEADS, rows, strict=True):
         exact = alibi_slopes.exponents(heads)
@@ -172,7 +172,7 @@ def main():
     for name in sys.argv[1:] or CASES:
         check_case(HERE / name, CASES[name])
     check_alibi_slopes(HERE / "alibi_slopes.json")
-    print("all fixtures are fit")
+    print("all fixtures are suitable")
 
 
 main()

@@ -1,27 +1,27 @@
-"""Cases of the families with an encoder: T5 and its relatives, and BERT and RoBERTa, which are one."""
+"""Cases of the families with an encoder: T5 and its relatives, BERT and RoBERTa."""
 
 import torch
 from case import Case, without
 from transformers import BertConfig, MT5Config, RobertaConfig, T5Config, UMT5Config
 
-# 12 heads: pooled to 4 and 3, H/G differs from G.
+# 12 heads: pooled to 4 and 3, so that H/G differs from G.
 T5 = dict(vocab_size=40, d_model=20, d_kv=3, d_ff=24, num_layers=2, num_heads=12, layer_norm_epsilon=0.02)
 BUCKETS = dict(relative_attention_num_buckets=8, relative_attention_max_distance=12)
 BERT = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=12, intermediate_size=20)
 
-# A query's score with every key gains the same from the bias of the keys.
+# The bias of the keys adds the same to all scores of a query.
 IDLE = ("key.bias",)
 
 
 def as_first_seen(config):
-    """Like Google's files: only feed_forward_proj names the activation, and v1.1 is not tied."""
+    """Like Google's files: only feed_forward_proj gives the activation, and v1.1 is not tied."""
     made = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs", "num_decoder_layers")
     scaled = config.get("scale_decoder_outputs", True)
     return without(*made)(config) | {"tie_word_embeddings": scaled, "decoder_start_token_id": 0}
 
 
 def with_copies(tensors):
-    """As the first T5's files: every copy of the embedding, and a bias for cross-attention that is not used."""
+    """Like the first T5's files: every copy of the embedding, and a cross-attention bias that is not used."""
     bias = tensors["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
@@ -29,7 +29,7 @@ def with_copies(tensors):
 
 
 def as_from_tensorflow(tensors):
-    """As bert-base-uncased: gamma and beta; copies of the tied weight and of its bias."""
+    """Like bert-base-uncased: gamma and beta, and copies of the tied weight and of its bias."""
     old = {}
     for name, stored in tensors.items():
         if "LayerNorm" in name:
@@ -83,9 +83,9 @@ CASES = {
     ),
     "roberta": Case(
         RobertaConfig(**BERT, max_position_embeddings=18, layer_norm_eps=0.02, type_vocab_size=1),
-        lowest=2,  # no padding, which would not count as a position
+        lowest=2,  # no padding tokens, which do not count as positions
         expand=(4,),
         controls=({"pad_token_id": 0}, {"layer_norm_eps": 1e-12}),
-        idle=(*IDLE, "token_type_embeddings.weight"),  # one row: moved by one it is where it was
+        idle=(*IDLE, "token_type_embeddings.weight"),  # a single row: rolling it changes nothing
     ),
 }

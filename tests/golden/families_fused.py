@@ -1,4 +1,4 @@
-"""Cases of the families whose q, k and v lie in one tensor, beyond GPT-2 and BLOOM."""
+"""Cases of the families with a fused q, k and v tensor, except GPT-2 and BLOOM."""
 
 import checkpoints
 import numpy as np
@@ -11,14 +11,14 @@ TEXT = dict(vocab_size=48, bos_token_id=0, eos_token_id=0)
 
 
 def as_pythia(config):
-    """rotary_pct and rotary_emb_base, and the attention bias that went without saying."""
+    """Uses rotary_pct and rotary_emb_base, and omits attention_bias, which used to be implied."""
     config = without("attention_bias", "rope_scaling")(as_transformers_4(config))
     older = {"rotary_pct": config.pop("partial_rotary_factor"), "rotary_emb_base": config.pop("rope_theta")}
     return dict(sorted((config | older).items()))
 
 
 def with_pythia_buffers(tensors):
-    """What Pythia's files hold besides the weights."""
+    """Adds the buffers of Pythia's files."""
     mask = np.tril(np.ones((1, 1, 16, 16), np.uint8))
     for layer in range(LAYERS):
         attention = f"gpt_neox.layers.{layer}.attention."
@@ -52,7 +52,7 @@ CASES = {
             hidden_size=36,
             max_position_embeddings=16,
             layer_norm_eps=0.02,
-            rope_parameters=rope(400.0, partial_rotary_factor=0.7),  # 4 of 6: 4.2 rounded down
+            rope_parameters=rope(400.0, partial_rotary_factor=0.7),  # 4 of 6: 4.2 rounds down
         ),
         rewrite=as_pythia,
         retensor=with_pythia_buffers,

@@ -1,4 +1,4 @@
-"""Cases of the families with q, k, v and o projections of their own, beyond cases.py."""
+"""Cases of the families with separate q, k, v and o projections, except those in cases.py."""
 
 import nemotron_nas
 import torch
@@ -29,7 +29,7 @@ def as_on_hub(config):
 
 
 def as_nemotron_51b(config):
-    """What its blocks say, the model as a whole does not."""
+    """The blocks have the settings, and the model's own settings are null."""
     return without("head_dim")(as_transformers_4(config)) | {"intermediate_size": None, "num_key_value_heads": None}
 
 
@@ -38,7 +38,7 @@ def as_qwen3_4b(config):
 
 
 def without_prefix(tensors):
-    """As readers of OPT have to expect: tensors named decoder.*, and the tied output weight stored as well."""
+    """Tensor names of old OPT files: decoder.*, and the tied output weight stored as well."""
     tensors = {name.removeprefix("model."): stored for name, stored in tensors.items()}
     return tensors | {"lm_head.weight": tensors["decoder.embed_tokens.weight"]}
 
@@ -73,7 +73,7 @@ CASES = {
             **heads(6, 6),
             use_qkv_bias=True,
             layer_norm_eps=0.02,
-            rope_parameters=rope(300.0, partial_rotary_factor=0.7),  # 4 of 6: 4.2 rounded down
+            rope_parameters=rope(300.0, partial_rotary_factor=0.7),  # 4 of 6: 4.2 rounds down
         ),
         dtype=torch.bfloat16,
         rewrite=as_transformers_4,
@@ -183,7 +183,7 @@ CASES = {
             rope_parameters=rope(300.0),
             block_configs=[
                 nemotron_nas.block(1, 16.0),  # 256 wide
-                nemotron_nas.block(None, 16.5),  # 264, which is rounded up to 512
+                nemotron_nas.block(None, 16.5),  # 264, which rounds up to 512
                 nemotron_nas.block(3, None),
                 nemotron_nas.block(None, None),
                 nemotron_nas.block(2, None),

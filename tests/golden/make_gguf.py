@@ -1,4 +1,4 @@
-"""Makes gguf/: small GGUF files and blocks of every quantised type, by the gguf package of llama.cpp.
+"""Makes gguf/ with llama.cpp's gguf package: small GGUF files, and blocks of every quantised type.
 
     python3 tests/golden/make_gguf.py
 """
@@ -12,7 +12,7 @@ from gguf import quants
 from safetensors.numpy import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent / "gguf"
-# Where each type's half-precision scales stand in a block.
+# The offsets of each type's half-precision scales in a block.
 SCALES = {
     Type.Q4_0: (0,),
     Type.Q4_1: (0, 2),
@@ -28,7 +28,7 @@ SCALES = {
 
 
 def random_blocks(kind, rows, blocks, random):
-    """uint8 [rows, blocks · bytes]: any quants, scales of all sizes and signs."""
+    """uint8 [rows, blocks · bytes]: random quants, and scales of all sizes and signs."""
     size = gguf.GGML_QUANT_SIZES[kind][1]
     data = random.randint(0, 256, (rows * blocks, size)).astype(np.uint8)
     for at in SCALES[kind]:
@@ -45,7 +45,7 @@ def make_blocks(random):
         tensors[f"{kind.name}.values"] = quants.dequantize(blocks, kind)
     values = random.standard_normal((1, 8 * 32)).astype(np.float32)
     values[0, 32:64] = 0.0
-    values[0, 64:96] = np.arange(-16, 16) / 2  # halves between two quants
+    values[0, 64:96] = np.arange(-16, 16) / 2  # half way between two quants
     values[0, 95] = 127.0 / 2
     values[0, 96:128] *= 1e-9  # a scale below half precision
     values[0, 128:160] *= 1e4
@@ -55,7 +55,7 @@ def make_blocks(random):
 
 
 class Model:
-    """One GGUF file being built; its values go into a safetensors file next to it."""
+    """A GGUF file being built. Its values are written to a safetensors file next to it."""
 
     def __init__(self, architecture, random):
         self.writer = gguf.GGUFWriter(HERE / f"{architecture}.gguf", architecture)
@@ -106,7 +106,7 @@ def add_tokens(writer, count):
 
 
 def make_llama(random):
-    """4 heads in 2 groups, tied, two layers; Q8_0, Q6_K, F16 and F32."""
+    """4 heads in 2 groups, tied, two layers, with Q8_0, Q6_K, F16 and F32 tensors."""
     model = Model("llama", random)
     add_sizes(model.writer, 64, 32, 2, 256, 4)
     model.writer.add_head_count_kv(2)
@@ -144,7 +144,7 @@ def add_fused_layers(model, layers, width, mlp):
 
 
 def make_gpt2(random):
-    """No attention.head_count_kv, as llama.cpp's own converter writes it."""
+    """Omits attention.head_count_kv, like llama.cpp's own converter."""
     model = Model("gpt2", random)
     add_sizes(model.writer, 16, 12, 2, 48, 6)
     model.writer.add_layer_norm_eps(0.05)

@@ -1,7 +1,7 @@
-"""Makes the fixtures of this directory, or of --out; README.md says what each one is.
+"""Makes the fixtures of this directory, or of --out. README.md describes each one.
 
-Everything is seeded: the weights and the exact means come out the same on every machine, the logits to
-within float32 rounding. check_golden.py tells whether what was made is good for testing.
+Everything is seeded. Weights and exact means are the same on every machine, logits up to float32 rounding.
+check_golden.py checks whether the results are suitable for tests.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "interop"))  # what these fixtures and the interop tests both need lies there
+sys.path.insert(0, str(HERE.parent / "interop"))  # for modules that the interop tests share
 
 import alibi_slopes
 import checkpoints
@@ -24,7 +24,7 @@ from cases import BATCH, CASES
 
 
 def equalise(model, groups):
-    """Every key and value head becomes a copy of the first one of its group."""
+    """Replaces every key and value head by the first one of its group."""
     heads = model.config.num_attention_heads
     layout = fused_layouts.BY_MODEL_TYPE.get(model.config.model_type)
 
@@ -41,8 +41,8 @@ def equalise(model, groups):
         parameter.data.copy_(torch.from_numpy(value))
 
 
-# Means that lie exactly half way between two numbers of the weights' dtype, or a hair off: they come out right only
-# if summed in more than float32 and rounded once, ties to even. Each: (how many half spacings above 1, which way off).
+# Means exactly half way between two numbers of the weights' dtype, or slightly off. They are correct only if summed in
+# more than float32 and rounded once, ties to even. Each: (half spacings above 1, direction of the offset).
 WITNESSES = ((1, 0), (3, 0), (1, +1), (3, -1))
 PRECISION = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 HAIR = {torch.float32: 2.0**-45, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-40}  # exact in float64 sums of 1.5
@@ -75,7 +75,7 @@ def make_model(case, seed):
         heads = pooling.kv_heads(case.config)
         size = heads // groups
         separate = "falcon" not in case.config.model_type
-        if separate and size % 3 == 0:  # a power of two divides exactly: it has no use for them
+        if separate and size % 3 == 0:  # not needed for a power of two, which divides exactly
             attention = model.model.layers[0].self_attn
             for projection in (attention.k_proj, attention.v_proj):
                 plant_witnesses(projection.weight.data, heads, size, column)
@@ -84,7 +84,7 @@ def make_model(case, seed):
 
 
 def write_pooled(directory, case, groups, tokens):
-    """expected_g{groups}: what transformers computes from the pooled checkpoint. -> the pooled tensors"""
+    """Writes expected_g{groups}: the logits of transformers for the pooled checkpoint. Returns the pooled tensors."""
     model, pooled = pooling.load_pooled(directory, case, groups)
     write_expected(directory / f"expected_g{groups}.safetensors", tokens, checkpoints.logits(model, tokens))
     return {f"g{groups}/{name}": stored for name, stored in pooled.items()}
@@ -99,8 +99,8 @@ def write_expected(path, tokens, logits):
 
 
 def write_grouped(directory, case, groups, tokens):
-    """grouped_g{groups}: the tensors that differ in the model pooled to so many kv heads, which no stock loader takes;
-    its logits are those of the original with every pooled head repeated in the place of the heads it stands for."""
+    """Writes grouped_g{groups}: the changed tensors of the model pooled to `groups` kv heads, which stock loaders do
+    not support. The logits are those of the original with every pooled head repeated H/G times."""
     grouped, expanded = pooling.grouped_and_expanded(directory, case.config, groups)
     checkpoints.write_file(directory / f"grouped_g{groups}.safetensors", grouped)
     model = pooling.load_with(directory, case, expanded)
@@ -116,7 +116,7 @@ def write_config(directory, config):
 
 
 def hub_config(config):
-    """The keys in which the hub's gpt2 and bloom-560m describe what this config.json describes."""
+    """The keys that gpt2 and bloom-560m on the hub use for the settings of this config.json."""
     common = ["architectures", "bos_token_id", "eos_token_id", "initializer_range", "layer_norm_epsilon", "model_type"]
     common += ["n_layer", "vocab_size"]
     if config["model_type"] == "gpt2":
@@ -130,7 +130,7 @@ def hub_config(config):
 
 
 def write_hub_twin(source, directory):
-    """The same model without the `transformer.` prefix; GPT-2 with its causal masks, which are not weights."""
+    """The same model without the `transformer.` prefix. GPT-2 gets its causal masks, which are not weights."""
     directory.mkdir(parents=True)
     tensors, _ = checkpoints.read_directory(source)
     tensors = {name.removeprefix("transformer."): stored for name, stored in tensors.items()}
@@ -157,7 +157,7 @@ def write_case(directory, case):
         checkpoints.write_file(directory / "model.safetensors", tensors)
     if case.rewrite or case.retensor:
         rewritten = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
-        assert (rewritten == logits).all(), f"{directory.name}: the rewritten files mean something else"
+        assert (rewritten == logits).all(), f"{directory.name}: the rewritten files describe another model"
     write_expected(directory / "expected.safetensors", tokens, logits)
     pooled = {}
     for groups in case.pool:

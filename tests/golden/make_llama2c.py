@@ -26,7 +26,7 @@ KINDS = (
 
 
 def in_pairs(weight, head_dim):
-    """Rows i and i + d/2 of each head, which transformers rotates together, side by side."""
+    """Interleaves rows i and i + d/2 of each head, which transformers rotates together."""
     return weight.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 

@@ -1,4 +1,4 @@
-"""Makes llama_meta: the golden llama in Meta's convention, cut into two tensor-parallel ranks as Llama 1 and 2 were.
+"""Makes llama_meta: the golden llama in Meta's format, split into two tensor-parallel ranks like Llama 1 and 2.
 
     python3 tests/golden/make_meta.py
 """
@@ -36,7 +36,7 @@ def meta_name(name):
 
 
 def in_pairs(weight, head_dim):
-    """Rows i and i + d/2 of each head, which transformers rotates together, side by side."""
+    """Interleaves rows i and i + d/2 of each head, which transformers rotates together."""
     return weight.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 

@@ -1,6 +1,6 @@
-"""Makes optimizers.json: what torch's AdamW and transformers' Adafactor and schedules compute.
+"""Makes optimizers.json: the results of torch's AdamW and of transformers' Adafactor and schedules.
 
-The gradient of element i of a parameter at update t = 1, 2, … is sin(1.3 i + 0.7 t) / t, its first value
+At update t = 1, 2, …, the gradient of element i of a parameter is sin(1.3 i + 0.7 t) / t. Its first value is
 cos(0.9 i). Everything is computed in float64.
 """
 
@@ -22,7 +22,7 @@ def numbers(function, shape):
 
 
 def train(make_optimizer):
-    """-> the parameters after UPDATES updates, each as a flat list"""
+    """Returns the parameters after UPDATES updates, each as a flat list."""
     parameters = [torch.nn.Parameter(numbers(lambda i: math.cos(0.9 * i), shape)) for shape in SHAPES]
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
@@ -48,7 +48,7 @@ def adafactor(scale, decay):
 
 
 def schedule(make):
-    """-> the learning rates of updates 1, 2, …; a scheduler counts from 0, which is before the first"""
+    """Returns the learning rates of updates 1, 2, …. Schedulers count from 0, before the first update."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler = make(optimizer)
     rates = []
@@ -64,7 +64,7 @@ def cosine(optimizer):
 
 
 def wsd(optimizer):
-    # warm-up from 0 and a decay to 0.1: transformers would warm up from 0.1
+    # warm-up from 0 and a decay to 0.1; transformers would warm up from 0.1
     return optimization.get_wsd_schedule(optimizer, 0, 8, num_training_steps=20, decay_type="linear", min_lr_ratio=0.1)
 
 

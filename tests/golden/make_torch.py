@@ -1,5 +1,5 @@
-"""Makes llama_torch and llama_torch_legacy: llama_mha as torch.save writes it, now and before torch 1.6, with tied
-weights that share their storage and two strided ones.
+"""Makes llama_torch and llama_torch_legacy: llama_mha as torch.save writes it, now and before torch 1.6. Tied weights
+share their storage, and two tensors are strided.
 
     python3 tests/golden/make_torch.py
 """
@@ -18,7 +18,7 @@ def main():
     source = HERE / "llama_mha"
     tensors = load_file(source / "model.safetensors")
     for name in STRIDED:
-        tensors[name] = tensors[name].t().contiguous().t()  # the same numbers, column by column
+        tensors[name] = tensors[name].t().contiguous().t()  # the same values in column-major order
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     for name, as_archive in (("llama_torch", True), ("llama_torch_legacy", False)):
         directory = HERE / name

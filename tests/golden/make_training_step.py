@@ -1,7 +1,7 @@
-"""Makes training_step.safetensors in some fixtures: what torch and transformers make of two steps of training.
+"""Makes training_step.safetensors in some fixtures: two training steps by torch and transformers.
 
-It holds the loss and its gradients, and for some fixtures every weight after two steps on the same tokens, by AdamW
-and by Adafactor, gradients clipped to a norm of 1. Everything is computed in float64 and stored in float32.
+It has the loss and its gradients, and for some fixtures every weight after two steps on the same tokens, by AdamW and
+by Adafactor, with gradients clipped to a norm of 1. Everything is computed in float64 and stored in float32.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ OPTIMIZERS = {"adamw": adamw, "adafactor": make_optimizers.adafactor(True, 0.0)}
 
 
 def loss_of(model, tokens):
-    """The mean over the tokens predicted: all but the first, or with an encoder the second half."""
+    """The mean over the predicted tokens: all but the first, or with an encoder the second half."""
     if model.config.is_encoder_decoder:
         start = model.config.decoder_start_token_id
         source, shifted = checkpoints.halves(tokens, model.config.pad_token_id if start is None else start)

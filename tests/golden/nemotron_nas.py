@@ -1,6 +1,6 @@
-"""Nemotron-NAS as transformers would compute it, out of its own Llama layers: it has no such model itself.
+"""Nemotron-NAS assembled from transformers' Llama layers, because transformers has no such model.
 
-Registered with transformers' Auto classes, so that these fixtures are made and checked like all others.
+Registered with transformers' Auto classes, so that these fixtures are made and checked like the others.
 """
 
 import copy
@@ -15,7 +15,7 @@ class NemotronNasConfig(LlamaConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **options):
-        """Without the null of intermediate_size: Llama's own layers, soon replaced, want a number."""
+        """Replaces a null intermediate_size: Llama's own layers, which are replaced later, need a number."""
         known = {key: value for key, value in config_dict.items() if key != "intermediate_size" or value is not None}
         return super().from_dict(known, **options)
 
@@ -29,7 +29,7 @@ def mlp(multiplier):
 
 
 def block(heads_in_group, multiplier):
-    """None: the block has no attention, or no MLP."""
+    """A block. None means no attention or no MLP."""
     return {"attention": attention(heads_in_group), "ffn": mlp(multiplier)}
 
 

@@ -1,6 +1,6 @@
-"""A model's tensors with their key and value heads pooled, exactly, wherever the family keeps them.
+"""A model's tensors with exactly pooled key and value heads, in any layout.
 
-Norms of keys are pooled as keys are: weights that belong to one head become the mean over the heads of a group.
+Norms of keys are pooled like keys: weights of single heads become the mean over the heads of a group.
 """
 
 import pathlib
@@ -36,7 +36,7 @@ def pool_fused(stored, config, groups):
 
 
 def pool_head_norms(tensors, groups):
-    """Of StableLM, which has a norm per head: [d] each, named by its head."""
+    """StableLM has one norm [d] per head, named by its head."""
     matches = [match for match in map(HEAD_NORM.fullmatch, tensors) if match]
     pooled = {}
     for prefix in sorted({match[1] for match in matches}):
@@ -49,10 +49,10 @@ def pool_head_norms(tensors, groups):
 
 
 def pooled_only(tensors, config, groups):
-    """-> only those tensors that pooling changes, pooled"""
+    """Returns the tensors that pooling changes, after pooling."""
     pooled = pool_head_norms(tensors, groups)
     for name, stored in tensors.items():
-        # OLMo 2's k_norm spans all heads; Qwen3's, of one head's size, serves each of them.
+        # OLMo 2's k_norm spans all heads. Qwen3's has the size of one head and applies to all.
         whole_norm = name.endswith(".k_norm.weight") and config.model_type == "olmo2"
         if is_fused(name, config):
             bits = pool_fused(stored, config, groups)
@@ -65,7 +65,7 @@ def pooled_only(tensors, config, groups):
 
 
 def load_pooled(directory, case, groups):
-    """-> transformers' model of the directory pooled to groups kv heads, and the tensors that pooling changed"""
+    """Returns transformers' model of the directory pooled to `groups` kv heads, and the changed tensors."""
     tensors, _ = checkpoints.read_directory(directory)
     pooled = pooled_only(tensors, case.config, groups)
     kept = {name: stored for name, stored in tensors.items() if not HEAD_NORM.fullmatch(name)}
@@ -77,7 +77,7 @@ def load_pooled(directory, case, groups):
 
 
 def grouped_and_expanded(directory, config, groups):
-    """-> the pooled key and value tensors, and the same with each pooled head repeated: the original's shapes"""
+    """Returns the pooled key and value tensors, and the same with each pooled head repeated: the original's shapes."""
     heads = config.num_attention_heads
     grouped, expanded = {}, {}
     for name, stored in checkpoints.read_directory(directory)[0].items():
@@ -90,7 +90,7 @@ def grouped_and_expanded(directory, config, groups):
 
 
 def load_with(directory, case, tensors):
-    """-> transformers' model of the directory with some tensors replaced"""
+    """Returns transformers' model of the directory with some tensors replaced."""
     kept, _ = checkpoints.read_directory(directory)
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(directory / "config.json", scratch)

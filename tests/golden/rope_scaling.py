@@ -1,4 +1,4 @@
-"""Cases of the ways to stretch RoPE, each on a small Llama with four frequencies per head."""
+"""Cases of RoPE scaling, each on a small Llama with four frequencies per head."""
 
 import torch
 from case import Case, as_transformers_4, rope
@@ -21,7 +21,7 @@ def llama(positions, **rope_parameters):
 
 
 def as_in_2023(config):
-    """rope_scaling named its kind "type" then."""
+    """The key of the kind in rope_scaling used to be "type"."""
     config = as_transformers_4(config)
     config["rope_scaling"]["type"] = config["rope_scaling"].pop("rope_type")
     return config
@@ -33,7 +33,7 @@ def changed(config, **changes):
 
 
 LINEAR = llama(32, rope_type="linear", rope_theta=100.0, factor=2.5)
-DYNAMIC = llama(8, rope_type="dynamic", rope_theta=100.0, factor=3.0)  # 13 tokens are more than 8
+DYNAMIC = llama(8, rope_type="dynamic", rope_theta=100.0, factor=3.0)  # 13 tokens exceed 8 positions
 
 # Wavelengths 6, 20, 63 and 199: below 32 / 4, between, and two above 32 / 1.
 LLAMA3_SCALING = {

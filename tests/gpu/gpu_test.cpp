@@ -1,4 +1,4 @@
-// What must hold on a GPU as it does on the CPU. Skipped where there is none; bench/gpu.sh runs it.
+// Behaviour on a GPU compared with the CPU. Skipped without a GPU; bench/gpu.sh runs these tests.
 #include <atomic>
 #include <cstdlib>
 
@@ -25,8 +25,8 @@
 namespace regroup {
 namespace {
 
-// The first GPU, or the test ends here. REGROUP_TEST_DEVICE=cpu or =paper shows that the tests are
-// in order.
+// The first GPU. Without one, the test is skipped. REGROUP_TEST_DEVICE=cpu or =paper checks the tests
+// themselves.
 at::Device gpu() {
   if (const char* named = std::getenv("REGROUP_TEST_DEVICE")) {
     return std::string_view(named) == "paper" ? paper_device() : parse_device(named);
@@ -61,7 +61,7 @@ Attended attend_with_slopes(const Heads& heads, at::ScalarType type, at::Device 
   return {output.detach(), gradients.sums()};
 }
 
-// The most bytes that attention and its gradients take at a length.
+// The peak memory of attention and its gradients, in bytes, at a given length.
 double memory_of_attention(std::int64_t length, bool slopes, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
   const auto heads = [&](std::int64_t count) { return at::randn({1, count, length, 64}, options); };
@@ -79,7 +79,7 @@ double memory_of_attention(std::int64_t length, bool slopes, at::Device device) 
 
 }  // namespace
 
-TEST_CASE("logits on a GPU are those of transformers", "[gpu]") {
+TEST_CASE("logits on a GPU equal those of transformers", "[gpu]") {
   const at::NoGradGuard no_gradients;
   const at::Device device = gpu();
   const auto* name = GENERATE("llama", "mistral", "gpt2", "bloom", "bloom_12", "falcon_40b", "gptj",
@@ -91,7 +91,7 @@ TEST_CASE("logits on a GPU are those of transformers", "[gpu]") {
                            golden.logits) <= 1e-4);
 }
 
-TEST_CASE("statistics of attention on a GPU are those of the CPU", "[gpu]") {
+TEST_CASE("attention statistics on a GPU equal those on the CPU", "[gpu]") {
   const at::Device device = gpu();
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case(GENERATE("llama_mha", "bloom"));
@@ -114,7 +114,7 @@ TEST_CASE("statistics of attention on a GPU are those of the CPU", "[gpu]") {
   }
 }
 
-TEST_CASE("gradients on a GPU are those of the CPU", "[gpu]") {
+TEST_CASE("gradients on a GPU equal those on the CPU", "[gpu]") {
   const at::Device device = gpu();
   const auto* name = GENERATE("llama", "gpt2", "bloom", "t5_v1_1");
   CAPTURE(name);
@@ -136,7 +136,7 @@ TEST_CASE("gradients on a GPU are those of the CPU", "[gpu]") {
   }
 }
 
-TEST_CASE("attention with slopes in bf16 is right on a GPU, and so are its gradients", "[gpu]") {
+TEST_CASE("bf16 attention with slopes and its gradients are accurate on a GPU", "[gpu]") {
   const at::Device device = gpu();
   const std::int64_t length = 2048;
   const Heads heads = {at::randn({2, 8, length, 64}), at::randn({2, 4, length, 64}),
@@ -149,7 +149,7 @@ TEST_CASE("attention with slopes in bf16 is right on a GPU, and so are its gradi
   }
 }
 
-TEST_CASE("attention takes memory that grows with the length, not with its square", "[gpu]") {
+TEST_CASE("attention memory grows less than quadratically with the length", "[gpu]") {
   const at::Device device = gpu();
   if (device.is_cpu()) {
     SKIP("a CPU's memory is not counted that way");
@@ -164,7 +164,7 @@ TEST_CASE("attention takes memory that grows with the length, not with its squar
   CHECK(longer < 6 * shorter);
 }
 
-TEST_CASE("training on a GPU goes as on the CPU, and resumes", "[gpu]") {
+TEST_CASE("training on a GPU matches the CPU and resumes", "[gpu]") {
   const at::Device device = gpu();
   const TemporaryDirectory directory;
   const auto* name = GENERATE("llama", "bloom", "gpt2");
@@ -198,7 +198,7 @@ TEST_CASE("decoding on a GPU gives the tokens of a whole pass", "[gpu]") {
   CHECK(largest_difference(last.to(at::kCPU), golden.logits.select(1, -1)) <= 1e-4);
 }
 
-TEST_CASE("a GPU tells how much memory it has left", "[gpu]") {
+TEST_CASE("the free memory of a GPU is reported", "[gpu]") {
   const at::Device device = gpu();
   CHECK(available_memory(device).value_or(0.0) > double(1U << 30));
 }

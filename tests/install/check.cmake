@@ -1,7 +1,7 @@
-# Steps that the tests of this folder share.
+# Common steps of the tests in this folder.
 
-# check_output(<what> <pattern> <command>...): runs it in an environment that knows nothing of the build;
-# it must succeed and say the pattern.
+# check_output(<what> <pattern> <command>...): runs the command without the build's environment. It must
+# succeed, and its output must match the pattern.
 function(check_output what pattern)
   execute_process(COMMAND env -u LD_LIBRARY_PATH ${ARGN}
     OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
@@ -10,7 +10,7 @@ function(check_output what pattern)
   endif()
 endfunction()
 
-# check_programs(<prefix>): the programs of a prefix answer, with LibTorch where it is part of them.
+# check_programs(<prefix>): checks the programs of a prefix, with LibTorch if they were built with it.
 function(check_programs prefix)
   set(model "${SOURCE}/tests/golden/llama")
   check_output("inspect" "LlamaForCausalLM" "${prefix}/bin/regroup" inspect "${model}")

@@ -1,5 +1,5 @@
-# Installs into a fresh prefix, moves that elsewhere, and uses it from outside: the program, and the
-# example that links the libraries.
+# Installs into a new prefix, moves the prefix, and uses the program and the example that links the
+# libraries.
 include("${CMAKE_CURRENT_LIST_DIR}/check.cmake")
 set(work "${BUILD}/install_test")
 file(REMOVE_RECURSE "${work}")
@@ -49,7 +49,7 @@ execute_process(
     -DCMAKE_DISABLE_FIND_PACKAGE_LibTorch=ON "-DCMAKE_PREFIX_PATH=${work}/moved;${SOURCE}/.deps/usr"
   OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
 if(LIBTORCH AND NOT output MATCHES "but not regroup::converter")
-  message(FATAL_ERROR "nothing says that regroup::converter is left out:\n${output}")
+  message(FATAL_ERROR "the output does not say that regroup::converter is missing:\n${output}")
 endif()
 execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/formats/build" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 check_output("formats alone" "LlamaForCausalLM" "${work}/formats/build/names" "${SOURCE}/tests/golden/llama")

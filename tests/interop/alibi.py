@@ -1,10 +1,10 @@
-"""ALiBi: the slopes convert leaves in config.json and in the weight file are those of the source, to the last bit."""
+"""ALiBi: the slopes in the converted config.json and weight file equal the source's exactly."""
 
 import json
 import pathlib
 import re
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 from regroup_binary import expect, run_script
 from transformers import BloomConfig
 
@@ -25,7 +25,7 @@ def check(regroup, scratch):
         expect(alibi["slopes"] == wanted, f"config.json: {heads} heads: {alibi['slopes']}, expected {wanted}")
         for file, metadata in checkpoints.read_directory(target)[1].items():
             text = metadata.get("regroup.alibi_slopes", "")
-            found = [float(number) for number in re.findall(r"[^\s,\[\]]+", text)]  # a JSON list, or just its numbers
+            found = [float(number) for number in re.findall(r"[^\s,\[\]]+", text)]  # a JSON list or only its numbers
             expect(found == wanted, f"{file}: regroup.alibi_slopes: {heads} heads: {text!r}, expected {wanted}")
         found = regroup.inspect(source)["alibi_slopes"]
         expect(found == wanted, f"inspect: alibi_slopes: {heads} heads: {found}, expected {wanted}")

@@ -1,6 +1,6 @@
-"""Model directories as these tests need them: made at random, read bit for bit, loaded, and run.
+"""Model directories for tests: generated at random, read bit for bit, loaded and run.
 
-Importing this module ends the script with exit code 77 (skipped) where a Python package is missing.
+Importing this module ends the script with exit code 77 (skipped) if a Python package is missing.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "F16": 2, "BF16": 2, "F32": 4, "I64": 8}
 
 @dataclasses.dataclass
 class Stored:
-    """A tensor as it lies on disk: unsigned integers of the element's width, so that no read rounds."""
+    """A stored tensor as unsigned integers of the element's width, so that reading never rounds."""
 
     dtype: str
     bits: np.ndarray
@@ -35,7 +35,7 @@ class Stored:
 
 
 def read_file(path):
-    """(tensors by name, __metadata__) of one safetensors file, parsed here and not by the library under the models."""
+    """Returns tensors by name and __metadata__ of a safetensors file. Does not use the library that models use."""
     raw = pathlib.Path(path).read_bytes()
     header_end = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:header_end])
@@ -49,7 +49,7 @@ def read_file(path):
 
 
 def read_directory(directory):
-    """(tensors by name, __metadata__ by file name) of the weight files in a model directory."""
+    """Returns tensors by name and __metadata__ by file name, from the weight files in a model directory."""
     tensors, metadata = {}, {}
     for path in sorted(pathlib.Path(directory).glob("model*.safetensors")):
         in_file, metadata[path.name] = read_file(path)
@@ -76,12 +76,12 @@ KEYS_AND_VALUES = (".k_proj.", ".v_proj.", "Attention.k.", "Attention.v.", ".sel
 
 
 def is_key_or_value(name):
-    """Of a family with separate projections."""
+    """For families with separate projections."""
     return any(part in name for part in KEYS_AND_VALUES)
 
 
 def floats(stored):
-    """F32 tensor -> float32 array."""
+    """Converts an F32 tensor to a float32 array."""
     assert stored.dtype == "F32", stored.dtype
     return stored.bits.view(np.float32)
 
@@ -94,13 +94,13 @@ def auto_class(config):
 
 
 def random_model(config, seed, std=0.3, untie=False):
-    """A model whose every parameter is random: norms and biases too, which HF initialises to ones and zeros.
+    """A model with random values in every parameter, also in norms and biases, which HF initialises to ones and zeros.
 
-    RandomState, because its stream is frozen across numpy versions; names sorted, because the order in
-    which modules are declared is not.
+    RandomState, because its stream is frozen across numpy versions. Names are sorted, because the order in which
+    modules are declared may change.
     """
     model = auto_class(config).from_config(config, attn_implementation="eager").eval()
-    if untie:  # an output projection of its own, where transformers makes every model a tied one
+    if untie:  # its own output projection; transformers ties every model's
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     random = np.random.RandomState(seed)
     with torch.no_grad():
@@ -112,13 +112,13 @@ def random_model(config, seed, std=0.3, untie=False):
 
 
 def save_random(config, seed, directory, dtype=torch.float32, **options):
-    """Writes a random model the way its users' tools do; returns the directory."""
+    """Writes a random model as its users' tools do. Returns the directory."""
     random_model(config, seed).to(dtype).save_pretrained(directory, **options)
     return directory
 
 
 def random_tokens(vocab_size, windows, context, seed):
-    """[windows, context] of int64"""
+    """int64 [windows, context]."""
     return np.random.RandomState(seed).randint(0, vocab_size, (windows, context)).astype(np.int64)
 
 
@@ -135,13 +135,14 @@ def load(directory, attention="eager", **options):
 
 
 def halves(tokens, start):
-    """[B, T] -> what regroup eval shows an encoder and a decoder: the first half, and the second shifted by one"""
+    """Splits [B, T] into what regroup eval gives an encoder and a decoder: the first half, and the second shifted by
+    one."""
     source, target = np.split(tokens, [tokens.shape[1] // 2], axis=1)
     return source, np.concatenate([np.full_like(target[:, :1], start), target[:, :-1]], axis=1)
 
 
 def logits(model, tokens):
-    """[B, T] tokens -> [B, T, V] in the model's dtype; of an encoder-decoder, for the second half of the tokens"""
+    """Logits [B, T, V] in the model's dtype for tokens [B, T]; for an encoder-decoder those of the second half."""
     inputs = {"input_ids": tokens}
     if model.config.is_encoder_decoder:
         start = getattr(model.config, "decoder_start_token_id", None)

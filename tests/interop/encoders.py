@@ -1,9 +1,9 @@
-"""T5 and BERT: regroup eval computes from a model that transformers made what transformers computes; grouped, what it
-computes from heads stored repeatedly; with ALiBi, what it computes with ALiBi's penalties for learned ones."""
+"""T5 and BERT: regroup eval computes the same as transformers, for models from transformers, for grouped models (with
+repeated heads in transformers), and with ALiBi (with ALiBi's penalties as learned biases in transformers)."""
 
 import json
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 import numpy as np
 import torch
 from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_difference, run_script
@@ -36,14 +36,14 @@ def check_model(regroup, source, tokens, name):
     model = checkpoints.load(source)
     ours = regroup.logits(source, tokens)
     expect_same_logits(ours, checkpoints.logits(model, tokens), name)
-    rows = first_attention(model).weight.data  # the negative control: the values' heads change places
+    rows = first_attention(model).weight.data  # the negative control: swaps heads of the values
     rows.copy_(rows.roll(len(rows) // 12, dims=0))
     broken = largest_difference(ours, checkpoints.logits(model, tokens))
     expect(broken > 100 * TOLERANCE, f"{name}: swapping value heads moved the logits by {broken:.3g} only")
 
 
 def check_grouped(regroup, source, tokens, name, grouping):
-    """Grouped in every role, stored repeatedly, and loaded by transformers' own classes."""
+    """Groups every role, stores heads repeatedly, and loads the result with transformers' own classes."""
     grouped, expanded = (source.with_name(f"{name} {kind} {grouping}") for kind in ("grouped", "expanded"))
     regroup.convert(source, grouped, 4, *ALL_ROLES, "--grouping", grouping)
     regroup.run("verify", source, grouped)
@@ -61,7 +61,7 @@ def recorded_slopes(directory, key):
 
 
 def fill_tables(stack, slopes, both_sides):
-    """Every table of a T5 gets the penalty of the one distance that each of its buckets holds."""
+    """Sets every table of a T5 to the penalty of the single distance in each bucket."""
     for block in stack.block:
         attention = block.layer[0].SelfAttention
         if attention.has_relative_attention_bias:
@@ -90,7 +90,7 @@ def check_alibi(regroup, scratch):
 
 
 def check_alibi_of_bert(regroup, scratch):
-    """Against a mask of the penalties, and position embeddings of zero."""
+    """Compares with a mask of the penalties and position embeddings of zero."""
     tokens = 2 + checkpoints.random_tokens(95, windows=2, context=40, seed=3)
     for name in ("BERT", "RoBERTa"):
         source, alibi = scratch / f"{name} for ALiBi", scratch / f"{name} ALiBi"
@@ -113,7 +113,7 @@ def check_alibi_of_bert(regroup, scratch):
 
 
 def check(regroup, scratch):
-    # Long enough for the farthest buckets; no padding, which RoBERTa's positions would not count.
+    # Long enough for the farthest buckets. No padding, which RoBERTa's positions would not count.
     tokens = 2 + checkpoints.random_tokens(95, windows=2, context=131, seed=1)
     for seed, (name, config) in enumerate(MODELS.items()):
         model = checkpoints.random_model(config, seed, 0.2, untie=name in ("T5 v1.1", "mT5"))

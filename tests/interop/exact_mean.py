@@ -1,6 +1,6 @@
-"""The mean of heads in exact rational arithmetic, rounded once: what mean pooling must equal bit for bit.
+"""The mean of heads in exact rational arithmetic, rounded once: mean pooling must equal it bit for bit.
 
-Nothing here touches a float: a finite IEEE number is an integer count of its format's smallest subnormal.
+Uses no floats: a finite IEEE number is an integer multiple of its format's smallest subnormal.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    precision: int  # significant bits, the hidden one included
+    precision: int  # significant bits with the hidden one
     exponent_bits: int
 
     @property
@@ -23,7 +23,7 @@ FORMATS = {"BF16": Format(8, 8), "F16": Format(11, 5), "F32": Format(24, 8)}
 
 
 def decode(bits, form):
-    """Bits of a finite number -> its value in units of the smallest subnormal, an int."""
+    """The value of a finite number's bits in units of the smallest subnormal, as an int."""
     magnitude = bits & (form.sign - 1)
     exponent, fraction = divmod(magnitude, 1 << (form.precision - 1))
     if exponent == (1 << form.exponent_bits) - 1:
@@ -34,17 +34,17 @@ def decode(bits, form):
 
 
 def encode(value, form):
-    """A Fraction in units of the smallest subnormal -> the bits of the nearest number, ties to even."""
+    """The bits of the number nearest to a Fraction in units of the smallest subnormal, ties to even."""
     size = abs(value)
     shift = max(0, int(size).bit_length() - form.precision)  # the spacing of numbers near `size`, as a power of two
     steps = round(size / (1 << shift))  # Fraction rounds half to even
-    bits = (shift << (form.precision - 1)) + steps  # a carry out of the fraction lands in the exponent
+    bits = (shift << (form.precision - 1)) + steps  # a carry of the fraction increases the exponent
     infinity = ((1 << form.exponent_bits) - 1) << (form.precision - 1)
     return min(bits, infinity) | (form.sign if value < 0 else 0)
 
 
 def pool(bits, dtype, groups):
-    """bits: [H, d, ...] heads -> [G, d, ...]; group g is the mean of heads g·H/G … (g+1)·H/G − 1."""
+    """Pools heads [H, d, ...] to [G, d, ...]. Group g is the mean of heads g·H/G … (g+1)·H/G − 1."""
     form, heads = FORMATS[dtype], bits.shape[0]
     size = heads // groups
     assert groups * size == heads
@@ -60,6 +60,6 @@ def pool(bits, dtype, groups):
 
 
 def pool_rows(rows, dtype, heads, groups):
-    """rows: [H·d, ...] -> [G·d, ...]"""
+    """Pools rows [H·d, ...] to [G·d, ...]."""
     pooled = pool(rows.reshape(heads, -1, *rows.shape[1:]), dtype, groups)
     return pooled.reshape(-1, *rows.shape[1:])

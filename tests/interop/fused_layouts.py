@@ -1,7 +1,7 @@
-"""Where q, k and v lie in the fused tensors of GPT-2, BLOOM and Falcon, grouped or not.
+"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM and Falcon, grouped or not.
 
 Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
-Every array may hold values or their bits: nothing here computes.
+Every array may hold values or their bits: nothing is computed here.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ class Gpt2:
 
     @staticmethod
     def split(tensor, heads, groups):
-        rows = tensor.T  # of a bias: itself
+        rows = tensor.T  # a bias does not change
         blocks = rows.reshape(heads + 2 * groups, -1, *rows.shape[1:])
         return blocks[:heads], blocks[heads : heads + groups], blocks[heads + groups :]
 
@@ -25,7 +25,7 @@ class Gpt2:
 
 
 class Bloom:
-    """Linear: weight [(H+2G)·d, D] as G groups of H/G query heads, then the group's k, then its v; bias alike."""
+    """Linear: weight [(H+2G)·d, D] as G groups of H/G query heads, then the group's k and v. The bias is the same."""
 
     fused = ("self_attention.query_key_value.weight", "self_attention.query_key_value.bias")
 
@@ -48,6 +48,6 @@ BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom}
 
 
 def expand(layout, tensor, heads, groups):
-    """Grouped -> the MHA layout of the same family, each key-value head repeated H/G times: the same function."""
+    """Expands a grouped tensor to the MHA layout of the family: each key-value head is repeated H/G times."""
     q, k, v = layout.split(tensor, heads, groups)
     return layout.join(q, np.repeat(k, heads // groups, axis=0), np.repeat(v, heads // groups, axis=0))

@@ -1,11 +1,11 @@
-"""Files of llama.cpp's own Python package, every tensor type in them, and what inspect says of each tensor; and files that
-regroup writes, read by that package."""
+"""Files from llama.cpp's Python package with every tensor type, described by inspect; and files from regroup, read by
+that package."""
 
 import json
 import pathlib
 import sys
 
-import checkpoints  # noqa: F401  (first: it skips the script where a package is missing)
+import checkpoints  # noqa: F401  (first: it skips the script if a package is missing)
 import numpy as np
 from regroup_binary import expect, run_script
 
@@ -19,7 +19,8 @@ GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 WRITTEN = ("llama", "llama_bf16", "llama_rope_llama3", "qwen3", "gemma", "gpt2", "bloom", "mpt", "gpt_neox", "falcon_40b", "phi",
            "starcoder2", "gpt_bigcode")
 
-# Results of ggml's own matrix products, which stand in no file; the package's Q8_1 has another size than ggml's.
+# Intermediate results of ggml's matrix products, which files do not contain. The package's Q8_1 has another size than
+# ggml's.
 NOT_IN_FILES = {"Q8_1", "Q8_K"}
 
 
@@ -57,7 +58,7 @@ def check(regroup, scratch):
     for alignment in (32, 8, 256):
         path = scratch / f"{alignment}.gguf"
         write(path, alignment, random)
-        # Of an architecture without hyper-parameters: what inspect can tell of any file.
+        # An unknown architecture without hyper-parameters: inspect describes the tensors.
         report = json.loads(regroup.run("inspect", path, "--json", "--tensors"))
         check_tensors(report, path)
         expect(report["provenance"] == {"kv_heads": "3"}, f"provenance {report['provenance']}")

@@ -1,10 +1,12 @@
-"""GGUF files of grouped models, loaded by llama.cpp: it predicts what regroup computes for the same model in its Hugging
-Face form. Skipped where llama-cpp-python is not installed."""
+"""GGUF files of grouped models in llama.cpp: it predicts what regroup computes for the same Hugging Face model.
+
+Skipped if llama-cpp-python is not installed.
+"""
 
 import pathlib
 import sys
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 import numpy as np
 from regroup_binary import expect, run_script
 
@@ -16,8 +18,9 @@ except ImportError as missing:
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
-# Fixture, kv heads, tolerance; in float, because beside weights of half precision it rounds activations, too. llama.cpp computes GELU through a table of half precision, which these tolerances tell apart:
-# models with SiLU agree to a hundredth of what those with GELU do.
+# Fixture, kv heads, tolerance. Weights are float32, because with half-precision weights llama.cpp rounds activations,
+# too. It computes GELU through a half-precision table, which the tolerances show: models with SiLU are a hundred times
+# more accurate.
 SILU, GELU = 1e-4, 1e-2
 CONVERSIONS = (
     ("llama_mha", 2, SILU),
@@ -40,7 +43,7 @@ CONVERSIONS = (
 
 
 def logits_of(path, tokens):
-    full = llama_cpp.GGML_TYPE_F32  # its cache is of half precision unless told otherwise
+    full = llama_cpp.GGML_TYPE_F32  # its cache has half precision by default
     options = dict(n_ctx=64, logits_all=True, verbose=False, n_threads=2, type_k=full, type_v=full)
     model = llama_cpp.Llama(str(path), **options)
     rows = []

@@ -1,10 +1,10 @@
-"""GPT-2 and BLOOM: no stock loader takes their grouped tensors, so each kv head is repeated back into the
-source's own layout; that model must compute what regroup eval computes on the grouped one."""
+"""GPT-2 and BLOOM: stock loaders do not support their grouped tensors, so each kv head is repeated in the source's
+layout. That model must compute what regroup eval computes for the grouped one."""
 
 import json
 import re
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 import exact_mean
 import fused_layouts
 import torch
@@ -12,18 +12,18 @@ from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_differ
 from transformers import BloomConfig, GPT2Config
 
 HEADS, LAYERS = 6, 2
-KV_HEADS = (2, 3, 1, HEADS, [3, 1])  # H/G != G, both ways; MQA; a copy; a list with one per layer
+KV_HEADS = (2, 3, 1, HEADS, [3, 1])  # H/G != G in both directions, MQA, a copy, one number per layer
 
 
 def pooled(layout, source, groups):
-    """The fused tensor convert must write: q as it was, exact means of k and v."""
+    """The fused tensor that convert must write: q unchanged, exact means of k and v."""
     q, k, v = layout.split(source.bits, HEADS, HEADS)
     k, v = (exact_mean.pool(heads, source.dtype, groups) for heads in (k, v))
     return checkpoints.Stored(source.dtype, layout.join(q, k, v))
 
 
 def check_tensors(layout, before, after, kv_heads_of_layer):
-    """-> the converted tensors expanded to MHA"""
+    """Returns the converted tensors expanded to MHA."""
     expect(before.keys() == after.keys(), f"tensors gained or lost: {sorted(before.keys() ^ after.keys())}")
     expanded = {}
     for name, found in after.items():
@@ -41,11 +41,11 @@ def check_tensors(layout, before, after, kv_heads_of_layer):
 def check_config(source, target, kv_heads):
     before, after = (json.loads((directory / "config.json").read_text()) for directory in (source, target))
     note = after.pop("regroup", {})
-    found = after.pop("num_key_value_heads", HEADS)  # the families know no such key: a copy need not have it
+    found = after.pop("num_key_value_heads", HEADS)  # a copy need not have the key, which the families do not know
     expect(found == kv_heads, f"{target}: num_key_value_heads is {found}")
     expect(note.get("kv_heads") == kv_heads, f"{target}: regroup.kv_heads is {note.get('kv_heads')}")
     expect(note.get("source_kv_heads") == HEADS, f"{target}: regroup.source_kv_heads is {note.get('source_kv_heads')}")
-    same = list(after.items()) == list(before.items())  # and in the same order
+    same = list(after.items()) == list(before.items())  # including the order of keys
     expect(same, f"{target}/config.json changed beyond the kv heads:\n  {before}\n  {after}")
     return before
 
@@ -74,7 +74,7 @@ def check_family(regroup, layout, source, tokens):
     unpooled = checkpoints.logits(checkpoints.load(source), tokens)
     for kv_heads in KV_HEADS:
         ours = check_conversion(regroup, layout, source, kv_heads, tokens)
-        moved = largest_difference(ours, unpooled)  # the negative control: the comparison does see the pooling
+        moved = largest_difference(ours, unpooled)  # the negative control: pooling must change the logits
         expect(kv_heads == HEADS or moved > 100 * TOLERANCE, f"{source.name}: pooling moved the logits by {moved:.3g}")
 
 

@@ -1,19 +1,20 @@
-"""Whatever history a converted model has, transformers loads it and computes what regroup computes, or refuses it, and
-regroup has said so: no result is computed otherwise without a word."""
+"""Models with every history of conversions: transformers computes what regroup computes, or refuses the model and
+regroup has said so. No result is computed differently without a warning."""
 
 import json
 import os
 import pathlib
 import subprocess
 
-os.environ["OMP_NUM_THREADS"] = "1"  # of torch and of regroup: models this small only wait for more
+os.environ["OMP_NUM_THREADS"] = "1"  # for torch and regroup: models this small would only wait for more
 
-import checkpoints  # noqa: E402  (first: it skips the script where a package is missing)
+import checkpoints  # noqa: E402  (first: it skips the script if a package is missing)
 from regroup_binary import TOLERANCE, expect, largest_difference, run_script  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
-# Fixture: kv heads of the first conversion (the second has one), and the attention that computes Falcon's ALiBi once.
+# Fixture: kv heads of the first conversion (the second has one), and the attention implementation that adds Falcon's
+# ALiBi only once.
 FAMILIES = {
     "llama_mha": (2, "eager"),
     "falcon_40b": (2, "eager"),
@@ -31,11 +32,11 @@ FAMILIES = {
 WITH_ALIBI = ("falcon_rw", "bloom", "mpt_12")
 OWN_NAME = "regroup_alibi_"
 USAGE, BAD_INPUT = 2, 3
-OWN_WORDS = ("stock", "refuse", "loaders")  # of the notes that tell of loaders
+OWN_WORDS = ("stock", "refuse", "loaders")  # in notes about loaders
 
 
 class Histories:
-    """One fixture, converted in all ways; what became of each is counted by name."""
+    """One fixture, converted in all ways. Counts the outcomes by name."""
 
     def __init__(self, regroup, scratch, fixture):
         self.regroup, self.scratch, self.fixture = regroup, scratch, fixture
@@ -43,7 +44,7 @@ class Histories:
         self.outcomes, self.logits = {}, {}
 
     def step(self, name, *arguments):
-        """Runs a command whose last argument is its result: (directory, its notes), or nothing where it refuses."""
+        """Runs a command whose last argument is its result. Returns (directory, notes), or None if it refuses."""
         target = self.scratch / f"{self.fixture} {name}"
         command = [self.regroup.binary, *map(str, arguments[:1]), str(arguments[1]), str(target), *map(str, arguments[2:])]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -56,27 +57,28 @@ class Histories:
         return None
 
     def judge(self, name, result, like):
-        """Fails where transformers computes something else, or refuses what regroup did not speak of."""
+        """Fails if transformers computes different logits, or refuses a model without a note from regroup."""
         directory, notes = result
         what = f"{self.fixture}, {name}"
         own_name = json.loads((directory / "config.json").read_text())["model_type"].startswith(OWN_NAME)
         try:
             model = checkpoints.load(directory, attention=self.attention)
-        except Exception as refusal:  # its kind depends on what does not fit
+        except Exception as refusal:  # its type depends on the mismatch
             told = own_name or any(word in notes for word in OWN_WORDS)
             expect(told, f"{what}: transformers refuses it and regroup did not say so: {refusal}\n{notes}")
             self.outcomes[name] = "refused by its name" if own_name else "refused by its shapes"
             return
-        expect(not own_name, f"{what}: transformers takes a name of regroup's own")
+        expect(not own_name, f"{what}: transformers accepts regroup's own model_type")
         tokens = 2 + checkpoints.random_tokens(model.config.vocab_size - 2, 2, 12, seed=1)
-        if like not in self.logits:  # regroup starts LibTorch for each
+        if like not in self.logits:  # regroup starts LibTorch each time
             self.logits[like] = self.regroup.logits(like, tokens)
         difference = largest_difference(self.logits[like], checkpoints.logits(model, tokens))
         expect(difference <= TOLERANCE, f"{what}: transformers computes logits that differ by {difference:.3g}")
         self.outcomes[name] = "same logits"
 
     def follow(self, name, *arguments, like=None):
-        """A step and its result, which computes what regroup computes from `like` (itself where there is none)."""
+        """Runs a step. Its result must compute what regroup computes from `like` (by default from the result
+        itself)."""
         result = self.step(name, *arguments)
         if result:
             self.judge(name, result, like or result[0])
@@ -90,7 +92,7 @@ class Histories:
         for name, model in (("", grouped), (", again", again)):
             self.follow(f"{grouping}{name}, expanded", "expand", model, "--kv-heads", query_heads, like=model)
         if grouping == "similar" and self.fixture not in WITH_ALIBI:
-            return  # what follows knows nothing of places but slopes
+            return  # the following steps support only slopes as positions
         self.follow(f"{grouping}, as another", "convert", source, *heads, "--target", "auto", like=grouped)
         packed = self.step(f"{grouping}, to.gguf", "convert", grouped, "--to", "gguf")
         if packed:
@@ -107,7 +109,7 @@ def check(regroup, scratch):
         expanded = histories.outcomes["contiguous, expanded"]
         expect(expanded == "same logits", f"{fixture}, expanded: {expanded}")
         own_names = "refused by its name" in histories.outcomes.values()
-        expect(own_names == (fixture in WITH_ALIBI), f"{fixture}: names of regroup's own: {own_names}")
+        expect(own_names == (fixture in WITH_ALIBI), f"{fixture}: regroup's own model_type: {own_names}")
 
 
 run_script(__doc__, check)

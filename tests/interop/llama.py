@@ -1,6 +1,6 @@
-"""Llama: what convert writes loads in transformers unchanged and computes what regroup eval computes."""
+"""Llama: converted models load in transformers unchanged and compute what regroup eval computes."""
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 import torch
 from regroup_binary import expect, run_script
 from separate_projections import check_conversion

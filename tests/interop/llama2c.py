@@ -1,10 +1,10 @@
-"""llama2.c files, read as its run.c reads them: a forward pass in numpy, written from that program's description of the
-format, gives the logits that regroup computes for the same model in its Hugging Face form."""
+"""llama2.c files read like run.c: a forward pass in numpy, written from that program's description of the format, gives
+the logits that regroup computes for the same Hugging Face model."""
 
 import pathlib
 import struct
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 import numpy as np
 import transformers
 from regroup_binary import expect_same_logits, run_script
@@ -14,7 +14,7 @@ CONFIG = dict(vocab_size=40, hidden_size=48, intermediate_size=56, num_hidden_la
 
 
 class Run:
-    """The file's numbers in its order, and the computation that belongs to them."""
+    """The file's numbers in order, and the forward pass."""
 
     def __init__(self, path):
         raw = pathlib.Path(path).read_bytes()
@@ -30,7 +30,7 @@ class Run:
         self.w1, self.w2 = self.take(self.layers, self.hidden, self.dim), self.take(self.layers, self.dim, self.hidden)
         self.w3 = self.take(self.layers, self.hidden, self.dim)
         self.final_norm = self.take(self.dim)
-        self.take(2, self.seq, size // 2)  # tables that run.c steps over
+        self.take(2, self.seq, size // 2)  # tables that run.c skips
         self.classifier = self.embedding if tied else self.take(self.vocab, self.dim)
         assert self.at == len(self.numbers), "numbers are left over"
 
@@ -68,7 +68,7 @@ def split(x, heads):
 
 
 def rotate(x):
-    """Neighbouring pairs turn together."""
+    """Rotates neighbouring pairs."""
     size = x.shape[-1]
     angles = np.outer(np.arange(x.shape[1]), 10000.0 ** (-np.arange(0, size, 2) / size))
     even, odd = x[..., 0::2], x[..., 1::2]

@@ -1,4 +1,4 @@
-"""Qwen2 (q, k, v biases, tied) and Mistral (sliding window, grouped already): the checks of llama.py."""
+"""Qwen2 (q, k, v biases, tied) and Mistral (sliding window, already grouped): the checks of llama.py."""
 
 import checkpoints
 import torch

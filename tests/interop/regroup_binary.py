@@ -1,4 +1,4 @@
-"""Runs the regroup binary, and turns a script's checks into its exit code: 0 passed, 1 failed, 77 skipped."""
+"""Runs the regroup binary, and converts a script's checks into its exit code: 0 passed, 1 failed, 77 skipped."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ class Regroup:
         return done.stdout
 
     def convert(self, source, target, kv_heads, *options):
-        """kv_heads: a number, or a list with one per layer"""
+        """`kv_heads` is a number, or a list with one per layer."""
         per_layer = kv_heads if isinstance(kv_heads, list) else [kv_heads]
         self.run("convert", source, target, "--kv-heads", ",".join(map(str, per_layer)), *options)
 
@@ -44,7 +44,7 @@ class Regroup:
         return json.loads(self.run("inspect", directory, "--json"))
 
     def logits(self, directory, tokens):
-        """tokens: [windows, T] -> [windows, T, V], computed in float32 on the CPU"""
+        """Logits [windows, T, V] of tokens [windows, T], computed in float32 on the CPU."""
         with tempfile.TemporaryDirectory() as scratch:
             data, out = pathlib.Path(scratch, "tokens.bin"), pathlib.Path(scratch, "logits.safetensors")
             tokens.astype("<u2").tofile(data)
@@ -68,7 +68,7 @@ def expect_same_logits(ours, theirs, what):
 
 
 def run_script(description, check):
-    """check(regroup, scratch) raises where something is wrong; never returns."""
+    """Runs check(regroup, scratch), which raises an exception on failure. Does not return."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--regroup", required=True, metavar="PATH", help="the binary to test")
     binary = parser.parse_args().regroup
@@ -78,7 +78,7 @@ def run_script(description, check):
         except Failure as failure:
             print(f"FAILED: {failure}", file=sys.stderr)
             sys.exit(1)
-        except Exception:  # a directory transformers refuses, a file or a key that is not there
+        except Exception:  # such as a directory that transformers refuses, or a missing file or key
             traceback.print_exc()
             sys.exit(1)
     print("passed")

@@ -1,4 +1,4 @@
-"""What a converted directory must satisfy in the families with separate q, k, v, o and a kv-head key of their own."""
+"""Checks of a converted directory in the families with separate q, k, v, o and their own kv-head key."""
 
 import json
 
@@ -19,7 +19,7 @@ def check_config(source, target, groups):
         after.pop("num_key_value_heads", None) == groups, f"{target}/config.json: num_key_value_heads is not {groups}"
     )
     was = before.pop("num_key_value_heads", before["num_attention_heads"])
-    same = list(after.items()) == list(before.items())  # and in the same order
+    same = list(after.items()) == list(before.items())  # including the order of keys
     expect(same, f"{target}/config.json changed beyond the kv heads:\n  {before}\n  {after}")
     wanted = {"source_kv_heads": was, "kv_heads": groups, "pool": "mean", "grouping": "contiguous", "query_order": None}
     found = {key: note.get(key, "absent") for key in wanted}
@@ -67,14 +67,14 @@ def check_tensors(source, target, source_groups, groups):
 
 
 def swap_key_heads(model):
-    """The negative control: heads 0 and 1 of the first layer's keys change places (of a single head, its halves)."""
+    """The negative control: swaps heads 0 and 1 of the first layer's keys, or the halves of a single head."""
     attention = model.model.layers[0].self_attn
     rows = attention.k_proj.weight.data[: 2 * attention.head_dim]
     rows.copy_(rows.roll(len(rows) // 2, dims=0))
 
 
 def check_conversion(regroup, source, target, groups, tokens):
-    """Converts source to target and checks what transformers makes of it; tokens: [windows, T]."""
+    """Converts source to target and checks it with transformers. tokens: [windows, T]."""
     regroup.convert(source, target, groups)
     source_groups = check_config(source, target, groups)
     check_inspect(regroup, target, groups)
@@ -84,4 +84,4 @@ def check_conversion(regroup, source, target, groups, tokens):
     expect_same_logits(ours, checkpoints.logits(model, tokens), f"{source.name}, {source_groups} -> {groups} kv heads")
     swap_key_heads(model)
     broken = largest_difference(ours, checkpoints.logits(model, tokens))
-    expect(broken > 100 * TOLERANCE, f"swapping key heads moved the logits by {broken:.3g} only: they prove nothing")
+    expect(broken > 100 * TOLERANCE, f"swapping key heads moved the logits by {broken:.3g} only")

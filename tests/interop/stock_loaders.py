@@ -1,8 +1,8 @@
-"""Families whose stock loader takes fewer kv heads: transformers loads what convert makes, and computes the same."""
+"""Families whose stock loaders support fewer kv heads: transformers loads converted models and computes the same."""
 
 import pathlib
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 from regroup_binary import expect_same_logits, run_script
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
@@ -32,7 +32,7 @@ def check(regroup, scratch):
     for name, kv_heads, attention in CONVERSIONS:
         target = scratch / f"{name}_{kv_heads}"
         regroup.convert(GOLDEN / name, target, kv_heads)
-        model = checkpoints.load(target, attention=attention)  # fails on missing, unexpected, mismatched keys
+        model = checkpoints.load(target, attention=attention)  # fails on missing, unexpected and mismatched keys
         tokens = checkpoints.random_tokens(model.config.vocab_size, 3, 13, seed=kv_heads)
         expect_same_logits(regroup.logits(target, tokens), checkpoints.logits(model, tokens), f"{name} at {kv_heads}")
 

@@ -1,10 +1,10 @@
-"""Families whose stock loader knows no grouped heads: transformers loads them re-targeted or expanded, and computes what
-regroup computes grouped."""
+"""Families whose stock loaders do not support grouped heads: transformers loads models written as another
+architecture or expanded, and computes what regroup computes for the grouped model."""
 
 import pathlib
 import sys
 
-import checkpoints  # first: it skips the script where a package is missing
+import checkpoints  # first: it skips the script if a package is missing
 from regroup_binary import expect, expect_same_logits, run_script
 from transformers import LlamaConfig
 
@@ -14,7 +14,7 @@ import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
 
 LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
 
-# Fixture, kv heads of the result, what it is written as (transformers adds Falcon's ALiBi twice in "eager").
+# Fixture, kv heads of the result, target (transformers adds Falcon's ALiBi twice in "eager").
 RETARGETED = (
     ("gpt_neox", 2, "PhiForCausalLM"),
     ("gpt_neox", 1, "PhiForCausalLM"),
@@ -44,7 +44,7 @@ def check(regroup, scratch):
         target, grouped = scratch / f"{name}_{kv_heads}_auto", scratch / f"{name}_{kv_heads}_grouped"
         regroup.convert(GOLDEN / name, target, kv_heads, "--target", "auto")
         regroup.convert(GOLDEN / name, grouped, kv_heads)
-        model = checkpoints.load(target)  # fails on missing, unexpected, mismatched keys
+        model = checkpoints.load(target)  # fails on missing, unexpected and mismatched keys
         expect(type(model).__name__ == architecture, f"{name} was written as {type(model).__name__}")
         compare(regroup, model, grouped, f"{name} at {kv_heads} as {architecture}")
     for name, kv_heads, attention in EXPANDED:
@@ -57,7 +57,7 @@ def check(regroup, scratch):
 
 
 def check_nemotron_nas(regroup, scratch):
-    """Layers that differ, in the stand-in for the hub's code that made the fixture."""
+    """Different layers, in the stand-in for the hub's code that made the fixture."""
     for kv_heads in (1, [3, 1, 2, 1, 1]):
         target = scratch / f"nemotron_nas_{kv_heads}"
         regroup.convert(GOLDEN / "nemotron_nas", target, kv_heads)

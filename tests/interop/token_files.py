@@ -1,5 +1,5 @@
-"""Token files of text: `regroup tokenize` gives the ids that SentencePiece's own tools and transformers' LlamaTokenizer
-give, and scripts/tokenize_with_transformers.py those of a tokenizer.json. Each part leaves out what is not installed."""
+"""Token files: `regroup tokenize` gives the ids of SentencePiece's own tools and of transformers' LlamaTokenizer, and
+scripts/tokenize_with_transformers.py those of a tokenizer.json. Skips comparisons with packages that are missing."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-import checkpoints  # noqa: F401  first: it skips the script where a package is missing
+import checkpoints  # noqa: F401  first: it skips the script if a package is missing
 import numpy as np
 import tokenizers
 import transformers
@@ -19,9 +19,9 @@ ODD = "  two  spaces\tand\n\n\nlines é 漢字 🙂 </s> <unk> ½ ﬁ\u00a0x" + 
 
 
 def megatron(path):
-    """The documents in X.bin, read by its index as Megatron does."""
+    """The documents in X.bin, read through its index like Megatron."""
     raw = path.with_suffix(".idx").read_bytes()
-    expect(raw[:9] == b"MMIDIDX\0\0", "no Megatron index")
+    expect(raw[:9] == b"MMIDIDX\0\0", "not a Megatron index")
     dtype = {8: "<u2", 4: "<i4"}[raw[17]]
     sequences, documents = np.frombuffer(raw, "<u8", 2, 18).astype(int)
     lengths = np.frombuffer(raw, "<i4", sequences, 34)
@@ -55,7 +55,7 @@ def check_sentencepiece(regroup, scratch, kind, options):
         print(f"  {kind}: the ids of the package sentencepiece")
     except ImportError:
         print(f"  {kind}: not compared with the package sentencepiece, which is not installed")
-    # spm_encode takes a line at a time; a text of one line can be had from it as well.
+    # spm_encode reads line by line, so the comparison uses a text of one line.
     line = "a line of text, as long as one line is"
     (scratch / f"{kind}.txt").write_text(line)
     regroup.run("tokenize", scratch / f"{kind}.txt", "--tokenizer", model, "-o", scratch / f"{kind}-line.bin", "--no-bos", "--no-eos")
@@ -75,8 +75,8 @@ def check_llama_tokenizer(model, texts, output, scratch):
     except (ImportError, ValueError) as missing:
         print(f"  not compared with LlamaTokenizer: {str(missing).splitlines()[0]}")
         return
-    # Special tokens that a text spells out are text to regroup and SentencePiece; and a text's own U+2581, which
-    # SentencePiece takes for a space like any other, LlamaTokenizer splits otherwise.
+    # In regroup and SentencePiece, special tokens spelled out in a text are text. A text's own U+2581 is a space to
+    # SentencePiece, but LlamaTokenizer splits it differently.
     plain = [index for index, text in enumerate(texts) if "</s>" not in text and "\u2581" not in text]
     expect(len(plain) == 2, "the texts have changed")
     ours = megatron(output)

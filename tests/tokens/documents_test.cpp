@@ -1,4 +1,4 @@
-// Documents out of text files and JSON lines.
+// Documents from text files and JSON lines.
 #include "tokens/documents.h"
 
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace {
 
 const std::atomic<bool> kNever{false};
 
-// The documents, put together again from their parts; "(…" marks where a part ends early.
+// The documents, joined from their parts. "(…" marks a part that ends too early.
 std::vector<std::string> documents_in(const std::vector<std::string>& inputs,
                                       const TextSettings& settings = {}) {
   DocumentReader reader(inputs, settings, kNever);
@@ -37,7 +37,7 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a text file is one document, white space and all", "[tokens]") {
+TEST_CASE("a text file is one document including white space", "[tokens]") {
   const TemporaryDirectory directory;
   put_file(directory / "a.txt", " one\r\n\n two");
   put_file(directory / "b.txt", "three\n");
@@ -52,11 +52,12 @@ TEST_CASE("a line between documents separates them", "[tokens]") {
   put_file(directory / "a", "one\n<|end|>\ntwo <|end|>\n<|end|> \n<|end|>\r\nthree");
   CHECK(documents_in({directory / "a"}, settings) ==
         Texts{"one\n", "two <|end|>\n<|end|> \n", "three"});
-  put_file(directory / "a", "one\n<|end|>\n<|end|>\ntwo\n<|end|>\n");  // none after the last
+  // None after the last separator.
+  put_file(directory / "a", "one\n<|end|>\n<|end|>\ntwo\n<|end|>\n");
   CHECK(documents_in({directory / "a"}, settings) == Texts{"one\n", "", "two\n"});
 }
 
-TEST_CASE("a long document comes in parts that are cut at white space", "[tokens]") {
+TEST_CASE("a long document is read in parts that end before white space", "[tokens]") {
   const TemporaryDirectory directory;
   std::string text;
   for (int i = 0; text.size() < 3'000'000; ++i) {
@@ -72,7 +73,7 @@ TEST_CASE("a long document comes in parts that are cut at white space", "[tokens
   }
   CHECK(parts == 3);
   CHECK(reader.bytes_read() == text.size());
-  // A line without an end, and without white space: characters stay whole.
+  // A line without end and without white space: characters stay whole.
   std::string euros;
   while (euros.size() < 2'500'000) {
     euros += "\u20ac";
@@ -97,7 +98,7 @@ TEST_CASE("each line of JSON is a document", "[tokens]") {
         Texts{std::string(2'000'000, 'x')});
 }
 
-TEST_CASE("inputs that hold no documents are refused, and their lines named", "[tokens]") {
+TEST_CASE("invalid documents are refused with their line", "[tokens]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const std::string& bytes) {
     put_file(directory / "a.jsonl", bytes);
@@ -120,7 +121,7 @@ TEST_CASE("inputs that hold no documents are refused, and their lines named", "[
              is_bad_input("a.txt", "gzip", "zcat"));
 }
 
-TEST_CASE("text that is no UTF-8 is refused where it stands, or replaced", "[tokens]") {
+TEST_CASE("invalid UTF-8 is refused with its position or replaced", "[tokens]") {
   const TemporaryDirectory directory;
   const std::string text = std::string(1'500'000, 'x') + " one\n\xff two";
   put_file(directory / "a", text);
@@ -134,7 +135,7 @@ TEST_CASE("text that is no UTF-8 is refused where it stands, or replaced", "[tok
   CHECK(documents_in({directory / "b.jsonl"}, {.replace_invalid = true}) == Texts{"\ufffd"});
 }
 
-TEST_CASE("a pipe is read to its end, and left when asked to stop", "[tokens]") {
+TEST_CASE("a pipe is read to its end and reading stops on request", "[tokens]") {
   const TemporaryDirectory directory;
   const std::string pipe = directory / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -1,4 +1,4 @@
-// SentencePiece models whose normalisation rules were made to lead its library astray.
+// SentencePiece models whose normalisation rules would crash the library.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -26,7 +26,7 @@ BuiltSentencePiece model_with(const std::string& charsmap) {
 
 }  // namespace
 
-TEST_CASE("rules that the check lets pass are those that the library follows", "[tokens]") {
+TEST_CASE("the library applies rules that the check accepts", "[tokens]") {
   const TemporaryDirectory directory;
   BuiltCharsmap map;
   map.add_rule("x", 0);
@@ -39,7 +39,7 @@ TEST_CASE("rules that the check lets pass are those that the library follows", "
   CHECK(ids == Ids{259, 260, 259, 259, 260});
 }
 
-TEST_CASE("rules that lead out of their array end in one line, not in a crash", "[tokens]") {
+TEST_CASE("rules that lead out of their array are refused with one line", "[tokens]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.txt", "abc \u00e4");
   const auto tokenize = [&](const BuiltCharsmap& map) {

@@ -46,7 +46,8 @@ std::string BuiltSentencePiece::bytes() const {
   for (const BuiltPiece& piece : pieces) {
     model += message(1, message(1, piece.text) + real(2, piece.score) + number(3, piece.type));
   }
-  // TrainerSpec: model_type, byte_fallback. NormalizerSpec: add_dummy_prefix, then the removal.
+  // TrainerSpec: model_type, byte_fallback. NormalizerSpec: add_dummy_prefix, then
+  // remove_extra_whitespaces.
   return model + message(2, number(3, unigram ? 1 : 2) + number(35, has_bytes(*this) ? 1 : 0)) +
          message(3, number(3, adds_space_prefix ? 1 : 0) + number(4, removes_extra_spaces ? 1 : 0) +
                         (charsmap.empty() ? "" : message(2, charsmap)));

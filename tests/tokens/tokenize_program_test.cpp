@@ -1,4 +1,4 @@
-// `regroup tokenize` as a user runs it.
+// `regroup tokenize` as a program.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -34,7 +34,7 @@ Documents documents_in(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("tokenize makes one document of each line of JSON", "[tokens]") {
+TEST_CASE("tokenize makes one document from each line of JSON", "[tokens]") {
   const TemporaryDirectory directory;
   const std::string output = directory / "corpus.bin";
   put_file(directory / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n");
@@ -78,7 +78,7 @@ TEST_CASE("tokenize gives the same file for any number of threads", "[tokens]") 
   CHECK(bytes_of_file(directory / "three.idx") == bytes_of_file(directory / "one.idx"));
 }
 
-TEST_CASE("tokenize refuses what it cannot do in one line and leaves nothing", "[tokens]") {
+TEST_CASE("tokenize refuses invalid requests with one line and leaves no files", "[tokens]") {
   const TemporaryDirectory directory;
   put_file(directory / "in/text", "text");
   put_file(directory / "in/empty", "");
@@ -113,7 +113,7 @@ TEST_CASE("tokenize refuses what it cannot do in one line and leaves nothing", "
 
 #if REGROUP_WITH_SENTENCEPIECE
 
-TEST_CASE("tokenize writes SentencePiece's ids between BOS and EOS", "[tokens]") {
+TEST_CASE("tokenize writes SentencePiece ids between BOS and EOS", "[tokens]") {
   const TemporaryDirectory directory;
   const auto model = llama_like({"\u2581", "a", "b", "ab", "\u2581ab"});
   put_file(directory / "tokenizer.model", model.bytes());
@@ -135,7 +135,7 @@ TEST_CASE("tokenize writes SentencePiece's ids between BOS and EOS", "[tokens]")
   CHECK(documents_in(directory / "none.bin") == Documents{{263, 263, 13}, {259, 261, 13}});
 }
 
-TEST_CASE("SentencePiece's own complaints stay within one line", "[tokens]") {
+TEST_CASE("errors from the SentencePiece library are reported in one line", "[tokens]") {
   const TemporaryDirectory directory;
   auto model = llama_like({"a", "a"});
   put_file(directory / "tokenizer.model", model.bytes());

@@ -1,4 +1,4 @@
-// Tokenizers: bytes, and SentencePiece models small enough to work their ids out by hand.
+// Tokenizers: bytes, and SentencePiece models with hand-computed ids.
 #include "tokens/tokenizer.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -21,7 +21,7 @@ Ids ids_of(const Tokenizer& tokenizer, std::string_view text, bool begins_docume
 
 }  // namespace
 
-TEST_CASE("bytes are their own tokens", "[tokens]") {
+TEST_CASE("byte tokens are the bytes themselves", "[tokens]") {
   const auto tokenizer = open_tokenizer("bytes");
   CHECK(tokenizer->vocabulary() == 256);
   CHECK_FALSE(tokenizer->reads_utf8());
@@ -30,7 +30,7 @@ TEST_CASE("bytes are their own tokens", "[tokens]") {
   CHECK_FALSE(tokenizer->ends().eos.has_value());
 }
 
-TEST_CASE("a directory without a SentencePiece model is refused with what to do", "[tokens]") {
+TEST_CASE("a directory without a SentencePiece model is refused with a hint", "[tokens]") {
   const TemporaryDirectory directory;
   const auto refusal = [&] { return refusal_of([&] { open_tokenizer(directory.path()); }); };
   CHECK_THAT(refusal(), is_bad_input("no tokenizer.model", "--tokenizer bytes"));
@@ -42,7 +42,7 @@ TEST_CASE("a directory without a SentencePiece model is refused with what to do"
 
 namespace {
 
-// 259 "▁", 260 "a", 261 "b", 262 "c", 263 "ab", 264 "▁ab", 265 "abc"; the first merges come first.
+// 259 "▁", 260 "a", 261 "b", 262 "c", 263 "ab", 264 "▁ab", 265 "abc". Earlier merges have priority.
 const std::vector<std::string> kPieces{"\u2581", "a", "b", "c", "ab", "\u2581ab", "abc"};
 
 std::unique_ptr<Tokenizer> open_built(const TemporaryDirectory& directory,
@@ -53,12 +53,12 @@ std::unique_ptr<Tokenizer> open_built(const TemporaryDirectory& directory,
 
 }  // namespace
 
-TEST_CASE("a SentencePiece BPE gives the ids that its merges come to", "[tokens]") {
+TEST_CASE("a SentencePiece BPE gives the ids that follow from its merges", "[tokens]") {
   const TemporaryDirectory directory;
   const auto tokenizer = open_built(directory, llama_like(kPieces));
   CHECK(tokenizer->vocabulary() == 266);
   CHECK(tokenizer->reads_utf8());
-  CHECK(ids_of(*tokenizer, "abc") == Ids{264, 262});  // "▁ab" goes ahead of "abc"
+  CHECK(ids_of(*tokenizer, "abc") == Ids{264, 262});  // "▁ab" has priority over "abc"
   CHECK(ids_of(*tokenizer, "ab  ab") == Ids{264, 259, 264});
   CHECK(ids_of(*tokenizer, "ab\nab") == Ids{264, 3 + 10, 263});
   CHECK(ids_of(*tokenizer, "\u00e4") == Ids{259, 3 + 0xc3, 3 + 0xa4});
@@ -70,7 +70,7 @@ TEST_CASE("a SentencePiece BPE gives the ids that its merges come to", "[tokens]
   CHECK(tokenizer->ends().add_eos);
 }
 
-TEST_CASE("a document's parts have the ids of the whole", "[tokens]") {
+TEST_CASE("encoding a document in parts gives the ids of the whole", "[tokens]") {
   const TemporaryDirectory directory;
   BuiltSentencePiece model = llama_like(kPieces);
   for (const auto& [prefix, removes] : {std::pair{true, false}, std::pair{true, true},
@@ -85,14 +85,14 @@ TEST_CASE("a document's parts have the ids of the whole", "[tokens]") {
       tokenizer->encode(text.substr(cut), false, ids);
       CHECK(ids == whole);
     }
-    // Where the part is taken for a document of its own, it is not the same in all of them.
+    // Control: encoding the parts as separate documents gives other ids in some cases.
     Ids apart = ids_of(*tokenizer, text.substr(0, 3));
     tokenizer->encode(text.substr(3), true, apart);
     CHECK((apart == whole) == (prefix == removes));
   }
 }
 
-TEST_CASE("what stands around documents is what the model's directory says", "[tokens]") {
+TEST_CASE("BOS and EOS follow from the tokenizer and the configs", "[tokens]") {
   const TemporaryDirectory directory;
   BuiltSentencePiece model = llama_like(kPieces);
   put_file(directory / "tokenizer.model", model.bytes());
@@ -102,8 +102,8 @@ TEST_CASE("what stands around documents is what the model's directory says", "[t
   const DocumentEnds ends = open_tokenizer(directory.path())->ends();
   CHECK(ends.add_bos);
   CHECK_FALSE(ends.add_eos);
-  CHECK(ends.eos == 2);  // the tokenizer's own comes first
-  // A model without such pieces takes the config's number, and has no BOS to add.
+  CHECK(ends.eos == 2);  // the tokenizer's own takes precedence
+  // A model without these pieces uses the config's EOS and adds no BOS.
   model.pieces[1].text = "other";
   model.pieces[2].text = "another";
   put_file(directory / "tokenizer.model", model.bytes());
@@ -115,7 +115,7 @@ TEST_CASE("what stands around documents is what the model's directory says", "[t
   CHECK(others.eos == 7);
 }
 
-TEST_CASE("SentencePiece models that cannot serve are refused", "[tokens]") {
+TEST_CASE("unusable SentencePiece models are refused", "[tokens]") {
   const TemporaryDirectory directory;
   const auto path = directory / "tokenizer.model";
   const auto refusal = [&](const std::string& bytes) {
@@ -147,7 +147,7 @@ TEST_CASE("SentencePiece models that cannot serve are refused", "[tokens]") {
 
 #else
 
-TEST_CASE("a build without SentencePiece says so", "[tokens]") {
+TEST_CASE("a build without SentencePiece reports it", "[tokens]") {
   const TemporaryDirectory directory;
   put_file(directory / "tokenizer.model", "");
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "tokenizer.model"); }),

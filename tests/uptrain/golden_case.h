@@ -1,5 +1,5 @@
-// A fixture of tests/golden: a tiny model with the tokens it was shown and the logits transformers
-// computed for them.
+// A fixture of tests/golden: a tiny model, tokens, and the logits that transformers computes for
+// them.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ struct GoldenCase {
 
 GoldenCase load_golden_case(const std::string& name);
 
-/// Reads one tensor of a safetensors file as it is.
+/// Reads one tensor of a safetensors file unchanged.
 at::Tensor read_tensor(const std::filesystem::path& file, const std::string& name);
 
 /// The largest absolute difference of two tensors, compared in fp64.

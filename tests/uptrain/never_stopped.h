@@ -1,4 +1,4 @@
-// For functions that can be stopped, in tests that let them finish.
+// A stop flag that is never set, for functions that tests run to completion.
 #pragma once
 
 #include <atomic>

@@ -13,12 +13,12 @@ namespace regroup {
 
 inline constexpr auto kNoProgress = [](std::int64_t, std::int64_t) {};
 
-// Settings of regroup teach for that run: `top` tokens, 5 windows per file.
+// Settings of regroup teach for `run`: `top` tokens, 5 windows per file.
 inline TeachSettings settings_for(const UptrainSettings& run, const std::filesystem::path& teacher,
                                   std::int64_t windows, std::int64_t top) {
   TeachSettings settings{.run = run, .windows = windows, .top = top};
   settings.run.model = teacher;
-  settings.run.batch = 4;  // another than the run's
+  settings.run.batch = 4;  // differs from the run's
   const Model model = open_computable_model(teacher);
   settings.file_bytes = 1;
   const TeachPlan plan = plan_teaching(settings, model, open_training_data(run, model.spec));
@@ -34,8 +34,8 @@ inline void make_answers(const TeachSettings& settings, const std::filesystem::p
   teach(plan_teaching(settings, teacher, data), teacher, data, output, progress, stop);
 }
 
-// A run of 4 steps, 24 windows, on the llama of tests/golden, which learns from the stored logits
-// of the one with other weights.
+// A run of 4 steps (24 windows) on the llama of tests/golden, with stored logits of the one with
+// other weights.
 inline UptrainSettings taught_run(const std::filesystem::path& directory, std::int64_t top) {
   UptrainSettings run = short_run(directory, "llama", 4);
   run.teacher.distillation = {0.7, 2.0};

@@ -1,4 +1,4 @@
-// Rules that hold for every option of every command, tried on all of them.
+// Rules for every option of every command, checked on all of them.
 #include <set>
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,7 +17,7 @@ using Catch::Matchers::ContainsSubstring;
 
 const std::set<std::string> kNumeric{kCount, kCounts, kNumber, kSize, kSizeOrShare};
 
-// Called with each command and each of its options that is no flag.
+// Calls `visit` with each command and each of its options that takes a value.
 template <typename Visit>
 void for_all_options(const Visit& visit) {
   const CommandFacts program = WholeProgram().facts();
@@ -37,7 +37,7 @@ std::string refusal_of_value(const CommandFacts& command, const OptionFacts& opt
   return refusal_of_words(words);
 }
 
-TEST_CASE("no numeric option takes junk, and none saturates", "[cli]") {
+TEST_CASE("numeric options refuse junk and numbers out of range", "[cli]") {
   int tried = 0;
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     if (!kNumeric.contains(option.value)) {
@@ -81,7 +81,7 @@ TEST_CASE("no numeric option takes junk, and none saturates", "[cli]") {
   CHECK(tried > 20);
 }
 
-TEST_CASE("a count out of range is refused with its range in figures that can be read", "[cli]") {
+TEST_CASE("a count out of range is refused with the range in grouped digits", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     if (option.value == kCount || option.value == kCounts) {
       CAPTURE(command.name, option.names.front());
@@ -95,7 +95,7 @@ TEST_CASE("a count out of range is refused with its range in figures that can be
              ContainsSubstring("--threads: \"100000\" is not a whole number from 1 to 1,024"));
 }
 
-TEST_CASE("every count takes k, every size needs its unit", "[cli]") {
+TEST_CASE("every count accepts k and every size needs a unit", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front());
     if (option.value == kCount || option.value == kCounts) {
@@ -109,7 +109,7 @@ TEST_CASE("every count takes k, every size needs its unit", "[cli]") {
   });
 }
 
-TEST_CASE("no option reads numbers in a way of its own", "[cli]") {
+TEST_CASE("no option uses the number types of CLI11", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front(), option.value);
     for (const char* type : {"INT", "UINT", "FLOAT", "ENUM"}) {
@@ -118,7 +118,7 @@ TEST_CASE("no option reads numbers in a way of its own", "[cli]") {
   });
 }
 
-TEST_CASE("no option takes an empty value", "[cli]") {
+TEST_CASE("no option accepts an empty value", "[cli]") {
   const CommandFacts program = WholeProgram().facts();
   for (const CommandFacts& command : whole_commands(program)) {
     for (const OptionFacts& option : command.options) {
@@ -134,7 +134,7 @@ TEST_CASE("no option takes an empty value", "[cli]") {
   }
 }
 
-// A value that an option takes.
+// A value that the option accepts.
 std::string some_value(const OptionFacts& option) {
   return !option.choices.empty()                                 ? option.choices.front()
          : option.value == kSize || option.value == kSizeOrShare ? "1GiB"
@@ -162,7 +162,7 @@ const OptionFacts* option_named(const CommandFacts& command, std::string_view na
 void add_option(std::vector<std::string>& words, const OptionFacts& option,
                 const std::string& value) {
   if (std::find(words.begin(), words.end(), option.names.front()) != words.end()) {
-    return;  // as one that is required
+    return;  // it was added as a required option
   }
   words.push_back(option.names.front());
   if (!option.value.empty()) {
@@ -170,7 +170,7 @@ void add_option(std::vector<std::string>& words, const OptionFacts& option,
   }
 }
 
-// The first alternative that a row names, option and value.
+// The first alternative of a row: its option and value.
 std::pair<std::string, std::string> first_condition(const OptionNeed& need) {
   const std::string first = words_of(std::string(need.any_of)).front();
   const std::size_t equals = first.find('=');
@@ -179,7 +179,7 @@ std::pair<std::string, std::string> first_condition(const OptionNeed& need) {
                                           first.substr(equals + 1, first.find(',') - equals - 1)};
 }
 
-// A value that meets no row of the table.
+// A value that satisfies no row of the table.
 std::string other_value(const OptionFacts& option, const OptionNeed& need) {
   for (const std::string& choice : option.choices) {
     if (std::string(need.any_of).find(choice) == std::string::npos) {
@@ -189,7 +189,8 @@ std::string other_value(const OptionFacts& option, const OptionNeed& need) {
   return "";
 }
 
-TEST_CASE("options without effect are refused, and taken beside what they need", "[cli]") {
+TEST_CASE("options without effect are refused and accepted with the options that they need",
+          "[cli]") {
   const auto commands = whole_commands(WholeProgram().facts());
   for (const OptionNeed& need : option_needs()) {
     const CommandFacts* command = command_named(commands, need.command);
@@ -208,10 +209,11 @@ TEST_CASE("options without effect are refused, and taken beside what they need",
 
       auto without = with_required(*command);
       if (command->name == "convert" && need.any_of.find("--kv-heads") == need.any_of.npos) {
-        without.insert(without.end(), {"--kv-heads", "1"});  // that pooling options have their own
+        // Otherwise the need of --kv-heads would be reported.
+        without.insert(without.end(), {"--kv-heads", "1"});
       }
       add_option(without, *option, "");
-      if (!value.empty()) {  // the usual value may be the one that it needs
+      if (!value.empty()) {  // otherwise the usual value might be the needed one
         add_option(without, *condition, other_value(*condition, need));
       }
       CHECK_THAT(refusal_of_words(without),
@@ -225,7 +227,7 @@ TEST_CASE("options without effect are refused, and taken beside what they need",
   }
 }
 
-TEST_CASE("an option that is described as another's stands in the table of needs", "[cli]") {
+TEST_CASE("an option described as belonging to another has a row in the table of needs", "[cli]") {
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name, option.names.front(), option.description);
     if (option.description.starts_with("with --")) {
@@ -234,7 +236,7 @@ TEST_CASE("an option that is described as another's stands in the table of needs
   });
 }
 
-TEST_CASE("the same thing has the same name in every command", "[cli]") {
+TEST_CASE("options with the same meaning have the same name in every command", "[cli]") {
   const CommandFacts program = WholeProgram().facts();
   for (const CommandFacts& command : whole_commands(program)) {
     std::set<std::string> names;
@@ -247,7 +249,7 @@ TEST_CASE("the same thing has the same name in every command", "[cli]") {
     CHECK_FALSE(names.contains("destination"));
     CHECK((!names.contains("--sequence") || names.contains("--context")));
   }
-  // One meaning each: of models, and of what is compared.
+  // --layout is always the layout of a model, and --logits always a flag.
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
     CAPTURE(command.name);
     if (option.names.front() == "--layout") {

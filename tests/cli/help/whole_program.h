@@ -1,4 +1,4 @@
-// The whole command line, of which no command runs: what it takes and what it refuses.
+// The whole command line without the commands themselves: what it accepts and refuses.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class WholeProgram {
 
   CommandFacts facts() { return facts_of(app_); }
 
-  /// Why these words are refused; empty where they are not.
+  /// The reason why these words are refused. Empty if they are accepted.
   std::string refusal(std::vector<std::string> words) {
     std::reverse(words.begin(), words.end());
     try {
@@ -46,18 +46,18 @@ class WholeProgram {
   }
 
  private:
-  struct Understood {};  // in the place of running the command
+  struct Understood {};  // thrown instead of running the command
 
   Console console_;
   CLI::App app_{"", "regroup"};
 };
 
-/// Why words are refused by a program of their own.
+/// The reason why a new program refuses these words. Empty if it accepts them.
 inline std::string refusal_of_words(const std::vector<std::string>& words) {
   return WholeProgram().refusal(words);
 }
 
-/// "bench decode" -> the two words.
+/// "bench decode" -> its two words.
 inline std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {
@@ -70,7 +70,7 @@ inline std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// The words of a command with something for each option and argument that it needs.
+/// The words of a command with a value for each required option and argument.
 inline std::vector<std::string> with_required(const CommandFacts& command) {
   std::vector<std::string> words = words_of(command.name);
   for (const OptionFacts& option : command.options) {

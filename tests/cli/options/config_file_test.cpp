@@ -1,4 +1,4 @@
-// The file that --config names.
+// The file of --config.
 #include "cli/options/config_file.h"
 
 #include <sys/stat.h>
@@ -18,14 +18,14 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// Why `inspect` with that file is refused; empty where it is not.
+// The reason why `inspect` with this file is refused. Empty if it is accepted.
 std::string refusal_of_file(const std::string& text) {
   const TemporaryDirectory directory;
   put_file(directory / "run.toml", text);
   return refusal_of_words({"--config", (directory / "run.toml").string(), "inspect", "model"});
 }
 
-TEST_CASE("a config file gives options of commands and of the program", "[cli]") {
+TEST_CASE("a config file sets options of commands and of the program", "[cli]") {
   CHECK(refusal_of_file("quiet = true\n[inspect]\njson = true\ncontext = 8192\nbatch = \"2k\"\n"
                         "filter = 'a*'\ntensors = true\nsort = \"name\"\n") == "");
   CHECK(refusal_of_file("[plan]\ncontext = [512, \"1k\"]\nvram = \"24GiB\"\n") == "");
@@ -34,7 +34,7 @@ TEST_CASE("a config file gives options of commands and of the program", "[cli]")
   CHECK(refusal_of_file("[tokenize]\nbos = false\nno-eos = true\ninputs = [\"a\", \"b\"]\n") == "");
 }
 
-TEST_CASE("a flag of values may be true, false or one of them in a config file", "[cli]") {
+TEST_CASE("a flag with values accepts true and false and its values in a config file", "[cli]") {
   const CommandFacts program = WholeProgram().facts();
   if (std::none_of(program.commands.begin(), program.commands.end(),
                    [](const CommandFacts& command) { return command.name == "uptrain"; })) {
@@ -46,7 +46,7 @@ TEST_CASE("a flag of values may be true, false or one of them in a config file",
   CHECK_THAT(refusal_of_file("[uptrain]\nresume = \"maybe\"\n"), ContainsSubstring("run.toml:2: "));
 }
 
-TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") {
+TEST_CASE("invalid config files are refused with file and line", "[cli]") {
   const auto refused = [](const std::string& text, int line, const std::string& why) {
     CAPTURE(text);
     const std::string refusal = refusal_of_file(text);
@@ -91,7 +91,7 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect]\nfilter = '\u01db'\n", 2, "double quotes");
   refused("[inspect]\nfilter = \"\\\u01db\"\n", 2, "backslash");
   refused("[inspect]\nfilter = \"\xc3\"\n", 2, "UTF-8");
-  // toml++ sees no string in these; fuzzing found the first.
+  // toml++ reads these without a string. Fuzzing found the first.
   refused("quiet = 1979-05-b\"1\\@@\u03dd9@\n", 1, "");
   refused("quiet = 19[\"\u03dd\n", 1, "");
   CHECK(refusal_of_file("# \u01db\n[inspect]\ntensors = true\nfilter = \"\u01db\" # \u00c4\n") ==
@@ -99,7 +99,7 @@ TEST_CASE("what a config file cannot say is refused by file and line", "[cli]") 
   refused("[inspect.more]\njson = true\n", 1, "not a command");
 }
 
-TEST_CASE("a config file's strings are UTF-8", "[cli]") {
+TEST_CASE("strings in a config file are UTF-8", "[cli]") {
   const TemporaryDirectory directory;
   put_file(directory / "run.toml",
            "text = \"\u00e9 \u01db \U0001f600 \\u00e9 \\\\ # \"  # \u00e9\n");
@@ -110,7 +110,7 @@ TEST_CASE("a config file's strings are UTF-8", "[cli]") {
   CHECK(text == "\u00e9 \u01db \U0001f600 \u00e9 \\ # ");
 }
 
-TEST_CASE("no numeric option takes junk from a config file", "[cli]") {
+TEST_CASE("numeric options refuse junk in a config file", "[cli]") {
   const CommandFacts program = WholeProgram().facts();
   const std::set<std::string> numeric{kCount, kCounts, kNumber, kSize, kSizeOrShare};
   for (const CommandFacts& command : whole_commands(program)) {
@@ -123,7 +123,7 @@ TEST_CASE("no numeric option takes junk from a config file", "[cli]") {
       for (const char* value : {"-1", "99999999999999999999", "9223372036854775807", "1e400", "nan",
                                 "inf", "-inf", "\"12abc\"", "\"\"", "true", "{}", "1979-05-27"}) {
         if (option.names.front().ends_with("seed") && std::string(value) == "9223372036854775807") {
-          continue;  // as good a seed as any
+          continue;  // a valid seed
         }
         CAPTURE(table, option.names.front(), value);
         CHECK_THAT(refusal_of_file(fmt::format("[{}]\n{} = {}\n", table,
@@ -134,14 +134,14 @@ TEST_CASE("no numeric option takes junk from a config file", "[cli]") {
   }
 }
 
-TEST_CASE("the command line prevails over a config file", "[cli]") {
+TEST_CASE("the command line takes precedence over a config file", "[cli]") {
   const TemporaryDirectory directory;
   put_file(directory / "run.toml", "[inspect]\nsort = \"size\"\n");
   const std::string file = (directory / "run.toml").string();
   CHECK(refusal_of_words({"--config", file, "inspect", "m", "--tensors", "--sort", "name"}) == "");
 }
 
-TEST_CASE("a config file is a regular file of few bytes, however deep it nests", "[cli]") {
+TEST_CASE("a config file is a small regular file with limited nesting", "[cli]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const std::string& path) {
     return refusal_of_words({"--config", path, "inspect", "m"});

@@ -8,7 +8,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("counts are whole numbers, with k and M as powers of 1024", "[cli]") {
+TEST_CASE("counts are whole numbers with k and M as powers of 1024", "[cli]") {
   CHECK(parse_count("--x", "1") == 1);
   CHECK(parse_count("--x", "128k") == 131072);
   CHECK(parse_count("--x", "2K") == 2048);
@@ -22,7 +22,7 @@ TEST_CASE("counts are whole numbers, with k and M as powers of 1024", "[cli]") {
   }
 }
 
-TEST_CASE("sizes have units, and half of one is refused with what to write", "[cli]") {
+TEST_CASE("sizes need units and an incomplete unit is refused with the alternatives", "[cli]") {
   CHECK(parse_bytes("--x", "24GiB") == 24UL << 30);
   CHECK(parse_bytes("--x", "1.5kB") == 1500);
   CHECK(parse_bytes("--x", "3.3 TB/s") == 3300000000000);
@@ -43,7 +43,7 @@ TEST_CASE("numbers are finite and in their range", "[cli]") {
              is_wrong_usage("--x", "0 to 1"));
 }
 
-TEST_CASE("distance between words counts letters added, lost, replaced and swapped", "[cli]") {
+TEST_CASE("edit distance counts inserted and deleted and replaced and swapped letters", "[cli]") {
   CHECK(edit_distance("", "abc") == 3);
   CHECK(edit_distance("inpsect", "inspect") == 1);
   CHECK(edit_distance("kvheads", "kv-heads") == 1);

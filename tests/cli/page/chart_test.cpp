@@ -1,4 +1,4 @@
-// Charts: axes worked out by hand, markup that closes, words that are escaped.
+// Charts: hand-computed axes, well-formed markup, escaped text.
 #include "cli/page/chart.h"
 
 #include <algorithm>
@@ -38,15 +38,14 @@ TEST_CASE("a linear axis ends at round numbers around its values", "[cli]") {
   CHECK(std::abs(snug.position(4.4) - 1.0) < 1e-12);
 }
 
-TEST_CASE("a logarithmic axis has its ticks at powers of its base", "[cli]") {
+TEST_CASE("a logarithmic axis has ticks at powers of its base", "[cli]") {
   const Ruler ruler({.title = "y", .scale = Axis::Scale::kLog2}, {3, 60}, false);
   CHECK_THAT(ruler.ticks(), Approx(std::vector<double>{2, 4, 8, 16, 32, 64}));
   CHECK(std::abs(ruler.position(8) - 0.4) < 1e-12);
   CHECK_FALSE(Ruler::shows({.title = "y", .scale = Axis::Scale::kLog2}, 0.0));
 }
 
-TEST_CASE("an axis of whole numbers has no tick between them, one value has room around it",
-          "[cli]") {
+TEST_CASE("a whole-number axis has whole ticks and a single value gets a range", "[cli]") {
   const Ruler whole({.title = "layer", .whole = true}, {-0.5, 1.5}, true);
   CHECK_THAT(whole.ticks(), Approx(std::vector<double>{0, 1}));
   CHECK(whole.labels().front() == "0");  // not -0
@@ -59,7 +58,7 @@ TEST_CASE("an axis of whole numbers has no tick between them, one value has room
   }
 }
 
-TEST_CASE("all labels of an axis are written in one way", "[cli]") {
+TEST_CASE("all labels of an axis have the same format", "[cli]") {
   using Labels = std::vector<std::string>;
   const auto labels = [](const Axis& axis, const std::vector<double>& values) {
     return Ruler(axis, values, false).labels();
@@ -77,7 +76,7 @@ TEST_CASE("all labels of an axis are written in one way", "[cli]") {
                {512, 2048}) == Labels{"512 B", "1 KiB", "2 KiB"});
 }
 
-TEST_CASE("no label of an axis reaches beyond the drawing", "[cli]") {
+TEST_CASE("no label of an axis extends beyond the drawing", "[cli]") {
   Chart chart = small_chart();
   chart.series.front().points.back().x = 1200;
   const std::string svg = svg_of(chart);
@@ -85,8 +84,7 @@ TEST_CASE("no label of an axis reaches beyond the drawing", "[cli]") {
   CHECK(std::stod(svg.substr(begin + 9)) + 6.8 * 6 / 2 <= 420.0);
 }
 
-TEST_CASE("steps of one quantity have colours in their order, series of one colour share it",
-          "[cli]") {
+TEST_CASE("ordered series have graded colours and series may share a colour", "[cli]") {
   Chart chart = small_chart();
   chart.series[1].colour = 0;
   CHECK_THAT(svg_of(chart), ContainsSubstring("line c0") && !ContainsSubstring("c1\""));
@@ -94,7 +92,7 @@ TEST_CASE("steps of one quantity have colours in their order, series of one colo
   CHECK_THAT(svg_of(chart), ContainsSubstring("line r0") && ContainsSubstring("line r7"));
 }
 
-TEST_CASE("dots alone are not joined, and a threshold is named beside the plot", "[cli]") {
+TEST_CASE("dots are not joined and a threshold is labelled beside the plot", "[cli]") {
   Chart chart = small_chart();
   chart.key = Chart::Key::kEndLabels;
   chart.series.resize(1);
@@ -108,7 +106,7 @@ TEST_CASE("dots alone are not joined, and a threshold is named beside the plot",
   CHECK(std::stod(svg.substr(begin + 9)) > end);
 }
 
-TEST_CASE("a chart is an image with a title, a description and a name for every series", "[cli]") {
+TEST_CASE("a chart is an image with a title and a description and names of its series", "[cli]") {
   for (const std::string& text : {svg_of(small_chart()), svg_document(small_chart())}) {
     const Markup svg = read_markup(text);
     CHECK(svg.fault.empty());
@@ -121,9 +119,9 @@ TEST_CASE("a chart is an image with a title, a description and a name for every 
   CHECK_THAT(svg_document(small_chart()), ContainsSubstring("<style>"));
 }
 
-TEST_CASE("a line goes through its points, between the ends of its axes", "[cli]") {
+TEST_CASE("a line passes through its points", "[cli]") {
   Chart chart = small_chart();
-  chart.series.resize(1);  // from (0, 1) to (10, 3): up by 2 of an axis from 1 to 3
+  chart.series.resize(1);  // from (0, 1) to (10, 3): up by 2 on an axis from 1 to 3
   const std::string svg = svg_of(chart);
   const std::size_t begin = svg.find("<path d=\"M", svg.find("class=\"line") - 60);
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
@@ -133,7 +131,7 @@ TEST_CASE("a line goes through its points, between the ends of its axes", "[cli]
   CHECK(std::abs((y0 - y1) - 200.0) < 0.2);
 }
 
-TEST_CASE("what no axis can show is left out, and a chart of nothing is still a chart", "[cli]") {
+TEST_CASE("values that an axis cannot show are omitted and an empty chart is valid", "[cli]") {
   Chart chart = small_chart();
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   chart.series = {{"odd", {{0, nan}, {1, infinity}, {nan, 1}, {2, 5}}, Series::Mark::kLineAndDots}};
@@ -145,7 +143,7 @@ TEST_CASE("what no axis can show is left out, and a chart of nothing is still a 
   CHECK(read_markup(svg_of(chart)).fault.empty());
 }
 
-TEST_CASE("names in charts cannot become markup", "[cli]") {
+TEST_CASE("names in charts are escaped", "[cli]") {
   Chart chart = small_chart();
   chart.series[1].name = "</text><script>alert(1)</script>";
   chart.title = "\"><b>&";
@@ -156,7 +154,7 @@ TEST_CASE("names in charts cannot become markup", "[cli]") {
   CHECK_THAT(svg.text, ContainsSubstring("<script>alert(1)</script>"));
 }
 
-TEST_CASE("names at the ends of lines keep apart", "[cli]") {
+TEST_CASE("labels at the ends of lines do not overlap", "[cli]") {
   Chart chart = small_chart();
   chart.key = Chart::Key::kEndLabels;
   chart.series = {
@@ -168,7 +166,7 @@ TEST_CASE("names at the ends of lines keep apart", "[cli]") {
   };
   CHECK(height_of("second") - height_of("first") > 11.0);
   CHECK(height_of("third") - height_of("second") > 11.0);
-  CHECK(height_of("third") < height_of("step") - 20.0);  // not among the words of the axis
+  CHECK(height_of("third") < height_of("step") - 20.0);  // apart from the axis title
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class Reader {
     if (found_.fault.empty()) {
       const bool ended = left_.front() == '/';
       left_.remove_prefix(ended ? 2 : 1);
-      if (opened == "style") {  // no markup inside
+      if (opened == "style") {  // contains no markup
         left_.remove_prefix(std::min(left_.find("</style>"), left_.size()));
       }
       if (!ended &&

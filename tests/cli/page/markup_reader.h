@@ -1,5 +1,4 @@
-// Reads HTML and SVG as strictly as a test wants it: every tag closed in its order, every text
-// escaped.
+// A strict reader of HTML and SVG: every tag must be closed in order and every text escaped.
 #pragma once
 
 #include <string>
@@ -17,7 +16,7 @@ struct Markup {
   std::string fault;                    ///< empty where all is well
 };
 
-/// Elements such as <meta> have no end.
+/// Elements such as <meta> have no end tag.
 Markup read_markup(std::string_view document);
 
 }  // namespace regroup

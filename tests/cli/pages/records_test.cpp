@@ -1,4 +1,4 @@
-// Records that pages are made from: metrics of a run, the report of a conversion.
+// The records that pages show: metrics of a run and the report of a conversion.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("metrics become curves; what is not finite is left out, a cut line too", "[cli]") {
+TEST_CASE("metrics become curves without non-finite values and truncated lines", "[cli]") {
   const TemporaryDirectory directory;
   put_file(
       directory / "m.run/metrics.jsonl",
@@ -41,7 +41,7 @@ TEST_CASE("metrics become curves; what is not finite is left out, a cut line too
                                                                          {"schedule", "wsd"}});
 }
 
-TEST_CASE("a metrics file that is something else is refused with its line", "[cli]") {
+TEST_CASE("an invalid metrics file is refused with the line", "[cli]") {
   const TemporaryDirectory directory;
   const auto refused = [&](const std::string& text) {
     put_file(directory / "metrics.jsonl", text);
@@ -55,7 +55,7 @@ TEST_CASE("a metrics file that is something else is refused with its line", "[cl
   CHECK_THAT(refused("{\"step\": 1}\n"), is_bad_input("no step has a loss"));
 }
 
-TEST_CASE("many values are thinned to the means of neighbours", "[cli]") {
+TEST_CASE("many values are reduced to means of neighbours", "[cli]") {
   const std::vector<StepValue> values{{0, 1}, {1, 3}, {2, 5}, {3, 7}, {4, 9}};
   const auto thin = thinned(values, 3);
   REQUIRE(thin.size() == 3);
@@ -65,7 +65,7 @@ TEST_CASE("many values are thinned to the means of neighbours", "[cli]") {
   CHECK(thinned(values, 5).size() == 5);
 }
 
-TEST_CASE("a conversion's report is read, anything else refused", "[cli]") {
+TEST_CASE("a conversion's report is read and anything else refused", "[cli]") {
   const TemporaryDirectory directory;
   const auto path = directory / "c.json";
   put_file(path, R"({"source": "a", "pool": "lowrank", "layers": [
@@ -84,7 +84,7 @@ TEST_CASE("a conversion's report is read, anything else refused", "[cli]") {
              is_bad_input("an entry of layers"));
 }
 
-TEST_CASE("what a result records of its layers is read as a report is", "[cli]") {
+TEST_CASE("the record in a result's config is read like a report", "[cli]") {
   const Json config = Json::parse(R"({"regroup": {"pool": "lowrank", "layers": [
     {"attention": "cross", "layer": 3, "key_energy_kept": 0.5, "output_error_after_refit": 0.1}]}})");
   const auto record = conversion_recorded_in(config, "model");

@@ -1,4 +1,4 @@
-// The record of a conversion in words.
+// The record of a conversion as text.
 #include "cli/report/conversion_facts.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Record solved() {
           {"source_fingerprint", "\"0f3a\""}};
 }
 
-TEST_CASE("a record tells pooling, grouping, calibration and refit", "[cli]") {
+TEST_CASE("a record's text names pooling and grouping and calibration and refit", "[cli]") {
   CHECK(fact(solved(), "kv heads") == "12 -> 4 x 2, 2 x 1 (heads x layers)");
   CHECK(fact(solved(), "pooling") == "lowrank");
   CHECK(fact(solved(), "grouping") == "similar, heads moved in 1 of 3 layers");
@@ -47,7 +47,7 @@ TEST_CASE("a record tells pooling, grouping, calibration and refit", "[cli]") {
                  ContainsSubstring("refit 200 steps"));
 }
 
-TEST_CASE("what a conversion went without is said, too", "[cli]") {
+TEST_CASE("a record's text says if there was no calibration or refit", "[cli]") {
   const Record mean{{"version", "0.1.0"}, {"source_kv_heads", "12"},  {"kv_heads", "4"},
                     {"pool", "mean"},     {"grouping", "contiguous"}, {"query_order", "null"}};
   CHECK(fact(mean, "calibration") == "none");
@@ -56,7 +56,7 @@ TEST_CASE("what a conversion went without is said, too", "[cli]") {
         "from 12 kv heads to 4 (mean, contiguous) by regroup 0.1.0\ncalibration none; refit none");
 }
 
-TEST_CASE("heads that were only stored several times were not pooled", "[cli]") {
+TEST_CASE("an expanded model is not described as pooled", "[cli]") {
   const Record expanded{{"version", "0.1.0"}, {"source_kv_heads", "4"},
                         {"kv_heads", "4"},    {"stored_kv_heads", "8"},
                         {"pool", "mean"},     {"grouping", "contiguous"}};
@@ -65,7 +65,7 @@ TEST_CASE("heads that were only stored several times were not pooled", "[cli]") 
   CHECK(conversion_text(expanded) == "4 kv heads, stored as 8, by regroup 0.1.0");
 }
 
-TEST_CASE("a record of other things than regroup writes is told as far as it goes", "[cli]") {
+TEST_CASE("a malformed record is described as far as possible", "[cli]") {
   CHECK(conversion_facts({}).empty());
   CHECK(conversion_text({{"kv_heads", "4"}}).empty());
   const Record odd{{"pool", "\x1b[31m"},     {"kv_heads", "{"},    {"source_kv_heads", "[\"a\"]"},

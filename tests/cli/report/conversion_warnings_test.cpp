@@ -1,4 +1,4 @@
-// What convert says of a result's quality, and what it does not.
+// The warnings of convert about a result's quality.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("solving without statistics promises nothing and names the commands that do better",
+TEST_CASE("converting without statistics warns and names the commands that improve the result",
           "[cli]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
@@ -38,7 +38,7 @@ TEST_CASE("solving without statistics promises nothing and names the commands th
   }
 }
 
-TEST_CASE("a mean is said to need uptraining, a copy is not", "[cli]") {
+TEST_CASE("pooling by the mean warns that uptraining is needed and copying does not", "[cli]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
   const auto warnings = [&](const char* name, const char* heads) {

@@ -1,4 +1,4 @@
-// The line of a progress bar: what it says, and in how much room.
+// The line of a progress bar, for several widths.
 #include "cli/terminal/progress.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,31 +12,41 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a bar tells the rate and the time left, in units of the work", "[cli]") {
-  const ProgressState steps{"refit", "steps", 400, 100, 0, 50.0};
+TEST_CASE("a progress line has the rate and the remaining time in units of the work", "[cli]") {
+  const ProgressState steps{
+      .label = "refit", .unit = "steps", .total = 400, .done = 100, .seconds = 50.0};
   CHECK(line_of(steps, "layer 1/4, error 3.1 %", 120) ==
         "refit [#####...............]  25%  2 steps/s  ETA 2 min 30 s  layer 1/4, error 3.1 %");
-  const ProgressState bytes{"convert", "bytes", 1U << 30, 1U << 29, 0, 2.0};
+  const ProgressState bytes{
+      .label = "convert", .unit = "bytes", .total = 1U << 30, .done = 1U << 29, .seconds = 2.0};
   CHECK_THAT(line_of(bytes, "", 120), ContainsSubstring("50%  256 MiB/s  ETA 2.0 s"));
 }
 
-TEST_CASE("work of an earlier run counts as done and not as fast", "[cli]") {
-  const ProgressState resumed{"uptrain", "steps", 1000, 600, 500, 10.0};
+TEST_CASE("earlier work counts as done but not in the rate", "[cli]") {
+  const ProgressState resumed{.label = "uptrain",
+                              .unit = "steps",
+                              .total = 1000,
+                              .done = 600,
+                              .done_before = 500,
+                              .seconds = 10.0};
   CHECK_THAT(line_of(resumed, "", 120), ContainsSubstring("60%  10 steps/s  ETA 40 s"));
 }
 
-TEST_CASE("while nothing is done no time is promised", "[cli]") {
-  const ProgressState none{"refit", "steps", 400, 0, 0, 5.0};
+TEST_CASE("no remaining time is shown before any work is done", "[cli]") {
+  const ProgressState none{
+      .label = "refit", .unit = "steps", .total = 400, .done = 0, .seconds = 5.0};
   CHECK_THAT(line_of(none, "", 120), ContainsSubstring("0%") && !ContainsSubstring("ETA"));
 }
 
-TEST_CASE("what is of no known length has no share of it", "[cli]") {
-  const ProgressState unknown{"tokenize", "bytes", 0, 4096, 0, 2.0};
+TEST_CASE("work of unknown length has no percentage", "[cli]") {
+  const ProgressState unknown{
+      .label = "tokenize", .unit = "bytes", .total = 0, .done = 4096, .seconds = 2.0};
   CHECK(line_of(unknown, "", 120) == "tokenize 4 KiB  2 KiB/s");
 }
 
-TEST_CASE("in little room the bar gives way, then the end of the line", "[cli]") {
-  const ProgressState steps{"refit", "steps", 400, 100, 0, 50.0};
+TEST_CASE("on a narrow terminal first the bar and then the end of the line are omitted", "[cli]") {
+  const ProgressState steps{
+      .label = "refit", .unit = "steps", .total = 400, .done = 100, .seconds = 50.0};
   const std::string detail = "layer 1/30, step 100/200, error 12.3 %";
   for (const std::size_t columns : {100, 79, 60, 20}) {
     CAPTURE(columns);

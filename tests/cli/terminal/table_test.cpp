@@ -1,4 +1,4 @@
-// Tables in the room they have.
+// Tables for several widths.
 #include "cli/terminal/table.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Table numbers(std::size_t keys, std::size_t columns) {
   return table;
 }
 
-TEST_CASE("where there is room a table is as wide as its cells, numbers to the right", "[cli]") {
+TEST_CASE("a table with enough room is as wide as its cells and aligns numbers right", "[cli]") {
   CHECK(tensors().text({100, false}) ==
         "tensor                                         shape  file\n"
         "--------------------------------------  ------------  -----------------\n"
@@ -57,21 +57,21 @@ TEST_CASE("where there is room a table is as wide as its cells, numbers to the r
         "norm                                          [4096]  model.safetensors");
 }
 
-TEST_CASE("on a narrow terminal names are cut where they differ least", "[cli]") {
+TEST_CASE("on a narrow terminal names are shortened where they differ least", "[cli]") {
   const std::string text = tensors().text({60, true});
   CHECK(widest_line(text) <= 60);
   CHECK_THAT(text, ContainsSubstring("~.0.sel") && ContainsSubstring("[4096, 4096]"));
   CHECK_THAT(text, !ContainsSubstring("q_proj.weight"));
 }
 
-TEST_CASE("where nothing may be cut a long name has a line of its own", "[cli]") {
+TEST_CASE("if shortening is not allowed a long name has its own line", "[cli]") {
   const std::string text = tensors().text({60, false});
   CHECK(widest_line(text) <= 60);
   CHECK_THAT(text, ContainsSubstring("\nmodel.layers.0.self_attn.q_proj.weight\n   ") &&
                        ContainsSubstring("\nnorm  ") && !ContainsSubstring("~"));
 }
 
-TEST_CASE("columns of numbers that are too many stand below each other, with their keys", "[cli]") {
+TEST_CASE("a table with too many number columns is split into parts with the same keys", "[cli]") {
   const std::string text = numbers(2, 7).text({40, true});
   CHECK(widest_line(text) <= 40);
   CHECK(text ==
@@ -89,7 +89,7 @@ TEST_CASE("columns of numbers that are too many stand below each other, with the
         "     100       101       106");
 }
 
-TEST_CASE("a table too narrow for one number beside its keys is still told", "[cli]") {
+TEST_CASE("a table too narrow for one number column is still printed", "[cli]") {
   CHECK_THAT(numbers(1, 2).text({10, false}),
              ContainsSubstring("number 0  number 1") && ContainsSubstring("101"));
 }

@@ -1,4 +1,4 @@
-// Models from one container to another and back: every byte of every tensor, or a clear refusal.
+// Conversions between containers: every byte of every tensor is kept, or the conversion is refused.
 #include <algorithm>
 #include <set>
 
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Heads = std::vector<std::int64_t>;
 
-// Tensors of `before` that `after` lacks or holds with another byte, dtype or shape.
+// Names of the tensors of `before` that `after` lacks or has with other bytes, dtype or shape.
 std::vector<std::string> differing(const fs::path& before, const fs::path& after,
                                    const std::vector<std::string>& dropped = {}) {
   const Checkpoint old_tensors = open_checkpoint(before);
@@ -38,7 +38,8 @@ std::vector<std::string> differing(const fs::path& before, const fs::path& after
   return names;
 }
 
-// There and back, with what the way there dropped left out of the comparison.
+// Names of the tensors that a round trip through `container` changes. Tensors that the conversion
+// drops on purpose are left out.
 std::vector<std::string> lost_by(const fs::path& source, Container container,
                                  const fs::path& scratch) {
   const auto dropped = plan_conversion(open_model(source), {.container = container}).dropped;
@@ -65,7 +66,7 @@ TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[con
   }
 }
 
-// A Falcon with biases and one norm, tied, whose graph in llama.cpp is phi2's.
+// A tied Falcon with biases and one norm per layer. llama.cpp's phi2 graph computes it.
 TinyModel biased_falcon() {
   TinyModel model = golden_model("falcon_7b").set("bias", "true");
   const std::vector<BuiltTensor> weights = model.tensors;
@@ -80,7 +81,7 @@ TinyModel biased_falcon() {
   return model;
 }
 
-TEST_CASE("written as another graph's GGUF, a model comes back as it was", "[converter]") {
+TEST_CASE("a model written as another architecture's GGUF comes back unchanged", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path falcon = put_model(directory / "falcon", biased_falcon());
   for (const fs::path& source : {golden("gptj"), falcon}) {
@@ -94,7 +95,7 @@ TEST_CASE("written as another graph's GGUF, a model comes back as it was", "[con
           open_checkpoint(source).tensors().size());
     CHECK(back.spec.architecture == open_model(source).spec.architecture);
   }
-  // Pooled on the way, as well.
+  // The same when it is pooled on the way.
   const TemporaryDirectory scratch;
   convert(golden("gptj"), scratch / "plain", {.kv_heads = {2}});
   convert(golden("gptj"), scratch / "pooled.gguf",
@@ -105,7 +106,7 @@ TEST_CASE("written as another graph's GGUF, a model comes back as it was", "[con
   CHECK(differing(scratch / "plain", scratch / "back", dropped) == std::vector<std::string>{});
 }
 
-TEST_CASE("a bias that does something is not left behind", "[converter]") {
+TEST_CASE("dropping biases that are not zero is refused", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("gptj"), directory / "model.gguf", {.container = Container::kGguf});
   const Checkpoint file = open_checkpoint(directory / "model.gguf");
@@ -131,7 +132,7 @@ TEST_CASE("safetensors to torch and back keeps every byte of every tensor", "[co
   }
 }
 
-TEST_CASE("pooled on the way to GGUF or on the way back, a model is the same", "[converter]") {
+TEST_CASE("pooling before or after a round trip through GGUF gives the same model", "[converter]") {
   for (const char* name : {"llama_mha", "gpt2", "bloom", "gpt_neox", "mpt"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;
@@ -153,7 +154,7 @@ TEST_CASE("pooled on the way to GGUF or on the way back, a model is the same", "
   }
 }
 
-TEST_CASE("llama2.c's file and Meta's directory become Hugging Face models and back",
+TEST_CASE("llama2.c files and Meta's directories become Hugging Face models and back",
           "[converter]") {
   const TemporaryDirectory directory;
   const fs::path file = golden("llama2c") / "model.bin";
@@ -169,7 +170,7 @@ TEST_CASE("llama2.c's file and Meta's directory become Hugging Face models and b
   CHECK_FALSE(model.spec.rope.interleaved);
 }
 
-TEST_CASE("in a GGUF file all but K and V stays as it was, to the byte", "[converter]") {
+TEST_CASE("pooling a GGUF file keeps all other tensors byte for byte", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path source = golden("gguf") / "llama.gguf";
   convert(source, directory / "out.gguf", {.kv_heads = {1}});
@@ -198,7 +199,7 @@ std::vector<double> numbers_of(const Checkpoint& checkpoint, const TensorInfo& t
   return values;
 }
 
-TEST_CASE("quantised K and V are pooled as numbers and stored as Q8_0", "[converter]") {
+TEST_CASE("quantised K and V are averaged as numbers and stored as Q8_0", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path source = golden("gguf") / "llama.gguf";
   convert(source, directory / "out.gguf", {.kv_heads = {1}});
@@ -252,7 +253,7 @@ TEST_CASE("what a container cannot hold is refused with the reason", "[converter
   CHECK(tree_of(directory.path()).empty());
 }
 
-TEST_CASE("numbers of quantised tensors are kept exactly in fp32", "[converter]") {
+TEST_CASE("values of quantised tensors are exact in fp32", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path source = golden("gguf") / "llama.gguf";
   convert(source, directory / "hf", {.container = Container::kSafetensors, .dtype = DType::kF32});
@@ -262,13 +263,13 @@ TEST_CASE("numbers of quantised tensors are kept exactly in fp32", "[converter]"
         numbers_of(after, after.at("model.layers.0.mlp.up_proj.weight")));
 }
 
-// The GGUF file of the golden Llama with more said of its tokens, and keys and values of Q4_0.
+// The golden Llama as a GGUF file with special tokens and with K and V in Q4_0.
 fs::path put_changed_gguf(const fs::path& path) {
   const Checkpoint checkpoint = open_checkpoint(golden("gguf") / "llama.gguf");
   GgufMetadata metadata = open_gguf(golden("gguf") / "llama.gguf").metadata;
   metadata.set_u32("tokenizer.ggml.bos_token_id", 5);
   metadata.set_u32("tokenizer.ggml.eos_token_id", 7);
-  metadata.set_u32("tokenizer.ggml.padding_token_id", 1 << 20);  // no token of its vocabulary
+  metadata.set_u32("tokenizer.ggml.padding_token_id", 1 << 20);  // beyond the vocabulary
   const auto becomes_small = [](const std::string& name) {
     return name.ends_with("attn_k.weight") || name.ends_with("attn_v.weight");
   };
@@ -289,8 +290,9 @@ fs::path put_changed_gguf(const fs::path& path) {
   return path;
 }
 
-TEST_CASE("a GGUF file's special tokens are in the config of its directory, its tokenizer is not",
-          "[converter]") {
+TEST_CASE(
+    "special tokens of a GGUF file go to config.json and its tokenizer is noted as not written",
+    "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(put_changed_gguf(directory / "in.gguf"));
   const ConversionPlan plan =
@@ -307,12 +309,11 @@ TEST_CASE("a GGUF file's special tokens are in the config of its directory, its 
   const ConversionPlan back =
       plan_conversion(open_model(directory / "made.gguf"), {.container = Container::kSafetensors});
   CHECK(std::none_of(back.notes.begin(), back.notes.end(), [](const std::string& note) {
-    return note.find("tokenizer") != std::string::npos;  // there never was one
+    return note.find("tokenizer") != std::string::npos;  // this file never had one
   }));
 }
 
-TEST_CASE("tensors that grow in a GGUF file because their type is only read are noted",
-          "[converter]") {
+TEST_CASE("a note names tensors that grow because regroup cannot write their type", "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(put_changed_gguf(directory / "in.gguf"));
   const auto note_of = [&](const ConversionRequest& request) {

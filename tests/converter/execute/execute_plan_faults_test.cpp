@@ -1,4 +1,4 @@
-// Conversions that must not happen, or stop half way: nothing is left, and the source is untouched.
+// Conversions that are refused or interrupted leave no files and do not change the source.
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tiny model in a directory of its own; checks in the end that all there is is what was there.
+// A tiny model in its own directory. untouched() says whether the directory's contents are
+// unchanged.
 class Scene {
  public:
   explicit Scene(const TinyModel& tiny = tiny_llama())
@@ -42,7 +43,7 @@ class Scene {
   std::map<std::string, std::string> before_;
 };
 
-TEST_CASE("a destination that exists is refused and left alone", "[converter]") {
+TEST_CASE("an existing destination is refused and left unchanged", "[converter]") {
   Scene scene;
   fs::create_directory(scene.path("empty"));
   put_file(scene.path("full/file"), "kept");
@@ -57,7 +58,7 @@ TEST_CASE("a destination that exists is refused and left alone", "[converter]") 
   CHECK(scene.untouched());
 }
 
-TEST_CASE("a destination may not be the source, hold it or lie in it", "[converter]") {
+TEST_CASE("a destination equal to or inside or above the source is refused", "[converter]") {
   Scene scene;
   fs::create_symlink("source", scene.path("alias"));
   scene.remember();
@@ -72,7 +73,7 @@ TEST_CASE("a destination may not be the source, hold it or lie in it", "[convert
   CHECK(scene.untouched());
 }
 
-TEST_CASE("a destination whose name extends the source's is accepted", "[converter]") {
+TEST_CASE("a destination whose name begins with the source's name is accepted", "[converter]") {
   const Scene scene;
   const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
@@ -82,7 +83,7 @@ TEST_CASE("a destination whose name extends the source's is accepted", "[convert
   CHECK(fs::exists(scene.path("source-gqa/config.json")));
 }
 
-TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[converter]") {
+TEST_CASE("NaN and infinities in pooled heads are refused with their tensor", "[converter]") {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     TinyModel tiny = tiny_llama();
@@ -100,7 +101,7 @@ TEST_CASE("NaN and infinities in heads to be pooled are refused by tensor", "[co
   }
 }
 
-TEST_CASE("numbers that a smaller type cannot hold are refused and named", "[converter]") {
+TEST_CASE("numbers that overflow a smaller dtype are refused with their tensor", "[converter]") {
   TinyModel tiny = tiny_llama();
   const std::string up = "model.layers.0.mlp.up_proj.weight";
   std::vector<double> values = values_of(tiny.tensor(up));
@@ -115,8 +116,7 @@ TEST_CASE("numbers that a smaller type cannot hold are refused and named", "[con
   convert(scene.source(), scene.path("result"), {.kv_heads = {4}, .dtype = DType::kBF16});
 }
 
-TEST_CASE("no block of Q8_0 holds NaN, whatever is allowed, and the tensor is named",
-          "[converter]") {
+TEST_CASE("NaN in a tensor written as Q8_0 is refused even if NaN is allowed", "[converter]") {
   const TemporaryDirectory directory;
   std::vector<double> values(64, 0.5);
   values[40] = std::numeric_limits<double>::quiet_NaN();
@@ -134,7 +134,7 @@ TEST_CASE("no block of Q8_0 holds NaN, whatever is allowed, and the tensor is na
              is_bad_input("w.safetensors: tensor mlp.down", "1 NaN", "Q8_0 holds neither"));
 }
 
-TEST_CASE("a tensor that is missing is named with the file it is missing in", "[converter]") {
+TEST_CASE("a missing tensor is reported with its file", "[converter]") {
   TinyModel tiny = tiny_llama();
   tiny.remove("model.layers.1.self_attn.v_proj.weight");
   const Scene scene(tiny);
@@ -148,7 +148,7 @@ TEST_CASE("a tensor that is missing is named with the file it is missing in", "[
   fs::current_path(before);
 }
 
-TEST_CASE("NaN in the last part of a large tensor is refused as in a small one", "[converter]") {
+TEST_CASE("NaN in the last part of a large tensor is refused", "[converter]") {
   TinyModel large = tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024});
   std::string& keys = large.tensor("model.layers.0.self_attn.k_proj.weight").bytes;
   keys.replace(keys.size() - 4, 4, "\xff\xff\xff\xff");
@@ -160,7 +160,7 @@ TEST_CASE("NaN in the last part of a large tensor is refused as in a small one",
   CHECK(fs::exists(scene.path("result/model.safetensors")));
 }
 
-TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
+TEST_CASE("NaN in tensors that are only copied is accepted", "[converter]") {
   TinyModel tiny = tiny_llama();
   const std::string q = "model.layers.0.self_attn.q_proj.weight";
   tiny.tensor(q).bytes.assign(tiny.tensor(q).bytes.size(), '\xff');
@@ -173,7 +173,7 @@ TEST_CASE("NaN in tensors that are only copied passes", "[converter]") {
   CHECK(fs::exists(scene.path("result")));
 }
 
-TEST_CASE("a conversion that is told to stop leaves nothing behind, at any step", "[converter]") {
+TEST_CASE("a conversion stopped at any step leaves no files", "[converter]") {
   const Scene scene;
   const Model model = open_model(scene.source());
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
@@ -195,7 +195,7 @@ TEST_CASE("a conversion that is told to stop leaves nothing behind, at any step"
   CHECK(scene.untouched());
 }
 
-TEST_CASE("a source that changes under the conversion spoils it", "[converter]") {
+TEST_CASE("a source changed during the conversion is refused", "[converter]") {
   Scene scene;
   const Model model = open_model(scene.source());
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
@@ -218,7 +218,7 @@ TEST_CASE("a source that changes under the conversion spoils it", "[converter]")
   CHECK((tree_of(scene.path(".")).size() == 3));  // the source and its two files
 }
 
-TEST_CASE("a companion that cannot be read spoils the conversion", "[converter]") {
+TEST_CASE("an unreadable companion ends the conversion", "[converter]") {
   Scene scene;
   put_file(scene.source() / "tokenizer.json", "{}");
   const Model model = open_model(scene.source());
@@ -232,7 +232,7 @@ TEST_CASE("a companion that cannot be read spoils the conversion", "[converter]"
   CHECK(scene.untouched());
 }
 
-TEST_CASE("a place that cannot be written to is a failure of the environment", "[converter]") {
+TEST_CASE("an unwritable destination is an environment failure", "[converter]") {
   const Scene scene;
   CHECK_THAT(scene.refusal("/proc/regroup-result"), is_environment_failure("/proc/regroup-result"));
   CHECK_THAT(scene.refusal(scene.source().parent_path() / "source" / "config.json" / "x"),

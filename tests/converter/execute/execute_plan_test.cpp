@@ -1,4 +1,4 @@
-// Conversions carried out: what a result consists of.
+// The files that conversions write.
 #include "converter/execute/execute_plan.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("golden K and V are pooled bit for bit, from one file or many", "[converter]") {
+TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[converter]") {
   for (const auto& [name, groups] :
        {std::pair{"llama_bf16", 4}, std::pair{"llama_fp16", 1}, std::pair{"llama_mha", 3},
         std::pair{"llama_mha", 2}, std::pair{"qwen3", 2}, std::pair{"gemma", 3},
@@ -53,7 +53,7 @@ TEST_CASE("a sharded source gives the same tensors as a single file", "[converte
   CHECK((tree_of(directory / "b").size() == 2));
 }
 
-TEST_CASE("a rerun is byte-identical", "[converter]") {
+TEST_CASE("converting twice gives the same bytes", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
   for (const std::uint64_t shard_bytes : {std::uint64_t{2000}, kDefaultShardBytes}) {
@@ -67,7 +67,7 @@ TEST_CASE("a rerun is byte-identical", "[converter]") {
   }
 }
 
-TEST_CASE("the number of threads changes nothing in a result", "[converter]") {
+TEST_CASE("the result does not depend on the number of threads", "[converter]") {
   const TemporaryDirectory directory;
   const Model model = open_model(put_sharded_model(directory / "source", tiny_llama(), 5));
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {3}, .max_shard_bytes = 3000});
@@ -84,10 +84,10 @@ TEST_CASE("the number of threads changes nothing in a result", "[converter]") {
   }
 }
 
-// A model whose keys and values, of 6 MiB each, are averaged in parts.
+// A model whose keys and values (6 MiB each) are averaged in parts.
 TinyModel large_llama() { return tiny_llama({.layers = 1, .head_dim = 128, .hidden_size = 1024}); }
 
-TEST_CASE("large tensors are written in parts, as they are made at once", "[converter]") {
+TEST_CASE("large tensors written in parts equal tensors computed whole", "[converter]") {
   const TemporaryDirectory directory;
   const Model model = open_model(put_model(directory / "source", large_llama()));
   for (const Container container : {Container::kSafetensors, Container::kTorch}) {
@@ -108,7 +108,7 @@ TEST_CASE("large tensors are written in parts, as they are made at once", "[conv
   }
 }
 
-TEST_CASE("companions travel, stale weights and indices do not", "[converter]") {
+TEST_CASE("companions are copied and old weights and indices are not", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path source = put_sharded_model(directory / "source", tiny_llama(), 4);
   put_file(source / "tokenizer.json", std::string(100'000, 't'));
@@ -139,7 +139,7 @@ TEST_CASE("a snapshot of links converts into plain files", "[converter]") {
   CHECK((tree_of(cache / "result").size() == 3));
 }
 
-TEST_CASE("progress grows to the bytes planned", "[converter]") {
+TEST_CASE("progress ends at the planned number of bytes", "[converter]") {
   const TemporaryDirectory directory;
   const Model model = open_model(put_model(directory / "source", tiny_gpt2()));
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});

@@ -1,4 +1,4 @@
-// Mean pooling on numbers worked out by hand.
+// Mean pooling, compared with hand-computed numbers.
 #include <cmath>
 #include <limits>
 
@@ -36,7 +36,7 @@ Pooled pool(const BuiltTensor& source, const HeadBlocks& from, Shape shape, cons
   return pooled;
 }
 
-// Pools a bias of heads of one feature into `groups`: the simplest case of all.
+// Pools a bias whose heads have one feature: the simplest case.
 Pooled pool_scalars(DType dtype, const Values& heads, std::int64_t groups) {
   const auto count = static_cast<std::int64_t>(heads.size());
   Numbers from(heads.size());
@@ -52,7 +52,8 @@ Pooled pool_scalars(DType dtype, const Values& heads, std::int64_t groups) {
 }
 
 TEST_CASE("groups are blocks of neighbouring heads", "[converter]") {
-  // Six heads in two groups of three; in three groups of two; in one; each by itself.
+  // Six heads in two groups of three, in three groups of two, in one group, and each in its own
+  // group.
   const Values heads{1, 2, 6, 10, 20, 60};
   CHECK(values_of(pool_scalars(DType::kF32, heads, 2).tensor) == Values{3, 30});
   CHECK(values_of(pool_scalars(DType::kF32, heads, 3).tensor) == Values{1.5, 8, 40});
@@ -61,7 +62,7 @@ TEST_CASE("groups are blocks of neighbouring heads", "[converter]") {
 }
 
 TEST_CASE("heads stored as rows are averaged element by element", "[converter]") {
-  // Four heads of two features, three inputs each, into two groups.
+  // Four heads of two features with three inputs, pooled into two groups.
   const Values source{1, 2,  3,  4,  5,  6,  3,  4,  5,  6,  7,  8,
                       0, 10, 20, 30, 40, 50, 10, 20, 30, 40, 50, 60};
   const Pooled pooled = pool(tensor_of("w", DType::kF32, {8, 3}, source),
@@ -71,7 +72,7 @@ TEST_CASE("heads stored as rows are averaged element by element", "[converter]")
 }
 
 TEST_CASE("heads stored as columns are averaged element by element", "[converter]") {
-  // Two inputs; features q | k0 k1 k2 k3, one per head, become q | g0 g1 (q is not touched).
+  // Two inputs. The features q | k0 k1 k2 k3, one per head, become q | g0 g1. q is not changed.
   const Values source{7, 1, 3, 10, 30, 8, 2, 4, 20, 40};
   const Pooled pooled = pool(tensor_of("w", DType::kF32, {2, 5}, source),
                              head_blocks({2, 5}, true, Numbers{1, 2, 3, 4}, 1), {2, 3},
@@ -79,7 +80,7 @@ TEST_CASE("heads stored as columns are averaged element by element", "[converter
   CHECK(values_of(pooled.tensor) == Values{0, 2, 20, 0, 3, 30});
 }
 
-TEST_CASE("heads longer than what is summed at a time are averaged to their end", "[converter]") {
+TEST_CASE("heads longer than the summing block are averaged completely", "[converter]") {
   constexpr std::size_t kLong = 5000;
   Values source(2 * kLong);
   for (std::size_t i = 0; i < kLong; ++i) {
@@ -95,21 +96,21 @@ TEST_CASE("heads longer than what is summed at a time are averaged to their end"
   }
 }
 
-TEST_CASE("a mean half way between two numbers goes to the even one", "[converter]") {
-  // In bf16 1 and 1 + 2^-7 are neighbours; so are 1 + 2^-7 and 1 + 2^-6.
+TEST_CASE("a mean half way between two numbers rounds to even", "[converter]") {
+  // In bf16, 1 and 1 + 2^-7 are neighbours, and so are 1 + 2^-7 and 1 + 2^-6.
   CHECK(values_of(pool_scalars(DType::kBF16, {1, 1 + 0x1p-7}, 1).tensor) == Values{1});
   CHECK(values_of(pool_scalars(DType::kBF16, {1 + 0x1p-7, 1 + 0x1p-6}, 1).tensor) ==
         Values{1 + 0x1p-6});
   CHECK(values_of(pool_scalars(DType::kF16, {1, 1 + 0x1p-10}, 1).tensor) == Values{1});
 }
 
-TEST_CASE("sums keep what a float would lose", "[converter]") {
-  // In float the 1 would be lost next to 2^24, and the sum of three 2^127 would overflow.
+TEST_CASE("sums do not lose digits that a float would lose", "[converter]") {
+  // A float sum would lose the 1 next to 2^24 and overflow at three times 2^127.
   CHECK(values_of(pool_scalars(DType::kF32, {0x1p24, 1, -0x1p24, 1}, 1).tensor) == Values{0.5});
   CHECK(values_of(pool_scalars(DType::kF32, {0x1p127, 0x1p127, 0x1p127}, 1).tensor) ==
         Values{0x1p127});
   CHECK(values_of(pool_scalars(DType::kF16, {65504, 65504}, 1).tensor) == Values{65504});
-  // A hair above half way, which a float sum drops: 1 + 2^-8 + 2^-30 in bf16.
+  // Slightly above half way, which a float sum would lose: 1 + 2^-8 + 2^-30 in bf16.
   CHECK(
       values_of(pool_scalars(
                     DType::kBF16,
@@ -117,8 +118,8 @@ TEST_CASE("sums keep what a float would lose", "[converter]") {
                     .tensor) == Values{0.75 + 0x1p-8});
 }
 
-TEST_CASE("equal heads are pooled without loss, to the last bit", "[converter]") {
-  // In F64 the sum of more than two heads may itself round.
+TEST_CASE("equal heads are pooled without loss to the last bit", "[converter]") {
+  // In F64 the sum of more than two heads may be rounded itself.
   for (const auto& [dtype, most] : {std::pair{DType::kF16, 71U}, std::pair{DType::kBF16, 71U},
                                     std::pair{DType::kF32, 71U}, std::pair{DType::kF64, 2U}}) {
     for (const double value : {0.0, 0.1, -1.0 / 3.0, 1e-7, -5e-324, 1000.5, 65000.0}) {
@@ -140,7 +141,7 @@ TEST_CASE("the mean of negative zeros is zero", "[converter]") {
   CHECK_FALSE(std::signbit(mean[0]));
 }
 
-TEST_CASE("NaN and infinities are reported wherever they are", "[converter]") {
+TEST_CASE("NaN and infinities are reported at every position", "[converter]") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
     for (std::size_t at = 0; at < 4; ++at) {
@@ -159,7 +160,8 @@ TEST_CASE("NaN and infinities are reported wherever they are", "[converter]") {
   CHECK_FALSE(pool_scalars(DType::kF32, {kInfinity, -kInfinity}, 1).finite);
 }
 
-// pooled.safetensors holds exact means, rounded once: bit for bit, in every dtype and grouping.
+// pooled.safetensors has exact means rounded once. The results must equal it bit for bit in every
+// dtype and grouping.
 void check_against_golden(std::string_view name, std::int64_t heads, std::int64_t groups) {
   const Checkpoint source = open_checkpoint(golden(name) / "model.safetensors");
   const Checkpoint expected = open_checkpoint(golden(name) / "pooled.safetensors");
@@ -185,7 +187,7 @@ void check_against_golden(std::string_view name, std::int64_t heads, std::int64_
   CHECK(compared >= 4);
 }
 
-TEST_CASE("pooling equals exact arithmetic rounded once, bit for bit", "[converter]") {
+TEST_CASE("pooling equals exact arithmetic rounded once", "[converter]") {
   check_against_golden("llama_bf16", 12, 4);
   check_against_golden("llama_bf16", 12, 1);
   check_against_golden("llama_fp16", 12, 4);
@@ -194,7 +196,7 @@ TEST_CASE("pooling equals exact arithmetic rounded once, bit for bit", "[convert
   check_against_golden("llama_mha", 6, 2);
 }
 
-// One number from one type to another.
+// Converts one number from one dtype to another.
 std::string converted(DType from, double value, DType to, bool* finite = nullptr) {
   const HeadBlocks one = head_blocks({1}, false, Numbers{0}, 1);
   BuiltTensor result{"t", to, {1}, std::string(bits_of(to) / 8, '\0')};
@@ -208,7 +210,7 @@ std::string converted(DType from, double value, DType to, bool* finite = nullptr
   return result.bytes;
 }
 
-TEST_CASE("numbers change their type by one rounding", "[converter]") {
+TEST_CASE("dtype conversion rounds once", "[converter]") {
   CHECK((converted(DType::kBF16, -0.0, DType::kF32) ==
          tensor_of("t", DType::kF32, {1}, Values{-0.0}).bytes));
   CHECK((converted(DType::kF32, 1 + 0x1p-8, DType::kBF16) ==

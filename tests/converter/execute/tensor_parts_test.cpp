@@ -1,4 +1,4 @@
-// Tensors made a part at a time: the same bytes, out of a few bytes at once.
+// Tensors computed in parts: the same bytes from little memory.
 #include "converter/execute/tensor_parts.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// Keys [6·4, 5] of six heads of four features, in a file.
+// The keys [6·4, 5] of six heads of four features in a file.
 class Keys {
  public:
   explicit Keys(DType dtype = DType::kBF16) : Keys(varied_tensor("k", dtype, {24, 5})) {}
@@ -26,7 +26,7 @@ class Keys {
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
-  // The mean of the heads of each group, in a tensor of their own.
+  // The mean of each group's heads as its own tensor.
   TensorStep mean(std::int64_t groups, DType result) const {
     const Shape shape{4 * groups, 5};
     Numbers from, to;
@@ -36,9 +36,12 @@ class Keys {
     for (std::int64_t group = 0; group < groups; ++group) {
       to.push_back(4 * group);
     }
-    HeadMove move{"k", head_blocks({24, 5}, false, from, 4), head_blocks(shape, false, to, 4),
-                  heads_of_groups(6, groups, groups)};
-    return {{"k", result, shape}, {}, {move}, 0.0, {}, {}};
+    HeadMove move{.source = "k",
+                  .from = head_blocks({24, 5}, false, from, 4),
+                  .to = head_blocks(shape, false, to, 4),
+                  .mean_of = heads_of_groups(6, groups, groups)};
+    return {
+        .output = {"k", result, shape}, .copy_of = {}, .moves = {move}, .values = {}, .fold = {}};
   }
 
   std::string whole(const TensorStep& step) const {
@@ -76,7 +79,7 @@ Made made_in_parts(const TensorStep& step, const Checkpoint& checkpoint, std::ui
   return made;
 }
 
-TEST_CASE("averaging in parts equals averaging at once", "[converter]") {
+TEST_CASE("averaging in parts equals averaging the whole tensor", "[converter]") {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     const Keys keys(dtype);
     for (const std::int64_t groups : {1, 2, 3, 6}) {
@@ -89,7 +92,7 @@ TEST_CASE("averaging in parts equals averaging at once", "[converter]") {
   }
 }
 
-TEST_CASE("a part is made of no more bytes than wanted", "[converter]") {
+TEST_CASE("a part reads no more bytes than requested", "[converter]") {
   const Keys keys;
   const TensorStep step = keys.mean(2, DType::kF32);
   const auto parts = parts_of(step, keys.checkpoint(), 60);  // ten elements of three heads
@@ -98,7 +101,7 @@ TEST_CASE("a part is made of no more bytes than wanted", "[converter]") {
   CHECK(made_in_parts(step, keys.checkpoint(), 60).bytes == keys.whole(step));
 }
 
-TEST_CASE("heads whose features change places are not cut", "[converter]") {
+TEST_CASE("heads with reordered features are not divided", "[converter]") {
   const Keys keys;
   TensorStep step = keys.mean(3, DType::kBF16);
   step.moves.front().row_order = {0, 2, 1, 3};
@@ -108,7 +111,7 @@ TEST_CASE("heads whose features change places are not cut", "[converter]") {
   CHECK(made.bytes != keys.whole(keys.mean(3, DType::kBF16)));
 }
 
-TEST_CASE("heads whose elements are smaller than a byte are not cut", "[converter]") {
+TEST_CASE("heads with elements smaller than a byte are not divided", "[converter]") {
   std::string bytes;
   for (char byte = 0; byte < 60; ++byte) {
     bytes.push_back(byte);
@@ -119,9 +122,10 @@ TEST_CASE("heads whose elements are smaller than a byte are not cut", "[converte
   CHECK(made.bytes == bytes);
 }
 
-TEST_CASE("parts follow the result, whichever move they are of", "[converter]") {
+TEST_CASE("parts follow the order of the result across moves", "[converter]") {
   const Keys keys;
-  // The last three heads, unchanged, lie between the mean of the first three and that of all.
+  // The last three heads are copied to places between the mean of the first three and the mean of
+  // all.
   TensorStep step = keys.mean(1, DType::kBF16);
   step.output.shape = {20, 5};
   const HeadBlocks from = step.moves.front().from;
@@ -141,7 +145,7 @@ TEST_CASE("non-finite numbers are reported in every part", "[converter]") {
   CHECK(made_in_parts(Keys().mean(2, DType::kF32), Keys().checkpoint(), 24).non_finite == 0);
 }
 
-TEST_CASE("tensors that cannot be made in parts are made whole", "[converter]") {
+TEST_CASE("tensors that cannot be computed in parts are computed whole", "[converter]") {
   const Keys keys;
   const auto parts = [&](auto change) {
     TensorStep step = keys.mean(2, DType::kBF16);
@@ -154,7 +158,7 @@ TEST_CASE("tensors that cannot be made in parts are made whole", "[converter]") 
   CHECK(parts([](TensorStep& step) { step.moves.front().pooled.emplace(); }) == 0);
   CHECK(parts([](TensorStep& step) { step.output.shape = {9, 5}; }) == 0);  // a row of zeros
   CHECK(parts([](TensorStep& step) { step.moves.front().to.column_stride = 2; }) == 0);
-  CHECK(parts_of(keys.mean(2, DType::kBF16), keys.checkpoint(), 240).empty());  // small as it is
+  CHECK(parts_of(keys.mean(2, DType::kBF16), keys.checkpoint(), 240).empty());  // small enough
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One order for several layers, chosen by the sum of their losses.
+// One head order for several layers, chosen by the sum of their losses.
 #include "converter/grouping/shared_head_order.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Heads = std::vector<std::int64_t>;
 
-// Every two heads of a group cost something, in every layer something else.
+// Every pair of heads in a group has a random cost that differs between layers.
 struct Layers {
   std::int64_t heads = 0;
   std::vector<std::vector<double>> pairs;  // by layer: [heads, heads]
@@ -76,8 +76,7 @@ Heads first_heads(std::int64_t count) {
   return heads;
 }
 
-TEST_CASE("pairs that suit all layers together are found, against every order there is",
-          "[converter]") {
+TEST_CASE("the best order of pairs for all layers equals an exhaustive search", "[converter]") {
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
     Layers layers(6, 3, seed);
     const SharedHeadOrder found = find_shared_head_order(6, {3, 3, 3}, layers.losses());
@@ -92,11 +91,11 @@ TEST_CASE("pairs that suit all layers together are found, against every order th
     } while (std::next_permutation(order.begin(), order.end()));
     CAPTURE(seed);
     CHECK(std::abs(sum_of(found.losses) - least) < 1e-9);
-    CHECK(layers.asked == std::vector<int>{1, 1, 1});  // pairs are all there is to know
+    CHECK(layers.asked == std::vector<int>{1, 1, 1});  // pairwise costs suffice
   }
 }
 
-TEST_CASE("losses are those of the order, layer by layer", "[converter]") {
+TEST_CASE("reported losses are those of the order in each layer", "[converter]") {
   Layers layers(12, 2, 5);
   const SharedHeadOrder found = find_shared_head_order(12, {4, 4}, layers.losses());
   Heads sorted = found.order;
@@ -111,7 +110,7 @@ TEST_CASE("losses are those of the order, layer by layer", "[converter]") {
   CHECK(sum_of(found.losses) < sum_of(found.contiguous_losses));
 }
 
-TEST_CASE("a layer that cares more than the others decides", "[converter]") {
+TEST_CASE("the layer with larger losses determines the shared order", "[converter]") {
   Layers layers(4, 2, 6);
   for (std::vector<double>& layer : layers.pairs) {
     std::fill(layer.begin(), layer.end(), 1.0);
@@ -119,10 +118,11 @@ TEST_CASE("a layer that cares more than the others decides", "[converter]") {
   layers.pair(0, 0, 3) = layers.pair(0, 1, 2) = 0.8;
   layers.pair(1, 0, 2) = layers.pair(1, 1, 3) = 0.5;
   CHECK(find_shared_head_order(4, {2, 2}, layers.losses()).order == Heads{0, 2, 1, 3});
-  CHECK(find_shared_head_order(4, {2}, layers.losses()).order == Heads{0, 3, 1, 2});  // alone
+  // Layer 0 alone.
+  CHECK(find_shared_head_order(4, {2}, layers.losses()).order == Heads{0, 3, 1, 2});
 }
 
-TEST_CASE("layers with fewer groups share groups of those with more", "[converter]") {
+TEST_CASE("layers with fewer groups merge groups of those with more", "[converter]") {
   Layers layers(8, 2, 7);
   const SharedHeadOrder found = find_shared_head_order(8, {2, 4}, layers.losses());
   const Heads pairs = find_shared_head_order(8, {4}, [&](std::size_t, const auto& groups) {
@@ -135,7 +135,8 @@ TEST_CASE("layers with fewer groups share groups of those with more", "[converte
   for (std::size_t i = 0; i < 8; i += 2) {
     CHECK(partner.at(found.order[i]) == found.order[i + 1]);
   }
-  double least = std::numeric_limits<double>::max();  // of the three ways to join four pairs
+  // The minimum over the three ways to merge four pairs.
+  double least = std::numeric_limits<double>::max();
   for (const Heads& joined : {Heads{0, 1, 2, 3}, Heads{0, 2, 1, 3}, Heads{0, 3, 1, 2}}) {
     Heads order;
     for (const std::int64_t pair : joined) {
@@ -147,14 +148,15 @@ TEST_CASE("layers with fewer groups share groups of those with more", "[converte
   CHECK(std::abs(found.losses[0] - least) < 1e-9);
 }
 
-TEST_CASE("groups that do not divide other groups take neighbours of the order", "[converter]") {
+TEST_CASE("group counts that do not divide each other give consecutive heads of the order",
+          "[converter]") {
   Layers layers(12, 2, 8);
   const SharedHeadOrder found = find_shared_head_order(12, {4, 6}, layers.losses());
   CHECK(std::abs(found.losses[0] - layers.loss_in_order(0, found.order, 4)) < 1e-9);
   CHECK(sum_of(found.losses) <= sum_of(found.contiguous_losses));
 }
 
-TEST_CASE("neighbours stay where nothing loses less", "[converter]") {
+TEST_CASE("heads stay contiguous if no order loses less", "[converter]") {
   Layers layers(6, 2, 9);
   for (const std::size_t layer : {0U, 1U}) {
     for (const std::int64_t head : {0, 2, 4}) {

@@ -1,4 +1,4 @@
-// Head orders: their meaning, which are allowed, and their record in a converted model.
+// Head orders: their meaning, the valid ones, and their record in a converted model.
 #include "converter/heads/head_order.h"
 
 #include <numeric>
@@ -35,7 +35,7 @@ TEST_CASE("query heads move with the kv head they read", "[converter]") {
   CHECK(order_of({0, 1, 2}).empty());
 }
 
-TEST_CASE("an order that is no permutation of the layer's kv heads is refused", "[converter]") {
+TEST_CASE("an order that is not a permutation of the layer's kv heads is refused", "[converter]") {
   const Model llama = open_model(golden("llama"));  // 12 query heads, 4 kv heads
   for (const Heads& wrong : {Heads{1, 0}, Heads{1, 1, 2, 3}, Heads{3, 2, 1, 4}}) {
     CHECK_THAT(refusal_of([&] { plan_conversion(llama, {.order = order_of(wrong)}); }),
@@ -63,7 +63,7 @@ TEST_CASE("layers that share a relative bias share one head order", "[converter]
 
 const Heads kReversed{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
 
-TEST_CASE("an order of a single layer is refused if others share its bias", "[converter]") {
+TEST_CASE("an order for one layer is refused if other layers share its bias", "[converter]") {
   const Model t5 = open_model(golden("t5"));
   const auto refused = [&](const HeadOrder& order) {
     return refusal_of([&] { plan_conversion(t5, {.order = order}); });
@@ -86,8 +86,7 @@ TEST_CASE("an order of a single layer is refused if others share its bias", "[co
   CHECK_NOTHROW(plan_conversion(t5, {.order = order_of(kReversed, AttentionRole::kCross, 1)}));
 }
 
-TEST_CASE("where kv heads differ, layers can still have their query heads in one order",
-          "[converter]") {
+TEST_CASE("layers with different kv heads can share one order of query heads", "[converter]") {
   ModelSpec spec = open_model(golden("t5")).spec;
   CHECK(heads_can_move(spec, AttentionRole::kSelf, 1));
   spec.kv_heads = {12, 4, 12};
@@ -101,8 +100,7 @@ TEST_CASE("where kv heads differ, layers can still have their query heads in one
   CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("the same order"));
 }
 
-TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled or not",
-          "[converter]") {
+TEST_CASE("columns of a shared bias move with the heads of all its layers", "[converter]") {
   const Heads moved{2, 7, 0, 1, 3, 4, 5, 6, 8, 9, 10, 11};
   HeadOrder order;
   for (const std::size_t layer : {0U, 1U, 2U}) {
@@ -139,7 +137,7 @@ TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled 
     return static_cast<double>(static_cast<float>(sum / 2));
   };
   for (const char* part : {"q.weight", "k.weight", "v.weight"}) {
-    check_rows(attention(0) + part, 12, moves);  // keeps its heads, but not their places
+    check_rows(attention(0) + part, 12, moves);  // the layer keeps its heads in a new order
   }
   check_rows(attention(1) + "q.weight", 12, moves);
   check_rows(attention(1) + "k.weight", 6, pools);
@@ -151,10 +149,10 @@ TEST_CASE("a stack's bias columns move with the heads of all its layers, pooled 
   }
 }
 
-// Two groups of three become neighbours of other heads.
+// Moves heads so that two groups of three become contiguous.
 const Heads kMoved{4, 1, 5, 0, 3, 2};
 
-TEST_CASE("rows of queries, keys and values and columns of the output move", "[converter]") {
+TEST_CASE("rows of queries and keys and values and columns of the output move", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.query_heads = 6, .kv_heads = 6}));
   convert(directory / "source", directory / "result", {.order = order_of(kMoved)});
@@ -192,7 +190,7 @@ TEST_CASE("config and metadata record the order of query heads", "[converter]") 
   CHECK(Json::parse(metadata.at("regroup.query_order")) == block.at("query_order"));
 }
 
-TEST_CASE("ALiBi's slopes move with their heads and are recorded", "[converter]") {
+TEST_CASE("ALiBi slopes move with their heads and are recorded", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom({.query_heads = 6, .kv_heads = 6}));
   convert(directory / "source", directory / "result",

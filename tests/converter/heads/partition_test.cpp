@@ -1,4 +1,4 @@
-// Balanced partitions of heads by what their groups cost.
+// Balanced partitions of heads by the costs of their groups.
 #include "converter/heads/partition.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace regroup {
 namespace {
 
-// Points in a plane; a group costs its squared distances from its middle, times how far it is out:
-// no sum over pairs.
+// Points in a plane. A group costs the squared distances from its mean, weighted by the position of
+// the mean: not a sum over pairs.
 struct Points {
   std::vector<double> x, y;
 
@@ -51,7 +51,8 @@ struct Points {
   }
 };
 
-// Every partition there is: the first head that is left opens a group, all others fill it.
+// The least cost of all partitions, by exhaustive search: the first remaining head opens a group
+// and others fill it.
 double least_cost(std::vector<std::int64_t> left, std::size_t members, const Points& points) {
   if (left.empty()) {
     return 0.0;
@@ -78,8 +79,7 @@ double exhaustive_cost(std::int64_t heads, std::int64_t groups, const Points& po
   return least_cost(all, static_cast<std::size_t>(heads / groups), points);
 }
 
-TEST_CASE("the search finds the best partition of a few heads, as trying all of them does",
-          "[converter]") {
+TEST_CASE("the search finds the best partition of a few heads", "[converter]") {
   int best = 0, tried = 0;
   for (const auto& [heads, groups] : {std::pair{8, 4}, {8, 2}, {9, 3}, {12, 3}, {12, 6}}) {
     for (unsigned seed = 0; seed < 10; ++seed) {
@@ -97,7 +97,7 @@ TEST_CASE("the search finds the best partition of a few heads, as trying all of 
   CHECK(best >= tried * 9 / 10);
 }
 
-TEST_CASE("a partition holds every head once, in groups of one size, in order", "[converter]") {
+TEST_CASE("a partition has every head once in sorted groups of equal size", "[converter]") {
   const Points points(24, 1);
   const Partition partition = similar_partition(24, 6, points.costs());
   std::vector<std::int64_t> heads;
@@ -115,13 +115,13 @@ TEST_CASE("a partition holds every head once, in groups of one size, in order", 
   CHECK(similar_partition(24, 6, points.costs()) == partition);
 }
 
-TEST_CASE("where nothing is gained, heads stay with their neighbours", "[converter]") {
+TEST_CASE("heads stay contiguous if no partition costs less", "[converter]") {
   const GroupCosts equal = [](const std::vector<HeadGroup>& groups) {
     return std::vector<double>(groups.size(), 1.0);
   };
   CHECK(similar_partition(8, 4, equal) == contiguous_partition(8, 4));
   CHECK(similar_partition(8, 2, equal) == contiguous_partition(8, 2));
-  // Pairs that lie: by whole groups nothing is as good as neighbours.
+  // Pair costs mislead here: for whole groups, contiguous heads are the best.
   const GroupCosts misleading = [](const std::vector<HeadGroup>& groups) {
     std::vector<double> found;
     for (const HeadGroup& group : groups) {
@@ -134,7 +134,7 @@ TEST_CASE("where nothing is gained, heads stay with their neighbours", "[convert
   CHECK(similar_partition(8, 2, misleading) == contiguous_partition(8, 2));
 }
 
-TEST_CASE("one group, and as many as heads, need no search", "[converter]") {
+TEST_CASE("one group and as many groups as heads need no search", "[converter]") {
   const GroupCosts never = [](const std::vector<HeadGroup>&) -> std::vector<double> {
     throw std::runtime_error("asked");
   };
@@ -142,11 +142,12 @@ TEST_CASE("one group, and as many as heads, need no search", "[converter]") {
   CHECK(similar_partition(3, 3, never) == Partition{{0}, {1}, {2}});
 }
 
-TEST_CASE("no more large groups are asked for than allowed, and few do not harm", "[converter]") {
+TEST_CASE("the search evaluates at most the allowed number of large groups and still improves",
+          "[converter]") {
   const Points points(32, 3);
   std::int64_t asked = 0;
   const Partition few = similar_partition(32, 4, points.costs(&asked), 40);
-  CHECK(asked <= 40 + 16 + 3 * 4);  // those at once, and whole partitions
+  CHECK(asked <= 40 + 16 + 3 * 4);  // the first batch, and whole partitions
   const GroupCosts costs = points.costs();
   CHECK(cost_of(few, costs) < 0.7 * cost_of(contiguous_partition(32, 4), costs));
   CHECK(cost_of(similar_partition(32, 4, costs, 100000), costs) <= cost_of(few, costs));

@@ -1,4 +1,4 @@
-// A plan accounts for every tensor before one is touched, and refuses what cannot be converted.
+// A plan lists every tensor before any is read, and refuses what cannot be converted.
 #include "converter/plan/conversion_plan.h"
 
 #include <set>
@@ -41,8 +41,7 @@ std::set<std::string> changed(const ConversionPlan& plan) {
   return names;
 }
 
-TEST_CASE("a plan produces every source tensor exactly once, in the source's order",
-          "[converter]") {
+TEST_CASE("a plan lists every source tensor once in the source's order", "[converter]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     TinyModel tiny = make({});
     tiny.tensors.push_back({"a.tensor.nobody.knows", DType::kI64, {0}, ""});
@@ -55,7 +54,7 @@ TEST_CASE("a plan produces every source tensor exactly once, in the source's ord
   }
 }
 
-TEST_CASE("a plan changes K and V and nothing else", "[converter]") {
+TEST_CASE("a plan changes only K and V", "[converter]") {
   const ConversionPlan llama = plan_of(tiny_llama({.attention_bias = true}), {4});
   CHECK(changed(llama) ==
         std::set<std::string>{
@@ -77,7 +76,7 @@ TEST_CASE("a plan changes K and V and nothing else", "[converter]") {
         Shape{24 + 4, 24});
 }
 
-TEST_CASE("a plan for as many heads as there are changes nothing", "[converter]") {
+TEST_CASE("a plan for the same number of kv heads changes no tensor", "[converter]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     const ConversionPlan plan = plan_of(make({}), {12});
     CHECK(changed(plan).empty());
@@ -87,7 +86,7 @@ TEST_CASE("a plan for as many heads as there are changes nothing", "[converter]"
   }
 }
 
-TEST_CASE("a plan per layer changes the layers that change", "[converter]") {
+TEST_CASE("a plan with kv heads per layer changes the layers that differ", "[converter]") {
   const ConversionPlan plan = plan_of(tiny_llama(), {12, 3});
   CHECK(plan.kv_heads == Heads{12, 3});
   CHECK(changed(plan) == std::set<std::string>{"model.layers.1.self_attn.k_proj.weight",
@@ -95,7 +94,7 @@ TEST_CASE("a plan per layer changes the layers that change", "[converter]") {
   CHECK(Json::parse(plan.config_text)["num_key_value_heads"] == Json{12, 3});
 }
 
-TEST_CASE("a grouped model is pooled on from the heads it has", "[converter]") {
+TEST_CASE("a plan pools a grouped model from its own kv heads", "[converter]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     const ConversionPlan plan = plan_of(make({.kv_heads = 6}), {3});
     CHECK(plan.spec.kv_heads == Heads{6, 6});
@@ -108,7 +107,7 @@ TEST_CASE("a grouped model is pooled on from the heads it has", "[converter]") {
   }
 }
 
-TEST_CASE("a plan counts bytes, of weights and per token", "[converter]") {
+TEST_CASE("a plan counts bytes of weights and cache bytes per token", "[converter]") {
   const ConversionPlan plan = plan_of(tiny_llama({.dtype = DType::kBF16}), {4});
   CHECK(plan.source_bytes - plan.output_bytes == 2 * 2 * (24 - 8) * 6 * 2);
   CHECK(plan.kv_bytes_per_token->before == 2 * 2 * 12 * 2 * 2);
@@ -116,9 +115,9 @@ TEST_CASE("a plan counts bytes, of weights and per token", "[converter]") {
   CHECK(kv_bytes_per_token({8, 4, 1}, 64, DType::kF32) == 2 * 13 * 64 * 4);
 }
 
-TEST_CASE("notes name the loaders that read the result", "[converter]") {
+TEST_CASE("notes say which loaders read the result", "[converter]") {
   CHECK(plan_of(tiny_llama(), {4}).notes.empty());
-  CHECK(plan_of(tiny_llama(), {3}).notes.size() == 1);  // no power of two
+  CHECK(plan_of(tiny_llama(), {3}).notes.size() == 1);  // not a power of two
   const auto bloom = plan_of(tiny_bloom(), {4}).notes;
   REQUIRE(bloom.size() == 1);
   CHECK(bloom[0].find("BloomForCausalLM") != std::string::npos);
@@ -127,7 +126,7 @@ TEST_CASE("notes name the loaders that read the result", "[converter]") {
   CHECK(mixed[0].find("differ between layers") != std::string::npos);
 }
 
-TEST_CASE("an impossible request is wrong usage", "[converter]") {
+TEST_CASE("impossible requests are wrong usage", "[converter]") {
   CHECK_THAT(refusal_of([] { plan_of(tiny_llama(), {5}); }), is_wrong_usage("5", "12"));
   CHECK_THAT(refusal_of([] { plan_of(tiny_llama({.kv_heads = 4}), {12}); }),
              is_wrong_usage("12", "only 4"));
@@ -142,7 +141,7 @@ TEST_CASE("K and V of different dtypes are refused", "[converter]") {
              is_bad_input("model.layers.1.self_attn.k_proj.weight is F32", v, "BF16"));
 }
 
-TEST_CASE("quantised K and V are refused, with or without their scales", "[converter]") {
+TEST_CASE("quantised K and V are refused with and without their scales", "[converter]") {
   TinyModel tiny = tiny_llama();
   for (const std::string role : {"k", "v"}) {
     BuiltTensor& tensor = tiny.tensor("model.layers.0.self_attn." + role + "_proj.weight");
@@ -152,10 +151,10 @@ TEST_CASE("quantised K and V are refused, with or without their scales", "[conve
   CHECK_THAT(
       refusal_of([&] { plan_of(tiny, {4}); }),
       is_bad_input("model.layers.0.self_attn.k_proj.weight", "F8_E4M3", "F16, BF16, F32, F64"));
-  CHECK(changed(plan_of(tiny, {12})).empty());  // a copy need not understand them
+  CHECK(changed(plan_of(tiny, {12})).empty());  // a plain copy does not decode them
 }
 
-TEST_CASE("all tensors of a pooled projection must be known", "[converter]") {
+TEST_CASE("an unknown tensor of a pooled projection is refused", "[converter]") {
   for (const std::string part : {"weight_scale", "weight_zero_point", "bias"}) {
     CAPTURE(part);
     TinyModel tiny = tiny_llama();
@@ -170,7 +169,7 @@ TEST_CASE("all tensors of a pooled projection must be known", "[converter]") {
   CHECK(changed(plan_of(with_buffers, {4})).size() == 4);
 }
 
-TEST_CASE("a config edited from real files differs by two members only", "[converter]") {
+TEST_CASE("the converted config differs from the original in two members only", "[converter]") {
   for (const std::string_view name :
        {"llama_mha", "llama_fp16", "gpt2", "gpt2_base", "bloom", "bloom_base"}) {
     CAPTURE(name);
@@ -183,11 +182,11 @@ TEST_CASE("a config edited from real files differs by two members only", "[conve
     edited.erase("num_key_value_heads");
     Json original = source.config;
     original.erase("num_key_value_heads");
-    CHECK(edited.dump() == original.dump());  // order included
+    CHECK(edited.dump() == original.dump());  // including the order of keys
   }
 }
 
-TEST_CASE("each family's own key says how many kv heads there are", "[converter]") {
+TEST_CASE("kv heads are written under each family's own key", "[converter]") {
   const auto edited = [](std::string_view name, std::int64_t kv_heads) {
     const Model source = open_model(golden(name));
     return parse_json_object(plan_conversion(source, {.kv_heads = {kv_heads}}).config_text, "");
@@ -200,7 +199,7 @@ TEST_CASE("each family's own key says how many kv heads there are", "[converter]
   CHECK(edited("falcon_rw", 2).at("multi_query") == false);
 }
 
-TEST_CASE("only what stock loaders cannot read is noted", "[converter]") {
+TEST_CASE("results that stock loaders read get no note", "[converter]") {
   const auto notes_of = [](std::string_view name, std::int64_t kv_heads) {
     return plan_conversion(open_model(golden(name)), {.kv_heads = {kv_heads}}).notes;
   };

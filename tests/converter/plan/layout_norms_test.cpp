@@ -1,4 +1,4 @@
-// Models described by a layout file whose queries and keys are normalised.
+// Layout files of models with query and key norms.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/converter/conversion.h"
@@ -34,8 +34,7 @@ void convert_by_layout(const fs::path& source, const Json& layout, const fs::pat
       plan_conversion(model, {.kv_heads = {2}}), model, destination, [](auto, auto) {}, stop);
 }
 
-TEST_CASE("a layout that forgets a norm of all keys is refused, one that names it pools it",
-          "[converter]") {
+TEST_CASE("an omitted norm over all keys is refused and a listed one is pooled", "[converter]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] {
                convert_by_layout(golden("olmo2"), layout_of_llama(false), directory / "x");
@@ -62,8 +61,7 @@ TEST_CASE("norms shared by all heads may be omitted in a layout", "[converter]")
   CHECK(result.at("model.layers.0.self_attn.k_norm.weight").shape == Shape{4});
 }
 
-TEST_CASE("an unmentioned tensor as wide as the keys is refused for a known family",
-          "[converter]") {
+TEST_CASE("an unknown tensor as wide as the keys is refused for a known family", "[converter]") {
   const TemporaryDirectory directory;
   TinyModel model = golden_model("bert");
   model.tensors.push_back(
@@ -72,7 +70,7 @@ TEST_CASE("an unmentioned tensor as wide as the keys is refused for a known fami
   CHECK_THAT(
       refusal_of([&] { plan_conversion(open_model(directory / "source"), {.kv_heads = {3}}); }),
       is_bad_input("layer.1.attention.self.layer_norm_k.weight"));
-  plan_conversion(open_model(directory / "source"), {});  // as many kv heads: it still fits
+  plan_conversion(open_model(directory / "source"), {});  // the number of kv heads stays the same
 }
 
 }  // namespace

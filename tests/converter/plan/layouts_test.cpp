@@ -1,4 +1,4 @@
-// Conversions of every layout, checked head by head.
+// Conversions of every tensor layout, checked head by head.
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
@@ -16,11 +16,11 @@ namespace {
 namespace fs = std::filesystem;
 using Heads = std::vector<std::int64_t>;
 
-// One layout as its documentation has it: where a family keeps heads, and how.
+// A layout as the family's documentation gives it: where the heads are.
 struct Layout {
   const char* title;
   TinyModel (*make)(const TinySizes&);
-  const char* tensor;  // "{layer}" and "{role}" filled in
+  const char* tensor;  // with "{layer}" and "{role}" to replace
   bool fused;
   bool by_group;
   bool columns;
@@ -33,7 +33,7 @@ constexpr Layout kLayouts[] = {
      false},
 };
 
-// A linear map's output features as rows, read from a stored tensor: role, head -> [d][in].
+// The output features of a linear map as rows, read from a stored tensor: role, head -> [d][in].
 class Projections {
  public:
   Projections(const Layout& layout, const Checkpoint& checkpoint, std::int64_t groups)
@@ -90,7 +90,7 @@ std::vector<double> mean_of(const std::vector<std::vector<double>>& heads) {
   return mean;
 }
 
-// Sums of multiples of 1/4 are exact, so in F64 the means must be equal, not just close.
+// Sums of multiples of 1/4 are exact, so that the F64 means must be equal and not only close.
 void check_pooled(const Layout& layout, std::int64_t before, std::int64_t after) {
   CAPTURE(layout.title, before, after);
   const TemporaryDirectory directory;
@@ -122,7 +122,7 @@ void check_pooled(const Layout& layout, std::int64_t before, std::int64_t after)
   }
 }
 
-TEST_CASE("every layout is pooled head by head, weights and biases", "[converter]") {
+TEST_CASE("weights and biases of every layout are pooled head by head", "[converter]") {
   for (const Layout& layout : kLayouts) {
     for (const std::int64_t groups : {6, 4, 3, 2, 1}) {
       check_pooled(layout, 12, groups);
@@ -137,7 +137,7 @@ TEST_CASE("a grouped model is pooled further", "[converter]") {
   }
 }
 
-TEST_CASE("tensors that do not change stay byte-identical", "[converter]") {
+TEST_CASE("unchanged tensors are byte-identical", "[converter]") {
   for (const Layout& layout : kLayouts) {
     const TemporaryDirectory directory;
     TinyModel tiny = layout.make({.dtype = DType::kF16});
@@ -150,12 +150,12 @@ TEST_CASE("tensors that do not change stay byte-identical", "[converter]") {
     for (const BuiltTensor& tensor : tiny.tensors) {
       same += bytes_of(result, tensor.name) == tensor.bytes ? 1 : 0;
     }
-    // Of two layers k and v, or the fused weight and bias, change.
+    // In two layers, k and v or the fused weight and bias change.
     CHECK(same == static_cast<int>(tiny.tensors.size()) - 4);
   }
 }
 
-TEST_CASE("as many heads as there are is a copy, NaN included", "[converter]") {
+TEST_CASE("as many kv heads as before copies every byte including NaN payloads", "[converter]") {
   for (const Layout& layout : kLayouts) {
     const TemporaryDirectory directory;
     TinyModel tiny = layout.make({});
@@ -171,7 +171,7 @@ TEST_CASE("as many heads as there are is a copy, NaN included", "[converter]") {
   }
 }
 
-TEST_CASE("a list pools each layer as it says", "[converter]") {
+TEST_CASE("a list gives each layer its own number of kv heads", "[converter]") {
   const TemporaryDirectory directory;
   const TinyModel tiny = tiny_llama({.layers = 3, .dtype = DType::kF64});
   put_model(directory / "source", tiny);
@@ -186,7 +186,7 @@ TEST_CASE("a list pools each layer as it says", "[converter]") {
          bytes_of(four, fmt::format(fmt::runtime(k), 1))));
 }
 
-// The tensor that a layer gets whose kv heads are the first of each of its groups.
+// The tensor of a layer after each group keeps its first kv head.
 std::string with_first_heads(const ModelSpec& spec, const AttentionLayout& attention,
                              const TensorInfo& tensor, const std::string& bytes,
                              std::int64_t groups, bool keys_here, bool values_here) {
@@ -226,7 +226,7 @@ std::string with_first_heads(const ModelSpec& spec, const AttentionLayout& atten
   return result;
 }
 
-TEST_CASE("heads that are equal within their groups lose nothing", "[converter]") {
+TEST_CASE("groups of equal heads are pooled without loss", "[converter]") {
   for (const char* name : {"equal_heads", "equal_heads_gpt2", "equal_heads_bloom"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;

@@ -1,4 +1,4 @@
-// Encoders, decoders and the attention between them: which of them a conversion groups.
+// Encoders, decoders and cross-attention: which of them a conversion groups.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -25,7 +25,7 @@ Checkpoint grouped_by_hand(const char* name, std::int64_t groups) {
 
 bool is_encoders(const TensorInfo& tensor) { return tensor.name.starts_with("encoder."); }
 
-TEST_CASE("keys and values of every role are pooled bit for bit, all else is copied",
+TEST_CASE("keys and values of every role are pooled bit for bit and other tensors are copied",
           "[converter]") {
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
                                                                          {"t5", 3},
@@ -53,7 +53,7 @@ TEST_CASE("keys and values of every role are pooled bit for bit, all else is cop
   CHECK(changed == pooled.tensors().size());
 }
 
-TEST_CASE("unless told otherwise the encoder keeps its heads", "[converter]") {
+TEST_CASE("the encoder keeps its heads by default", "[converter]") {
   const auto* name = GENERATE("t5", "t5_v1_1");
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {4}});
@@ -75,7 +75,7 @@ TEST_CASE("unless told otherwise the encoder keeps its heads", "[converter]") {
   check_all_shapes(model.spec, model.checkpoint);
 }
 
-TEST_CASE("each role is grouped by itself, and its key says so", "[converter]") {
+TEST_CASE("each role is grouped separately and recorded under its own key", "[converter]") {
   const auto role = GENERATE(kSelf, kCross, kEncoder);
   CAPTURE(name_of(role));
   const TemporaryDirectory directory;
@@ -94,7 +94,7 @@ TEST_CASE("each role is grouped by itself, and its key says so", "[converter]") 
   }
 }
 
-TEST_CASE("an encoder alone has one role, whichever are asked for along with it", "[converter]") {
+TEST_CASE("the only role of an encoder is grouped by default", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("bert"), directory / "result", {.kv_heads = {4}});
   const Model model = open_model(directory / "result");
@@ -103,7 +103,7 @@ TEST_CASE("an encoder alone has one role, whichever are asked for along with it"
   CHECK(model.config["regroup"]["kv_heads"] == 4);
 }
 
-TEST_CASE("a list of kv heads is for the layers of each stack", "[converter]") {
+TEST_CASE("a list of kv heads has one entry per layer of each stack", "[converter]") {
   const TemporaryDirectory directory;
   const Model t5 = open_model(golden("t5"));  // an encoder of 2 layers, a decoder of 3
   convert(golden("t5"), directory / "decoder", {.kv_heads = {12, 4, 3}});
@@ -122,15 +122,14 @@ TEST_CASE("a list of kv heads is for the layers of each stack", "[converter]") {
              is_wrong_usage("lists 2 layers", "the decoder has 3"));
 }
 
-TEST_CASE("kv heads that differ in the encoder alone are noted", "[converter]") {
+TEST_CASE("a note says if kv heads differ in the encoder only", "[converter]") {
   const ConversionPlan plan =
       plan_conversion(open_model(golden("t5")), {.kv_heads = {6, 2}, .roles = {kEncoder}});
   REQUIRE(plan.notes.size() == 1);
   CHECK(plan.notes[0].find("differ between layers") != std::string::npos);
 }
 
-TEST_CASE("what one token leaves in the cache is counted by role, in models that keep any",
-          "[converter]") {
+TEST_CASE("cache bytes per token are counted by role", "[converter]") {
   const auto plan_of = [](const char* name) {
     return plan_conversion(open_model(golden(name)), {.kv_heads = {4}, .roles = kAllRoles});
   };
@@ -145,7 +144,8 @@ TEST_CASE("what one token leaves in the cache is counted by role, in models that
   CHECK_FALSE(plan_of("llama_bf16").cross_kv_bytes_per_token);
 }
 
-TEST_CASE("expanded, every role stores each pooled head once per query head", "[converter]") {
+TEST_CASE("an expanded model stores each pooled head once per query head in every role",
+          "[converter]") {
   const auto* name = GENERATE("t5", "bert");
   const TemporaryDirectory directory;
   convert(golden(name), directory / "at once",
@@ -176,11 +176,10 @@ std::vector<std::string> tensors_named(const Model& model, std::string_view part
   return names;
 }
 
-TEST_CASE("with ALiBi in place of its positions a model loses the tensors that held them",
-          "[converter]") {
+TEST_CASE("replacing positions by ALiBi drops the position tensors", "[converter]") {
   const auto [name, part, family] = GENERATE(table<const char*, const char*, const char*>({
       {"t5", "relative_attention_bias", "t5"},
-      {"t5_small", "relative_attention_bias", "t5"},  // with one that nothing ever read
+      {"t5_small", "relative_attention_bias", "t5"},  // with a bias that is never read
       {"mt5", "relative_attention_bias", "mt5"},
       {"umt5", "relative_attention_bias", "umt5"},
       {"bert", "position_embeddings", "bert"},
@@ -202,7 +201,7 @@ TEST_CASE("with ALiBi in place of its positions a model loses the tensors that h
   CHECK(model.config["regroup"]["positions"] == "alibi");
 }
 
-TEST_CASE("slopes are recorded for every query head of decoder and encoder", "[converter]") {
+TEST_CASE("slopes are recorded for every query head of encoder and decoder", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("t5"), directory / "alibi",
           {.kv_heads = {4}, .roles = kAllRoles, .positions = PositionChange::kAlibi});
@@ -218,7 +217,7 @@ TEST_CASE("slopes are recorded for every query head of decoder and encoder", "[c
   CHECK_FALSE(open_model(directory / "bert").config["regroup"]["alibi"].contains("encoder_slopes"));
 }
 
-TEST_CASE("recorded slopes of the encoder are its own, and must fit it", "[converter]") {
+TEST_CASE("recorded slopes of the encoder are separate and must match its heads", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("t5"), directory / "alibi", {.positions = PositionChange::kAlibi});
   const auto file = directory / "alibi" / "config.json";

@@ -1,4 +1,4 @@
-// What fewer kv heads give, against known models and against conversions carried out.
+// Serving costs by number of kv heads, compared with known models and with conversions.
 #include "formats/inspect/serving_cost.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kGiB = 1024 * 1024 * kKiB;
 
-// A Llama's config.json, and nothing else.
+// From a Llama's config.json alone.
 std::vector<ServingCost> costs_of_llama(std::int64_t layers, std::int64_t hidden,
                                         std::int64_t intermediate, std::int64_t heads,
                                         std::int64_t kv_heads, std::int64_t vocabulary) {
@@ -44,7 +44,7 @@ std::uint64_t with_heads(const std::vector<ServingCost>& costs, std::int64_t kv_
   return 0;
 }
 
-TEST_CASE("the caches of known models, from their configs alone", "[converter]") {
+TEST_CASE("cache sizes of known models follow from their configs", "[converter]") {
   const auto llama_7b = costs_of_llama(32, 4096, 11008, 32, 32, 32000);
   CHECK(llama_7b.front().cache.per_token() == 512 * kKiB);
   CHECK(llama_7b.front().weight_bytes == 2 * 6'738'415'616);
@@ -57,7 +57,7 @@ TEST_CASE("the caches of known models, from their configs alone", "[converter]")
   CHECK(costs_of_llama(32, 4096, 14336, 32, 8, 128256).front().cache.per_token() == 128 * kKiB);
 }
 
-TEST_CASE("weights and cache are what a conversion makes of them", "[converter]") {
+TEST_CASE("predicted weights and cache equal those of a conversion", "[converter]") {
   const TemporaryDirectory directory;
   for (const char* name : {"llama_mha", "gpt2", "bloom_12", "t5", "falcon_40b", "gptj", "qwen2",
                            "olmo2", "gguf/llama.gguf"}) {
@@ -74,8 +74,7 @@ TEST_CASE("weights and cache are what a conversion makes of them", "[converter]"
   }
 }
 
-TEST_CASE("every number that divides the heads of all layers is there, and no other",
-          "[converter]") {
+TEST_CASE("costs are listed for every common divisor of the layers' kv heads", "[converter]") {
   const TemporaryDirectory directory;
   convert(put_model(directory / "source", tiny_llama()), directory / "mixed",
           {.kv_heads = {12, 4}});
@@ -86,7 +85,7 @@ TEST_CASE("every number that divides the heads of all layers is there, and no ot
   CHECK(found == std::vector<std::int64_t>{0, 4, 2, 1});
 }
 
-TEST_CASE("memory, batch and context that fit equal hand-computed values", "[converter]") {
+TEST_CASE("memory and the largest batch and context equal hand-computed values", "[converter]") {
   const auto costs = costs_of_llama(32, 4096, 11008, 32, 32, 32000);
   const ServingCost& mha = costs.front();  // 12.55 GiB of weights, 2 GiB of cache at 4096
   CHECK(mha.memory(4096, 3) == mha.weight_bytes + 6 * kGiB);
@@ -94,20 +93,24 @@ TEST_CASE("memory, batch and context that fit equal hand-computed values", "[con
   CHECK(mha.largest_batch(12 * kGiB, 4096) == 0);
   CHECK(mha.largest_context(24 * kGiB, 16) == (24 * kGiB - mha.weight_bytes) / 16 / (512 * kKiB));
   CHECK(mha.bytes_per_step(4096, 2) == mha.weight_bytes - 2 * 32000 * 4096 + 4 * kGiB);
-  // K and V shrink to a quarter: 32 layers of 2 · 4096 · 3072 elements less.
+  // K and V shrink to a quarter: 2 · 4096 · 3072 fewer elements in each of 32 layers.
   CHECK(mha.weight_bytes - costs[2].weight_bytes == 32UL * 2 * 4096 * 3072 * 2);
   CHECK(costs[2].bytes_per_step(0, 1) == costs[2].weight_bytes - 2 * 32000 * 4096);
 }
 
-TEST_CASE("a window that fits holds for any context", "[converter]") {
-  ServingCost cost{std::nullopt, {}, 100, 100, {{10}, {}, 8}};
+TEST_CASE("a sliding window that fits allows any context", "[converter]") {
+  ServingCost cost{.kv_heads = std::nullopt,
+                   .spec = {},
+                   .weight_bytes = 100,
+                   .step_weight_bytes = 100,
+                   .cache = {.self = {10}, .cross = {}, .window = 8}};
   CHECK_FALSE(cost.largest_context(100 + 80, 1));
   CHECK(cost.largest_context(100 + 79, 1) == 7);
   cost.cache.cross = {2};
   CHECK(cost.largest_context(100 + 80 + 40, 1) == 20);
 }
 
-TEST_CASE("a model without a cache has nothing to plan", "[converter]") {
+TEST_CASE("a model without a cache has no serving costs", "[converter]") {
   CHECK_THAT(refusal_of([] { serving_costs(open_model(golden("bert")), {}); }),
              is_wrong_usage("has no KV cache"));
 }

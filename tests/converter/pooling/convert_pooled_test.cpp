@@ -1,4 +1,4 @@
-// Conversions whose heads are computed rather than averaged: tensors, provenance, refusals.
+// Conversions with computed instead of averaged heads: tensors, records and refusals.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,7 +21,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("as many groups as heads copy every byte, whatever the method", "[converter]") {
+TEST_CASE("as many kv heads as before copies every byte with every method", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
   for (const PoolMethod method :
@@ -36,7 +36,7 @@ TEST_CASE("as many groups as heads copy every byte, whatever the method", "[conv
   }
 }
 
-TEST_CASE("first keeps a head of each group bit for bit, and queries and outputs", "[converter]") {
+TEST_CASE("first and select keep a head of each group and all queries bit for bit", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.dtype = DType::kBF16}));
   for (const PoolMethod method : {PoolMethod::kFirst, PoolMethod::kSelect}) {
@@ -64,7 +64,7 @@ TEST_CASE("first keeps a head of each group bit for bit, and queries and outputs
   }
 }
 
-TEST_CASE("config and metadata name the method", "[converter]") {
+TEST_CASE("config and metadata record the method", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
   ConversionRequest request = request_of(PoolMethod::kRandom, 3);
@@ -77,7 +77,7 @@ TEST_CASE("config and metadata name the method", "[converter]") {
   CHECK(open_checkpoint(directory / "lowrank").metadata().at("regroup.pool") == "lowrank");
 }
 
-TEST_CASE("a report tells what each computed layer keeps, and so does the result", "[converter]") {
+TEST_CASE("the report and the result record what each computed layer keeps", "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(put_model(directory / "source", tiny_llama()));
   const std::atomic<bool> stop{false};
@@ -113,7 +113,7 @@ TEST_CASE("a report tells what each computed layer keeps, and so does the result
   CHECK(measured[1].groups[0].value_energy < layers[1].groups[0].value_energy);
 }
 
-TEST_CASE("energies measured without a text are not recorded", "[converter]") {
+TEST_CASE("energies without calibration statistics are not recorded", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
   for (const PoolMethod method :
@@ -125,7 +125,7 @@ TEST_CASE("energies measured without a text are not recorded", "[converter]") {
   }
 }
 
-TEST_CASE("clamped projections refuse a change of basis", "[converter]") {
+TEST_CASE("a change of basis is refused for clamped projections", "[converter]") {
   const TemporaryDirectory directory;
   const Model source =
       open_model(put_model(directory / "source", golden_model("olmo").set("clip_qkv", "8.0")));
@@ -136,7 +136,7 @@ TEST_CASE("clamped projections refuse a change of basis", "[converter]") {
   CHECK_NOTHROW(plan_conversion(source, request_of(PoolMethod::kFirst, 1)));
 }
 
-TEST_CASE("with norms of keys a note says that keys are averaged", "[converter]") {
+TEST_CASE("a note says that normalised keys are averaged", "[converter]") {
   const Model source = open_model(golden("qwen3"));
   const ConversionPlan plan = plan_conversion(source, request_of(PoolMethod::kLowrank, 1));
   bool found = false;
@@ -146,7 +146,7 @@ TEST_CASE("with norms of keys a note says that keys are averaged", "[converter]"
   CHECK(found);
 }
 
-TEST_CASE("NaN among the heads of a layer is refused by the tensor that holds it", "[converter]") {
+TEST_CASE("NaN in a layer's heads is refused with the tensor's name", "[converter]") {
   for (const char* part : {"q_proj.weight", "k_proj.bias", "v_proj.weight", "o_proj.weight"}) {
     CAPTURE(part);
     const TemporaryDirectory directory;
@@ -165,7 +165,7 @@ TEST_CASE("NaN among the heads of a layer is refused by the tensor that holds it
   }
 }
 
-TEST_CASE("statistics of another model, another width or another kind are refused", "[converter]") {
+TEST_CASE("statistics of another model or width or kind are refused", "[converter]") {
   const TemporaryDirectory directory;
   const std::vector<BuiltTensor> tensors{
       varied_tensor("decoder.0.mean", DType::kF32, {6}),

@@ -19,7 +19,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("heads grouped by similarity lose what was predicted, and less than neighbours",
+TEST_CASE("similar groups lose what was predicted and no more than contiguous ones",
           "[converter]") {
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kSelect, PoolMethod::kLowrank}) {
     const Model source = open_model(golden("llama_mha"));
@@ -40,7 +40,7 @@ TEST_CASE("heads grouped by similarity lose what was predicted, and less than ne
   }
 }
 
-TEST_CASE("each stack of a T5 is grouped as one, and loses what was predicted", "[converter]") {
+TEST_CASE("each stack of a T5 has one grouping and loses what was predicted", "[converter]") {
   const Model source = open_model(golden("t5"));
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
     for (const std::int64_t groups : {6, 4}) {
@@ -73,7 +73,7 @@ TEST_CASE("each stack of a T5 is grouped as one, and loses what was predicted", 
   }
 }
 
-// Makes every two heads that follow one another in `pairs` equal in keys and values.
+// Makes keys and values equal for each two consecutive heads in `pairs`.
 void pair_heads(TinyModel& model, const std::string& attention,
                 const std::vector<std::size_t>& pairs) {
   for (const char* part : {".k.weight", ".v.weight"}) {
@@ -88,8 +88,7 @@ void pair_heads(TinyModel& model, const std::string& attention,
   }
 }
 
-TEST_CASE("heads that are equal in all layers of a stack are found, in each stack others",
-          "[converter]") {
+TEST_CASE("equal heads are found for each stack separately", "[converter]") {
   TinyModel model = golden_model("t5");
   const std::vector<std::size_t> encoder{0, 7, 1, 4, 2, 11, 3, 9, 5, 8, 6, 10};
   const std::vector<std::size_t> decoder{0, 5, 1, 11, 2, 3, 4, 8, 6, 9, 7, 10};
@@ -116,7 +115,8 @@ TEST_CASE("heads that are equal in all layers of a stack are found, in each stac
     CHECK(layer.loss < 1e-9);
     CHECK(layer.contiguous_loss > 1e-2);
   }
-  request.kv_heads = {12, 6, 12};  // a layer that is not pooled has no say, but follows
+  // A layer that is not pooled follows the order but does not affect it.
+  request.kv_heads = {12, 6, 12};
   request.roles = {AttentionRole::kSelf};
   const SimilarGrouping one = similar_grouping(source, request);
   CHECK(one.layers.size() == 1);
@@ -126,7 +126,7 @@ TEST_CASE("heads that are equal in all layers of a stack are found, in each stac
   }
 }
 
-TEST_CASE("where one kv head is left nothing is searched, elsewhere it is", "[converter]") {
+TEST_CASE("no grouping is searched in layers with one kv head", "[converter]") {
   const Model source = open_model(golden("llama_mha"));
   const ConversionRequest one = request_of(PoolMethod::kLowrank, 1);
   CHECK(allows_one_grouping(plan_conversion(source, one)));
@@ -141,15 +141,14 @@ TEST_CASE("where one kv head is left nothing is searched, elsewhere it is", "[co
   CHECK(second.layers[0].layer == 1);
 }
 
-TEST_CASE("where layers that share a bias have different kv heads, a note says that they stay",
-          "[converter]") {
+TEST_CASE("a note says if layers sharing a bias keep their head order", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("t5"), directory / "mixed",
           {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}});
   const Model source = open_model(directory / "mixed");
   ConversionRequest request = request_of(PoolMethod::kMean, 3);
   const SimilarGrouping found = similar_grouping(source, request);
-  CHECK(found.layers.size() == 3);  // those of cross-attention
+  CHECK(found.layers.size() == 3);  // of cross-attention
   CHECK_FALSE(found.order.moves(AttentionRole::kSelf, 0));
   request.grouping = "similar";
   request.order = found.order;

@@ -13,7 +13,7 @@
 
 namespace regroup {
 
-/// A request for that number of kv heads in every layer, with that method.
+/// A request for `kv_heads` in every layer with the given method.
 inline ConversionRequest request_of(PoolMethod method, std::int64_t kv_heads) {
   ConversionRequest request;
   request.kv_heads = {kv_heads};
@@ -30,22 +30,22 @@ inline double loss_of(const LayerReport& layer) {
   return loss;
 }
 
-/// The order that --grouping similar would find.
+/// The order that --grouping similar finds.
 inline SimilarGrouping similar_grouping(const Model& source, const ConversionRequest& request) {
   const std::atomic<bool> stop{false};
   return find_similar_grouping(
       plan_conversion(source, request), source.checkpoint, [](auto) {}, stop);
 }
 
-/// Metadata of statistics of 100 tokens of the model with that fingerprint.
+/// Metadata of statistics over 100 tokens of the model with this fingerprint.
 inline std::map<std::string, std::string> statistics_of(const std::string& fingerprint) {
   return {{kCalibrationFormatKey, kCalibrationFormat},
           {kCalibrationSourceKey, fingerprint},
           {kCalibrationTokensKey, "100"}};
 }
 
-/// Statistics of a decoder with that much of the first input; with RoPE all heads attend equally to
-/// two distances.
+/// Statistics of a decoder with `first` as the second moment of the first input. With RoPE, all
+/// heads attend equally to two distances.
 inline void put_statistics(const std::filesystem::path& path, const Model& source, double first) {
   std::vector<BuiltTensor> tensors;
   const std::int64_t width = source.spec.hidden_size, heads = source.spec.query_heads;

@@ -47,7 +47,7 @@ at::Tensor project(const DenseLinear& linear, const at::Tensor& inputs, std::int
   return features.view({inputs.size(0), -1, head_dim}).transpose(0, 1);
 }
 
-// Plane p turns by position · 0.7 / (p + 1).
+// Plane p rotates by position · 0.7 / (p + 1).
 at::Tensor rotated(const at::Tensor& heads, const HeadBasis& basis) {
   at::Tensor result = heads.clone();
   const at::Tensor positions = at::arange(heads.size(1), heads.options());

@@ -1,5 +1,5 @@
-// Random attention heads and a reference attention, independent of the project's transformer, to
-// check the outputs of pooled heads.
+// Random attention heads and a reference attention to check pooled heads. Independent of the
+// project's transformer.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// Random numbers that are the same in every run: double, of that shape.
+/// Reproducible random doubles of a given shape.
 class RandomNumbers {
  public:
   explicit RandomNumbers(std::uint64_t seed);
@@ -36,7 +36,7 @@ at::Tensor weight_of(DenseLinear& linear, std::int64_t head_dim);
 at::Tensor bias_of(DenseLinear& linear, std::int64_t head_dim);
 at::Tensor output_of(AttentionHeads& heads);
 
-/// Inputs that neither have mean 0 nor vary independently: covariance and mean.
+/// Covariance and mean of correlated inputs whose mean is not 0.
 InputMoments random_moments(std::int64_t width, RandomNumbers& random);
 
 /// Causal attention over inputs [T, D], after RoPE in the planes of `basis`: [T, E].

@@ -1,4 +1,4 @@
-// Verification of conversions whose heads were computed, moved or refitted.
+// Verification of results with computed, reordered or refitted heads.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -21,7 +21,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("solved heads are verified, and a flipped bit is detected", "[converter]") {
+TEST_CASE("computed heads are verified and a flipped bit is detected", "[converter]") {
   const Model source = open_model(golden("llama_mha"));
   for (const PoolMethod method :
        {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
@@ -44,12 +44,12 @@ TEST_CASE("solved heads are verified, and a flipped bit is detected", "[converte
   }
 }
 
-TEST_CASE("calibrated results with heads that moved are verified with their statistics only",
+TEST_CASE("calibrated results with reordered heads are verified only with their statistics",
           "[converter]") {
   const TemporaryDirectory directory;
   const Model source = open_model(golden("gpt2"));
   put_statistics(directory / "stats", source, 9.0);
-  put_statistics(directory / "others", source, 8.0);  // of as many tokens
+  put_statistics(directory / "others", source, 8.0);  // with the same number of tokens
   const auto statistics = [&](const char* name) {
     return std::make_shared<const Calibration>(directory / name);
   };
@@ -72,7 +72,7 @@ TEST_CASE("calibrated results with heads that moved are verified with their stat
              is_wrong_usage("other statistics", statistics("others")->fingerprint()));
 }
 
-// Moves every query a little.
+// Changes every query slightly.
 class Nudge : public AttentionRefiner {
  public:
   RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
@@ -84,13 +84,12 @@ class Nudge : public AttentionRefiner {
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
 };
 
-TEST_CASE("refitted tensors are verified by the checksums they had when they were written",
-          "[converter]") {
+TEST_CASE("refitted tensors are verified by their recorded checksums", "[converter]") {
   const Model source = open_model(golden("llama_mha"));
   for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
     const TemporaryDirectory directory;
     ConversionRequest request = request_of(method, 3);
-    request.kv_heads = {3, 6};  // the second layer has as many as before
+    request.kv_heads = {3, 6};  // the second layer keeps its number of kv heads
     request.grouping = "similar";
     request.order = similar_grouping(source, request).order;
     request.refiner = std::make_shared<Nudge>();
@@ -127,11 +126,11 @@ TEST_CASE("refitted tensors are verified by the checksums they had when they wer
     Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
     config["regroup"]["refit"]["tokens"] = 65;
     put_file(directory / "result" / "config.json", config.dump());
-    CHECK(std::get<2>(check()) == 1);  // the weight file says otherwise
+    CHECK(std::get<2>(check()) == 1);  // the weight file's metadata differ
   }
 }
 
-// A refitted result of that container, of which 8 tensors were refitted.
+// A refitted result in the given container. 8 of its tensors were refitted.
 struct Refitted {
   TemporaryDirectory directory;
   Model source = open_model(golden("llama_mha"));
@@ -150,7 +149,8 @@ struct Refitted {
     Verification found =
         verify_conversion(plan_conversion(source, recorded_request(source, result, nullptr)),
                           source, result, [](auto, auto) {});
-    for (TensorDifference& difference : found.tensors) {  // the model they point into ends here
+    // The tensors belong to a model that is destroyed here.
+    for (TensorDifference& difference : found.tensors) {
       difference.after = nullptr;
     }
     return found;
@@ -163,7 +163,7 @@ struct Refitted {
   }
 };
 
-TEST_CASE("refitted keys and values that were replaced by noise are found in every container",
+TEST_CASE("refitted keys and values replaced by noise are detected in every container",
           "[converter]") {
   const auto container = GENERATE(Container::kSafetensors, Container::kTorch, Container::kGguf);
   const Refitted result(container);
@@ -202,7 +202,7 @@ TEST_CASE("refitted keys and values that were replaced by noise are found in eve
   CHECK_FALSE(found.passed());
 }
 
-TEST_CASE("refitted tensors without a checksum are not called verified", "[converter]") {
+TEST_CASE("refitted tensors without a checksum are reported as unchecked", "[converter]") {
   const Refitted result;
   Json config = Json::parse(bytes_of_file(result.path / "config.json"));
   config["regroup"].erase("checksums");
@@ -213,7 +213,7 @@ TEST_CASE("refitted tensors without a checksum are not called verified", "[conve
   CHECK(found.tensors.empty());
 }
 
-TEST_CASE("checksums that are missing, too many or none are found", "[converter]") {
+TEST_CASE("missing and additional checksums are detected", "[converter]") {
   const Refitted result;
   const std::string key = "model.layers.0.self_attn.k_proj.weight";
   const std::string path = "regroup.checksums.";
@@ -224,17 +224,17 @@ TEST_CASE("checksums that are missing, too many or none are found", "[converter]
     }
     return paths;
   };
-  SECTION("missing") {
+  SECTION("one is missing") {
     result.change_checksums([&](Json& checksums) { checksums.erase(key); });
     CHECK(wrong_settings() == std::vector{path + key});
     CHECK(result.verified().unchecked == std::vector{key});
   }
-  SECTION("of a tensor that was not refitted") {
+  SECTION("one of a tensor that was not refitted") {
     result.change_checksums(
         [&](Json& checksums) { checksums["model.norm.weight"] = "0123456789abcdef"; });
     CHECK(wrong_settings() == std::vector{path + "model.norm.weight"});
   }
-  SECTION("none") {
+  SECTION("all are missing") {
     result.change_checksums([&](Json& checksums) { checksums[key] = "sixteen letters!"; });
     CHECK_THAT(refusal_of([&] { result.verified(); }), is_bad_input("checksums", "16 hexadecimal"));
   }

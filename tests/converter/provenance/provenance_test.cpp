@@ -1,4 +1,4 @@
-// The record in a converted model; its config is otherwise unchanged.
+// The record in a converted model, whose config is otherwise unchanged.
 #include "converter/provenance/provenance.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -28,7 +28,7 @@ ModelSpec llama_spec() {
   return spec;
 }
 
-// A conversion of `spec` between these kv heads.
+// A conversion of `spec` between these numbers of kv heads.
 struct Conversion {
   ModelSpec source, result;
 
@@ -47,7 +47,7 @@ struct Conversion {
   }
 };
 
-TEST_CASE("a config gets the family's key and the regroup block, and nothing else", "[converter]") {
+TEST_CASE("a config gets only the family's key and the regroup block", "[converter]") {
   const std::string config =
       "{\n  \"z\": 1e-05,\n  \"num_key_value_heads\": 4,\n  \"odd\":  [ 1,2 ],\n"
       "  \"a\": \"\\u00fc\"\n}\n";
@@ -66,7 +66,7 @@ TEST_CASE("a config gets the family's key and the regroup block, and nothing els
             "  }\n}\n");
 }
 
-TEST_CASE("kv heads that differ are listed per layer, in config and metadata", "[converter]") {
+TEST_CASE("different kv heads are listed per layer in config and metadata", "[converter]") {
   const Conversion conversion(llama_spec(), {4, 4}, {4, 1});
   const Json config = Json::parse(conversion.config("{}"));
   CHECK(config["num_key_value_heads"] == Json{4, 1});
@@ -77,7 +77,7 @@ TEST_CASE("kv heads that differ are listed per layer, in config and metadata", "
   CHECK(metadata.at("regroup.source_kv_heads") == "4");
 }
 
-TEST_CASE("a family without the key gets it only where heads are grouped", "[converter]") {
+TEST_CASE("a family without the key gets it only if heads are grouped", "[converter]") {
   const ModelSpec spec = spec_of("gpt2", 4, 2);
   const Json copy = Json::parse(Conversion(spec, {4, 4}, {4, 4}).config("{}"));
   CHECK_FALSE(copy.contains("num_key_value_heads"));
@@ -86,7 +86,7 @@ TEST_CASE("a family without the key gets it only where heads are grouped", "[con
   CHECK(grouped["num_key_value_heads"] == 2);
 }
 
-TEST_CASE("an ALiBi model records one slope per query head, to the last bit", "[converter]") {
+TEST_CASE("an ALiBi model records one exact slope per query head", "[converter]") {
   for (const std::int64_t heads : {8, 12, 71}) {
     CAPTURE(heads);
     ModelSpec spec = spec_of("bloom", heads, 2);
@@ -102,7 +102,7 @@ TEST_CASE("an ALiBi model records one slope per query head, to the last bit", "[
   }
 }
 
-TEST_CASE("recorded slopes are passed on, per layer where they differ", "[converter]") {
+TEST_CASE("recorded slopes are kept and listed per layer if they differ", "[converter]") {
   ModelSpec spec = spec_of("bloom", 2, 2);
   spec.positions = PositionKind::kAlibi;
   spec.alibi.slopes = {{0.1, 0.2}, {0.3, 0.4}};
@@ -119,7 +119,7 @@ TEST_CASE("a second conversion replaces the block of the first", "[converter]") 
   CHECK(config["regroup"]["kv_heads"] == 1);
 }
 
-TEST_CASE("metadata keeps what the source says and adds the facts", "[converter]") {
+TEST_CASE("metadata keep the source's entries and add the record", "[converter]") {
   const auto metadata =
       Conversion(llama_spec(), {4, 4}, {2, 2}).metadata({{"format", "pt"}, {"author", "x"}});
   CHECK(metadata == std::map<std::string, std::string>{{"format", "pt"},

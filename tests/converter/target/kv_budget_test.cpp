@@ -1,4 +1,4 @@
-// Sharing a budget of cache among layers, against trying everything.
+// Sharing a cache budget among layers, compared with an exhaustive search.
 #include "converter/target/kv_budget.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-// The least cost of any choice that fits.
+// The least cost of all choices within the budget.
 double least_cost(const std::vector<std::vector<LayerOption>>& layers, std::uint64_t budget,
                   std::size_t layer = 0) {
   if (layer == layers.size()) {
@@ -28,7 +28,7 @@ double least_cost(const std::vector<std::vector<LayerOption>>& layers, std::uint
   return least;
 }
 
-TEST_CASE("a budget is shared as well as trying every choice would", "[converter]") {
+TEST_CASE("a budget is shared as well as by an exhaustive search", "[converter]") {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> cost(0.0, 1.0);
   for (int trial = 0; trial < 30; ++trial) {
@@ -52,7 +52,7 @@ TEST_CASE("a budget is shared as well as trying every choice would", "[converter
   }
 }
 
-TEST_CASE("a budget above everything takes the cheapest, one below the least is refused",
+TEST_CASE("a large budget takes the cheapest choice and one that is too small is refused",
           "[converter]") {
   const std::vector<std::vector<LayerOption>> layers = {{{1, 10, 0.5}, {2, 20, 0.0}},
                                                         {{1, 10, 0.0}, {2, 20, 0.0}}};
@@ -61,7 +61,7 @@ TEST_CASE("a budget above everything takes the cheapest, one below the least is 
   CHECK_THAT(refusal_of([&] { choose_within(layers, 19); }), is_wrong_usage("19", "20"));
 }
 
-TEST_CASE("a budget is not shared by costs that are no numbers", "[converter]") {
+TEST_CASE("costs that are not finite or too large are refused", "[converter]") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double cost : {std::nan(""), kInfinity, -kInfinity, 1e301}) {
     CAPTURE(cost);
@@ -74,7 +74,7 @@ TEST_CASE("a budget is not shared by costs that are no numbers", "[converter]") 
   }
 }
 
-TEST_CASE("a budget is kept where costs are as large as numbers get", "[converter]") {
+TEST_CASE("the budget holds for costs near the largest number", "[converter]") {
   const std::vector<std::vector<LayerOption>> layers(3, {{2, 20, 0.0}, {1, 10, 1e300}});
   const std::vector<std::size_t> chosen = choose_within(layers, 40);
   CHECK(std::count(chosen.begin(), chosen.end(), 1U) == 2);

@@ -26,7 +26,7 @@ TEST_CASE("a request is one number or one per layer", "[converter]") {
   CHECK(parse_kv_heads("8,8,4") == Heads{8, 8, 4});
 }
 
-TEST_CASE("a request that is no positive whole number is refused", "[converter]") {
+TEST_CASE("a request that is not a positive whole number is refused", "[converter]") {
   for (const std::string_view text :
        {"", "0", "-1", "+1", "1.5", "1e1", "eight", " 8", "8 ", "8,", ",8", "8,,4", "8, 4", "0x8",
         "8;4", "9223372036854775808", "8,0"}) {
@@ -35,26 +35,27 @@ TEST_CASE("a request that is no positive whole number is refused", "[converter]"
   }
 }
 
-TEST_CASE("a layer without attention keeps its none", "[converter]") {
+TEST_CASE("a layer without attention keeps zero kv heads", "[converter]") {
   ModelSpec spec = spec_with(12, {12, 0, 12});
   spec.layers[1].attention = {};
   CHECK(resolve_kv_heads({3}, spec) == Heads{3, 0, 3});
 }
 
-TEST_CASE("one number goes to every layer, a list to one each", "[converter]") {
+TEST_CASE("one number applies to every layer and a list to one layer each", "[converter]") {
   const ModelSpec spec = spec_with(12, {12, 12, 6});
   CHECK(resolve_kv_heads({3}, spec) == Heads{3, 3, 3});
   CHECK(resolve_kv_heads({12, 4, 6}, spec) == Heads{12, 4, 6});
 }
 
-TEST_CASE("a request that does not divide the kv heads lists the divisors", "[converter]") {
+TEST_CASE("a request that does not divide the kv heads is refused with the divisors",
+          "[converter]") {
   CHECK_THAT(refusal_of([] { resolve_kv_heads({5}, spec_with(12, {12, 12})); }),
              is_wrong_usage("5", "12 kv heads", "layer 0", "1, 2, 3, 4, 6, 12"));
   CHECK_THAT(refusal_of([] { resolve_kv_heads({4, 4}, spec_with(12, {12, 6})); }),
              is_wrong_usage("4", "6 kv heads", "layer 1", "1, 2, 3, 6"));
 }
 
-TEST_CASE("a request for more heads than there are is refused", "[converter]") {
+TEST_CASE("a request for more kv heads than present is refused", "[converter]") {
   CHECK_THAT(refusal_of([] { resolve_kv_heads({24}, spec_with(12, {12})); }),
              is_wrong_usage("24", "layer 0", "12 kv heads"));
   CHECK_THAT(refusal_of([] { resolve_kv_heads({6}, spec_with(12, {12, 4})); }),
@@ -66,7 +67,7 @@ TEST_CASE("a list of the wrong length is refused", "[converter]") {
              is_wrong_usage("2 layers", "has 3"));
 }
 
-TEST_CASE("uniform means that all layers agree", "[converter]") {
+TEST_CASE("uniform is true if all layers have the same number", "[converter]") {
   CHECK(is_uniform({4}));
   CHECK(is_uniform({4, 4, 4}));
   CHECK_FALSE(is_uniform({4, 4, 2}));

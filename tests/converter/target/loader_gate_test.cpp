@@ -1,4 +1,4 @@
-// Under which name a result with moved ALiBi heads is written, and where there is none.
+// The model_type of results with reordered ALiBi heads, and where such results are refused.
 #include "converter/target/loader_gate.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Six heads of the first layer in another order.
+// The six heads of the first layer in another order.
 HeadOrder moved_order() {
   HeadOrder order;
   order.set(AttentionRole::kSelf, 0, {5, 3, 1, 0, 2, 4});
@@ -52,7 +52,8 @@ Verification verified(const fs::path& source, const fs::path& result) {
 
 constexpr const char* kWithAlibi[] = {"bloom", "mpt", "falcon_rw"};
 
-TEST_CASE("moved heads with slopes never carry a name that stock loaders take", "[converter]") {
+TEST_CASE("reordered heads with slopes are written under a model_type that stock loaders refuse",
+          "[converter]") {
   for (const char* name : kWithAlibi) {
     CAPTURE(name);
     const TemporaryDirectory directory;
@@ -70,7 +71,7 @@ TEST_CASE("moved heads with slopes never carry a name that stock loaders take", 
     CHECK_FALSE(derived_otherwise(mqa.spec).empty());
     for (const char* result : {"similar", "mqa"}) {
       CHECK(misread(directory / result).empty());
-      // What is only for stock loaders cannot be made of it.
+      // Targets and containers for stock loaders are refused.
       const auto refused = [&](const ConversionRequest& request) {
         return refusal_of_conversion(directory / result, request);
       };
@@ -83,14 +84,15 @@ TEST_CASE("moved heads with slopes never carry a name that stock loaders take", 
   }
 }
 
-TEST_CASE("in one step, too, moved heads with slopes do not go where loaders place the slopes",
+TEST_CASE("reordered heads with slopes are refused in one step where stock loaders would read them",
           "[converter]") {
   for (const char* name : kWithAlibi) {
     CAPTURE(name);
     const auto refused = [&](const ConversionRequest& request) {
       return refusal_of_conversion(golden(name), moved(request));
     };
-    CHECK_THAT(refused({}), is_wrong_usage("ALiBi", "contiguous"));  // as many: loaders read them
+    // With the same number of kv heads, stock loaders would read the result.
+    CHECK_THAT(refused({}), is_wrong_usage("ALiBi", "contiguous"));
     CHECK_THAT(refused({.kv_heads = {2}, .target = "expanded"}), is_wrong_usage("ALiBi"));
     CHECK_THAT(refused({.kv_heads = {2}, .container = Container::kGguf}), is_wrong_usage());
   }
@@ -98,11 +100,11 @@ TEST_CASE("in one step, too, moved heads with slopes do not go where loaders pla
              is_wrong_usage("ALiBi"));  // multi_query
   const ConversionPlan plan =
       plan_conversion(open_model(golden("bloom")), moved({.kv_heads = {2}}));
-  REQUIRE(plan.notes.size() == 1);  // and not that loaders know no grouped heads
+  REQUIRE(plan.notes.size() == 1);  // but no note about grouped heads in stock loaders
   CHECK(plan.notes[0].find("ALiBi slopes") != std::string::npos);
 }
 
-// As versions before the gate wrote it: moved slopes under the family's own name.
+// As written by old versions: reordered slopes under the family's own model_type.
 TinyModel misnamed(const TinySizes& sizes) {
   std::vector<double> slopes = alibi_slopes(sizes.query_heads);
   std::rotate(slopes.begin(), slopes.begin() + 1, slopes.end());
@@ -110,7 +112,8 @@ TinyModel misnamed(const TinySizes& sizes) {
       "regroup", Json({{"source_kv_heads", 6}, {"alibi", {{"slopes", slopes}}}}).dump());
 }
 
-TEST_CASE("a source whose name misleads loaders does not pass it on", "[converter]") {
+TEST_CASE("a converted model does not keep a model_type that misleads stock loaders",
+          "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", misnamed({.query_heads = 6, .kv_heads = 6}));
   CHECK(misread(directory / "source").size() == 1);
@@ -122,7 +125,7 @@ TEST_CASE("a source whose name misleads loaders does not pass it on", "[converte
   CHECK(misread(directory / "grouped").empty());
 }
 
-TEST_CASE("a result that loaders misread is not verified", "[converter]") {
+TEST_CASE("a result that stock loaders misread is not verified", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("bloom"), directory / "expanded", {.kv_heads = {2}, .target = "expanded"});
   CHECK(verified(golden("bloom"), directory / "expanded").passed());
@@ -138,7 +141,7 @@ TEST_CASE("a result that loaders misread is not verified", "[converter]") {
             .disagreements.size() == 1);
 }
 
-TEST_CASE("heads of a GGUF file with slopes move only on the way to a name of regroup's own",
+TEST_CASE("heads with slopes in a GGUF file are reordered only if the result is not GGUF",
           "[converter]") {
   for (const char* name : {"bloom", "mpt"}) {
     CAPTURE(name);
@@ -151,12 +154,12 @@ TEST_CASE("heads of a GGUF file with slopes move only on the way to a name of re
     CHECK(open_model(directory / "similar").config["model_type"] ==
           std::string("regroup_alibi_") + name);
     CHECK(misread(directory / "similar").empty());
-    // What it is compared with before it appears is not written.
+    // The reference that verification compares with is never written.
     plan_reference(open_model(file), moved({.kv_heads = {2}}));
   }
 }
 
-TEST_CASE("moved heads of an encoder with ALiBi are renamed, too", "[converter]") {
+TEST_CASE("an encoder with reordered ALiBi heads gets regroup's model_type too", "[converter]") {
   TinyModel bert = golden_model("bert").set("position_embedding_type", "\"alibi\"");
   bert.set("auto_map", R"({"AutoConfig": "jinaai/jina-bert-implementation--c.C"})");
   bert.remove("bert.embeddings.position_embeddings.weight");

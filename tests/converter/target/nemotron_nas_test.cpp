@@ -1,4 +1,4 @@
-// Nemotron-NAS, whose layers differ in everything: as a source of conversions, and as a target.
+// Nemotron-NAS, whose layers differ, as a source and as a target of conversions.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Heads = std::vector<std::int64_t>;
 
-// n_heads_in_group of each layer, null where there is no attention.
+// n_heads_in_group of each layer, null for layers without attention.
 Json heads_in_groups(const Json& config) {
   Json all = Json::array();
   for (const Json& block : config["block_configs"]) {
@@ -23,18 +23,18 @@ Json heads_in_groups(const Json& config) {
   return all;
 }
 
-TEST_CASE("a converted Nemotron-NAS has its query heads per kv head in each layer's own object",
+TEST_CASE("a converted Nemotron-NAS has query heads per kv head in each layer's block",
           "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("nemotron_nas"), directory / "mqa", {.kv_heads = {1}});
   const Model mqa = open_model(directory / "mqa");
   CHECK(heads_in_groups(mqa.config) == Json{6, nullptr, 6, nullptr, 6});
   CHECK(mqa.spec.kv_heads == Heads{1, 0, 1, 0, 1});
-  CHECK(mqa.config["num_key_value_heads"].is_null());  // as it was
+  CHECK(mqa.config["num_key_value_heads"].is_null());  // unchanged
   CHECK(mqa.config["regroup"]["source_kv_heads"] == Json{6, 0, 2, 0, 3});
   check_all_shapes(mqa.spec, mqa.checkpoint);
 
-  // In a list, entries of layers without attention are ignored.
+  // A list's entries for layers without attention are ignored.
   convert(golden("nemotron_nas"), directory / "listed", {.kv_heads = {3, 1, 2, 1, 1}});
   const Model listed = open_model(directory / "listed");
   CHECK(heads_in_groups(listed.config) == Json{2, nullptr, 3, nullptr, 6});
@@ -47,13 +47,13 @@ TEST_CASE("a converted Nemotron-NAS has its query heads per kv head in each laye
   check_all_shapes(expanded.spec, expanded.checkpoint);
 }
 
-TEST_CASE("a layer of Nemotron-NAS with fewer kv heads than asked for is named", "[converter]") {
+TEST_CASE("a layer of Nemotron-NAS with too few kv heads is named", "[converter]") {
   const Model source = open_model(golden("nemotron_nas"));
   CHECK_THAT(refusal_of([&] { plan_conversion(source, {.kv_heads = {3}}); }),
              is_wrong_usage("layer 2 has only 2"));
 }
 
-TEST_CASE("layers without attention leave nothing in the cache", "[converter]") {
+TEST_CASE("layers without attention take no cache", "[converter]") {
   const ConversionPlan plan =
       plan_conversion(open_model(golden("nemotron_nas")), {.kv_heads = {1}});
   REQUIRE(plan.kv_bytes_per_token);
@@ -74,7 +74,8 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", 
   check_all_shapes(model.spec, model.checkpoint);
 }
 
-TEST_CASE("Nemotron-NAS has MLPs of multiples of 256 only", "[converter]") {
+TEST_CASE("a Llama whose MLP size is not a multiple of 256 is not written as Nemotron-NAS",
+          "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "llama", tiny_llama({.hidden_size = 24, .intermediate_size = 255}));
   CHECK_THAT(refusal_of([&] {

@@ -25,15 +25,16 @@ std::string target_of(std::string_view name, std::int64_t kv_heads, std::string 
       .target.architecture;
 }
 
-TEST_CASE("a family whose loaders take grouped heads stays what it is", "[converter]") {
+TEST_CASE("a family whose loaders support grouped heads keeps its architecture", "[converter]") {
   CHECK(target_of("llama_mha", 2) == "LlamaForCausalLM");
   CHECK(target_of("falcon_40b", 2) == "FalconForCausalLM");
   CHECK(target_of("falcon_rw", 1) == "FalconForCausalLM");
   CHECK(target_of("gpt_bigcode_mha", 1) == "GPTBigCodeForCausalLM");
-  CHECK(target_of("bloom", 6) == "BloomForCausalLM");  // as many heads as it has
+  CHECK(target_of("bloom", 6) == "BloomForCausalLM");  // the same number of heads
 }
 
-TEST_CASE("a family without the key is written as one that computes the same", "[converter]") {
+TEST_CASE("a family without a kv head key is written as an equivalent architecture",
+          "[converter]") {
   CHECK(target_of("gpt_neox", 2) == "PhiForCausalLM");
   CHECK(target_of("gpt_neox_sequential", 3) == "Starcoder2ForCausalLM");
   CHECK(target_of("gptj", 2) == "PhiForCausalLM");
@@ -43,7 +44,7 @@ TEST_CASE("a family without the key is written as one that computes the same", "
   CHECK(target_of("gpt_neox_sequential", 2, "Starcoder2ForCausalLM") == "Starcoder2ForCausalLM");
 }
 
-TEST_CASE("where nothing computes the same, the refusal says why for each", "[converter]") {
+TEST_CASE("the refusal names each architecture with its obstacle", "[converter]") {
   CHECK_THAT(refusal_of([] { target_of("bloom", 2); }),
              is_wrong_usage("BloomForCausalLM", "LlamaForCausalLM", "positions: alibi",
                             "--target expanded"));
@@ -55,7 +56,7 @@ TEST_CASE("where nothing computes the same, the refusal says why for each", "[co
              is_wrong_usage("nonsense", "PhiForCausalLM"));
 }
 
-TEST_CASE("every config that is written describes the model it was written for", "[converter]") {
+TEST_CASE("every written config describes the model that it was written for", "[converter]") {
   for (const char* name : {"llama",
                            "llama_rope_llama3",
                            "llama_rope_yarn",
@@ -116,7 +117,8 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.positions = PositionKind::kNone; }));
 }
 
-TEST_CASE("recorded slopes that are not the formula's fit no stock architecture", "[converter]") {
+TEST_CASE("recorded slopes that differ from the formula's fit no stock architecture",
+          "[converter]") {
   ModelSpec spec = open_model(golden("bloom")).spec;
   ModelSpec other = spec;
   CHECK(obstacles_between(spec, other).empty());
@@ -126,7 +128,7 @@ TEST_CASE("recorded slopes that are not the formula's fit no stock architecture"
   CHECK(obstacles_between(spec, other).size() == 1);
 }
 
-TEST_CASE("expanded, a model stores each pooled head once per query head", "[converter]") {
+TEST_CASE("an expanded model stores each pooled head once per query head", "[converter]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     const TemporaryDirectory directory;
     put_model(directory / "source", make({.dtype = DType::kF64}));
@@ -145,7 +147,7 @@ TEST_CASE("expanded, a model stores each pooled head once per query head", "[con
     const Json facts = open_model(directory / "at once").config["regroup"];
     CHECK(facts["kv_heads"] == 3);
     CHECK(facts["stored_kv_heads"] == 12);
-    // Pooling what was expanded gives back the same groups, bit for bit.
+    // Pooling the expanded model gives the same groups bit for bit.
     convert(directory / "later", directory / "again", {.kv_heads = {3}});
     const Checkpoint grouped = open_checkpoint(directory / "grouped");
     const Checkpoint again = open_checkpoint(directory / "again");
@@ -155,7 +157,7 @@ TEST_CASE("expanded, a model stores each pooled head once per query head", "[con
   }
 }
 
-TEST_CASE("heads are stored in whole multiples only", "[converter]") {
+TEST_CASE("stored kv heads must be a multiple of the kv heads", "[converter]") {
   const auto expand = [](std::int64_t stored) {
     return plan_conversion(open_model(golden("llama")),  // 12 query heads, 4 kv heads
                            {.target = "expanded", .stored_kv_heads = stored})
@@ -168,8 +170,7 @@ TEST_CASE("heads are stored in whole multiples only", "[converter]") {
   CHECK_THAT(refusal_of([&] { expand(5); }), is_wrong_usage("5 kv heads", "12 query heads"));
 }
 
-TEST_CASE("with ALiBi in place of its positions a model gets a name stock loaders do not know",
-          "[converter]") {
+TEST_CASE("a model given ALiBi gets a model_type that stock loaders refuse", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("llama"), directory / "alibi", {.positions = PositionChange::kAlibi});
   convert(golden("gpt2"), directory / "gpt2",
@@ -186,7 +187,7 @@ TEST_CASE("with ALiBi in place of its positions a model gets a name stock loader
   CHECK(gpt2.spec.kv_heads == Heads{2, 2});
   CHECK(gpt2.checkpoint.find("transformer.wpe.weight") == nullptr);
   check_all_shapes(gpt2.spec, gpt2.checkpoint);
-  // Converting on keeps both the name and the positions.
+  // Converting it again keeps the name and the positions.
   convert(directory / "gpt2", directory / "mqa", {.kv_heads = {1}});
   CHECK(open_model(directory / "mqa").config["model_type"] == "regroup_alibi_gpt2");
   CHECK(open_model(directory / "mqa").spec.positions == PositionKind::kAlibi);
@@ -196,7 +197,7 @@ TEST_CASE("with ALiBi in place of its positions a model gets a name stock loader
              is_wrong_usage("ALiBi already"));
 }
 
-TEST_CASE("a tensor without a place in the target is refused, a buffer is dropped", "[converter]") {
+TEST_CASE("a tensor that the target lacks is refused and a buffer is dropped", "[converter]") {
   const TemporaryDirectory directory;
   TinyModel tiny = tiny_gpt2();
   tiny.tensors.push_back({"transformer.h.0.attn.masked_bias", DType::kF32, {}, "1234"});

@@ -1,4 +1,4 @@
-// A conversion made on the spot, to be damaged and verified.
+// Conversions that tests damage and verify.
 #pragma once
 
 #include <filesystem>
@@ -15,20 +15,20 @@
 
 namespace regroup {
 
-// Without what the models own that it was found with.
+// A verification result without references to the models, which are destroyed here.
 inline Verification verified(const std::filesystem::path& source_path,
                              const std::filesystem::path& result_path) {
   const Model source = open_model(source_path);
   const Model result = open_model(result_path);
   const ConversionPlan plan = plan_conversion(source, recorded_request(source, result, nullptr));
   Verification found = verify_conversion(plan, source, result, [](auto, auto) {});
-  for (TensorDifference& difference : found.tensors) {  // the models they point into end here
+  for (TensorDifference& difference : found.tensors) {
     difference.after = nullptr;
   }
   return found;
 }
 
-// To 4 of 12 heads, in other groups and places than neighbours have in every layer.
+// A request for 4 of 12 heads in groups that are not contiguous in any layer.
 inline ConversionRequest reordered() {
   ConversionRequest request{.kv_heads = {4}, .grouping = "similar"};
   request.order.set(AttentionRole::kSelf, 0, {4, 1, 11, 0, 3, 2, 5, 10, 7, 8, 9, 6});
@@ -36,7 +36,7 @@ inline ConversionRequest reordered() {
   return request;
 }
 
-// A conversion of BLOOM, to be damaged.
+// A conversion of BLOOM that tests damage.
 struct Converted {
   TemporaryDirectory directory;
   std::filesystem::path source = put_model(directory / "source", tiny_bloom());

@@ -1,5 +1,4 @@
-// What a result records of its conversion, read back: records that are right, damaged, or of
-// another source or version.
+// The record of a conversion, read back: correct, damaged, or of another source or version.
 #include "converter/verify/recorded_request.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -16,8 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-TEST_CASE("a conversion says which source it was made of, and no other one verifies it",
-          "[converter]") {
+TEST_CASE("a result is verified only with the source whose fingerprint it records", "[converter]") {
   const Converted converted;
   const std::string source = fingerprint_of(open_model(converted.source));
   CHECK(converted.record().at("source_fingerprint") == source);
@@ -33,7 +31,7 @@ TEST_CASE("a conversion says which source it was made of, and no other one verif
   CHECK(found.remarks.size() == 1);
 }
 
-TEST_CASE("a source fingerprint that was changed or is missing is told", "[converter]") {
+TEST_CASE("a changed or missing source fingerprint is reported", "[converter]") {
   const Converted converted;
   converted.change_config([](Json& config) {
     std::string fingerprint = config["regroup"]["source_fingerprint"];
@@ -47,9 +45,7 @@ TEST_CASE("a source fingerprint that was changed or is missing is told", "[conve
   CHECK(verified(converted.source, converted.result).remarks.size() == 1);
 }
 
-TEST_CASE(
-    "the version that wrote a result is one of regroup's, the same everywhere and no later one",
-    "[converter]") {
+TEST_CASE("the recorded version must be consistent and not newer than regroup", "[converter]") {
   const Converted converted;
   const auto with = [&](const Json& version) {
     converted.change_config([&](Json& config) { config["regroup"]["version"] = version; });
@@ -78,7 +74,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a record with values of other types is damaged", "[converter]") {
+TEST_CASE("a record with values of wrong types is reported as damaged", "[converter]") {
   const auto [key, value] = GENERATE(table<const char*, Json>({{"pool", 7},
                                                                {"grouping", Json::array()},
                                                                {"pool_seed", "x"},
@@ -92,8 +88,7 @@ TEST_CASE("a record with values of other types is damaged", "[converter]") {
 }
 
 TEST_CASE(
-    "a quantised file and its safetensors result are verified, with and without a recorded "
-    "dtype",
+    "a quantised file and its safetensors result are verified with and without a recorded dtype",
     "[converter]") {
   const auto dtype = GENERATE(DType::kF32, DType::kBF16);
   const TemporaryDirectory directory;
@@ -109,7 +104,7 @@ TEST_CASE(
   CHECK(earlier.tensors.empty());
 }
 
-TEST_CASE("a record that is no text is damaged, not an error of the program", "[converter]") {
+TEST_CASE("a record that is not text is reported as damaged", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path result = directory / "result.gguf";
   convert(golden("gguf/llama.gguf"), result, {.kv_heads = {1}});
@@ -122,7 +117,7 @@ TEST_CASE("a record that is no text is damaged, not an error of the program", "[
              is_bad_input("records version"));
 }
 
-TEST_CASE("a second conversion of a GGUF file leaves no record of the first", "[converter]") {
+TEST_CASE("a second conversion of a GGUF file replaces the record of the first", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path first = directory / "first.gguf", second = directory / "second.gguf";
   convert(golden("llama_mha"), first,
@@ -137,7 +132,7 @@ Error refusal(const fs::path& source, const fs::path& result) {
   return refusal_of([&] { verified(source, result); });
 }
 
-TEST_CASE("steps that cannot be recomputed are named in one line", "[converter]") {
+TEST_CASE("recorded steps that cannot be recomputed are named in one line", "[converter]") {
   const Converted converted;
   CHECK_THAT(refusal(converted.source, converted.source), is_wrong_usage("records no conversion"));
   put_model(converted.directory / "other", tiny_bloom({.query_heads = 6, .kv_heads = 6}));
@@ -154,7 +149,7 @@ TEST_CASE("steps that cannot be recomputed are named in one line", "[converter]"
   CHECK_THAT(with("stretched", 2), is_wrong_usage("\"stretched\""));
 }
 
-TEST_CASE("a recorded order that is none of the source's heads is refused", "[converter]") {
+TEST_CASE("a recorded order that does not match the source's heads is refused", "[converter]") {
   const Json heads{11, 10, 9, 0, 1, 2, 8, 4, 7, 6, 3, 5};
   const auto with = [](Json order) {
     const Converted converted(reordered());
@@ -172,7 +167,7 @@ TEST_CASE("a recorded order that is none of the source's heads is refused", "[co
   for (const Json& wrong : {twice, far, text}) {
     CHECK_THAT(with(Json::array({wrong, heads})), is_bad_input("layer 0", "12 query heads"));
   }
-  const TemporaryDirectory directory;  // where three query heads read one kv head
+  const TemporaryDirectory directory;  // here three query heads read one kv head
   convert(golden("llama"), directory / "result", {.kv_heads = {2}});
   Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
   config["regroup"]["query_order"] = Json::array({heads, heads});
@@ -180,7 +175,7 @@ TEST_CASE("a recorded order that is none of the source's heads is refused", "[co
   CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("together"));
 }
 
-TEST_CASE("trained results are not verified as conversions", "[converter]") {
+TEST_CASE("uptrained results are not verified as conversions", "[converter]") {
   const Converted converted;
   converted.change_config([](Json& config) { config["regroup"]["uptrain"] = {{"steps", 3}}; });
   CHECK_THAT(refusal(converted.source, converted.result), is_wrong_usage("was trained"));

@@ -1,4 +1,4 @@
-// Results checked against their recipes: right ones pass, every kind of wrong one is caught.
+// Results compared with their records: correct ones pass, and every kind of error is detected.
 #include "converter/verify/verify_conversion.h"
 
 #include <algorithm>
@@ -25,21 +25,22 @@ using Heads = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;
 constexpr const char* kFused = "transformer.h.1.self_attention.query_key_value.weight";
 
-// With neighbours grouped and with heads that moved.
+// With contiguous groups and with reordered heads.
 Converted some_conversion() {
   return Converted(GENERATE(ConversionRequest{.kv_heads = {4}}, reordered()));
 }
 
-TEST_CASE("a conversion as it was written is verified", "[converter]") {
+TEST_CASE("an undamaged conversion is verified", "[converter]") {
   const Converted converted = some_conversion();
   const Verification found = verified(converted.source, converted.result);
   CHECK(found.passed());
   const bool moved = converted.record().at("grouping") == "similar";
-  CHECK(found.computed == (moved ? 6 : 4));  // weight and bias of two layers, and what reads them
+  // Weight and bias of two layers. If heads moved, also the output projections.
+  CHECK(found.computed == (moved ? 6 : 4));
   CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
 }
 
-TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "[converter]") {
+TEST_CASE("one flipped bit is detected in a copied tensor and in a pooled one", "[converter]") {
   const auto* name = GENERATE("transformer.h.0.mlp.dense_4h_to_h.weight", kFused);
   const Converted converted = some_conversion();
   converted.damage(name, [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
@@ -47,9 +48,9 @@ TEST_CASE("one flipped bit is caught, in a copied tensor and in a pooled one", "
   CHECK(converted.wrong_settings().empty());
 }
 
-TEST_CASE("swapped groups are caught", "[converter]") {
+TEST_CASE("swapped groups are detected", "[converter]") {
   const Converted converted = some_conversion();
-  converted.damage(kFused, [](std::string& bytes) {  // four groups of equal size, one after another
+  converted.damage(kFused, [](std::string& bytes) {  // four groups of equal size in sequence
     const std::size_t group = bytes.size() / 4;
     bytes = bytes.substr(group, group) + bytes.substr(0, group) + bytes.substr(2 * group);
   });
@@ -59,7 +60,7 @@ TEST_CASE("swapped groups are caught", "[converter]") {
   CHECK(found.tensors[0].values->largest > 0.1);
 }
 
-TEST_CASE("wrong slopes are caught", "[converter]") {
+TEST_CASE("wrong slopes are detected", "[converter]") {
   const Converted converted = some_conversion();
   const bool by_layer = converted.record().at("alibi").at("slopes").front().is_array();
   converted.change_config([&](Json& config) {
@@ -70,21 +71,21 @@ TEST_CASE("wrong slopes are caught", "[converter]") {
         Names{by_layer ? "regroup.alibi.slopes[1][3]" : "regroup.alibi.slopes[3]"});
 }
 
-TEST_CASE("a wrong config is caught, whatever the order of its keys", "[converter]") {
+TEST_CASE("a wrong config is detected whatever the order of its keys", "[converter]") {
   const Converted converted = some_conversion();
   converted.change_config([](Json& config) {
     const Json layers = config["n_layer"];
     config.erase("n_layer");
-    config["n_layer"] = layers;  // now last
+    config["n_layer"] = layers;  // moves it to the end
   });
   CHECK(converted.wrong_settings().empty());
   converted.change_config([](Json& config) { config["layer_norm_epsilon"] = 1e-6; });
   CHECK(converted.wrong_settings() == Names{"layer_norm_epsilon"});
 }
 
-TEST_CASE("a tensor too many, too few or of another type is caught", "[converter]") {
+TEST_CASE("additional and missing and retyped tensors are detected", "[converter]") {
   const Converted converted;
-  TinyModel model = tiny_bloom();  // only its type is of use here
+  TinyModel model = tiny_bloom();  // only its type is used
   model.tensors.clear();
   const Checkpoint result = open_checkpoint(converted.result);
   for (const TensorInfo& tensor : result.tensors()) {
@@ -134,7 +135,7 @@ TEST_CASE("results of every kind of conversion are verified", "[converter]") {
   CHECK(found.computed > 0);
 }
 
-// Head orders for the attentions of a model, shared by layers that need it.
+// Reversed head orders for a model's attentions, shared by layers that share a bias.
 HeadOrder reversed(const ModelSpec& spec) {
   HeadOrder order;
   for (const AttentionRole role : spec.roles()) {
@@ -149,7 +150,7 @@ HeadOrder reversed(const ModelSpec& spec) {
   return order;
 }
 
-TEST_CASE("reordered results of any family and container are verified", "[converter]") {
+TEST_CASE("reordered results of all families and containers are verified", "[converter]") {
   const auto [name, request] = GENERATE(table<const char*, ConversionRequest>(
       {{"llama_mha", {.kv_heads = {3}}},
        {"llama", {.kv_heads = {2}}},  // three query heads move with each kv head
@@ -175,7 +176,7 @@ TEST_CASE("reordered results of any family and container are verified", "[conver
   CHECK(verified(golden(name), result).passed());
 }
 
-TEST_CASE("another order than that of the heads is caught", "[converter]") {
+TEST_CASE("a wrong recorded head order is detected", "[converter]") {
   const Converted converted(reordered());
   converted.change_config([](Json& config) {
     Json& order = config["regroup"]["query_order"][1];
@@ -185,7 +186,7 @@ TEST_CASE("another order than that of the heads is caught", "[converter]") {
   CHECK(std::set<std::string>(wrong.begin(), wrong.end()) ==
         std::set<std::string>{kFused, "transformer.h.1.self_attention.query_key_value.bias",
                               "transformer.h.1.self_attention.dense.weight"});
-  const Names settings = converted.wrong_settings();  // the slopes, and what the weight file says
+  const Names settings = converted.wrong_settings();  // the slopes and the weight file's metadata
   CHECK(std::count(settings.begin(), settings.end(), "regroup.alibi.slopes[1][0]") == 1);
   CHECK(std::count(settings.begin(), settings.end(), "__metadata__.regroup.query_order") == 1);
 }

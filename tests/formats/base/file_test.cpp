@@ -16,7 +16,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("file opens regular files only, and never waits for one", "[formats]") {
+TEST_CASE("open() accepts regular files only and never waits for a FIFO", "[formats]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { File::open(directory / "none"); }),
              is_bad_input((directory / "none").string(), "No such file"));
@@ -28,7 +28,7 @@ TEST_CASE("file opens regular files only, and never waits for one", "[formats]")
   CHECK_THAT(refusal_of([&] { File::open(directory / "loop"); }), is_bad_input("loop"));
 }
 
-TEST_CASE("what is opened for writing is a regular file, old or new", "[formats]") {
+TEST_CASE("open_or_create() accepts regular files only", "[formats]") {
   const TemporaryDirectory directory;
   REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
   CHECK_THAT(refusal_of([&] { File::open_or_create(directory / "fifo"); }),
@@ -47,7 +47,7 @@ TEST_CASE("what is opened for writing is a regular file, old or new", "[formats]
   CHECK(bytes_of_file(directory / "new") == "ab");
 }
 
-TEST_CASE("reading past the end says where the file ended", "[formats]") {
+TEST_CASE("reading past the end reports where the file ended", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "short", "12345");
   const File file = File::open(directory / "short");
@@ -58,7 +58,7 @@ TEST_CASE("reading past the end says where the file ended", "[formats]") {
              is_bad_input("short", "byte 5", "2 more expected"));
 }
 
-TEST_CASE("a file truncated or rewritten while it is open is noticed", "[formats]") {
+TEST_CASE("a file truncated or rewritten while it is open is detected", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "weights", "12345678");
   const File file = File::open(directory / "weights");
@@ -68,7 +68,7 @@ TEST_CASE("a file truncated or rewritten while it is open is noticed", "[formats
     std::array<std::byte, 8> buffer{};
     CHECK_THAT(refusal_of([&] { file.read_at(0, buffer); }), is_bad_input("weights", "truncated"));
   }
-  SECTION("same size, other time") {
+  SECTION("same size but another modification time") {
     const std::array<timespec, 2> times{{{1000, 0}, {1000, 0}}};
     REQUIRE(::utimensat(AT_FDCWD, (directory / "weights").c_str(), times.data(), 0) == 0);
   }
@@ -87,7 +87,7 @@ TEST_CASE("create never replaces a file or follows a link", "[formats]") {
   CHECK(bytes_of_file(directory / "there") == "kept");
 }
 
-// No two blocks of it are the same.
+// Every block has different bytes.
 std::string varied_bytes() {
   std::string bytes;
   for (int i = 0; i < 100'000; ++i) {
@@ -96,7 +96,7 @@ std::string varied_bytes() {
   return bytes;
 }
 
-TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
+TEST_CASE("copy_from copies the requested range at any offset", "[formats]") {
   const TemporaryDirectory directory;
   const std::string bytes = varied_bytes();
   put_file(directory / "source", bytes);
@@ -108,7 +108,7 @@ TEST_CASE("copying moves the range asked for, wherever it lies", "[formats]") {
   CHECK(bytes_of_file(directory / "target") == bytes.substr(0, 3) + bytes.substr(12'345, 54'321));
 }
 
-TEST_CASE("copying by whole blocks moves the range and nothing beside it", "[formats]") {
+TEST_CASE("copy_from by whole blocks changes no bytes outside the range", "[formats]") {
   const TemporaryDirectory directory;
   const std::string bytes = varied_bytes();
   put_file(directory / "source", bytes);
@@ -128,7 +128,7 @@ TEST_CASE("copying by whole blocks moves the range and nothing beside it", "[for
   }
 }
 
-TEST_CASE("copying more than the source holds is an error, not zeros", "[formats]") {
+TEST_CASE("copying more bytes than the source has is an error", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "source", "12345");
   const File source = File::open(directory / "source");

@@ -1,4 +1,4 @@
-// Names of the hub, found in a cache that the test lays out; nothing leads out of it.
+// Finds hub names in a cache made by the test; no name leads outside the cache.
 #include "formats/base/hub_cache.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 const std::string kFirst = "aaaa111122223333444455556666777788889999";
 const std::string kSecond = "aaab111122223333444455556666777788889999";
 
-// A cache with one model of two snapshots.
+// A cache that has one model with two snapshots.
 class Cache {
  public:
   Cache() {
@@ -29,7 +29,10 @@ class Cache {
   fs::path model() const { return directory_ / "models--org--tiny-1.0"; }
   fs::path snapshot(const std::string& commit) const { return model() / "snapshots" / commit; }
   fs::path resolved(const std::string& name) const {
-    return resolve_model_path(name, {directory_.path().string(), "", "", ""});
+    return resolve_model_path(name, {.hf_hub_cache = directory_.path().string(),
+                                     .hf_home = "",
+                                     .xdg_cache_home = "",
+                                     .home = ""});
   }
   Error refusal(const std::string& name) const {
     return refusal_of([&] { resolved(name); });
@@ -39,7 +42,8 @@ class Cache {
   TemporaryDirectory directory_;
 };
 
-TEST_CASE("a name is the snapshot of its main branch, or of the revision given", "[formats]") {
+TEST_CASE("a name resolves to the snapshot of its main branch or of the given revision",
+          "[formats]") {
   const Cache cache;
   CHECK(cache.resolved("org/tiny-1.0") == cache.snapshot(kFirst));
   CHECK(cache.resolved("org/tiny-1.0@main") == cache.snapshot(kFirst));
@@ -48,7 +52,7 @@ TEST_CASE("a name is the snapshot of its main branch, or of the revision given",
   CHECK(cache.resolved("org/tiny-1.0@aaab") == cache.snapshot(kSecond));
 }
 
-TEST_CASE("what exists, and what is no name of the hub, stays as it is", "[formats]") {
+TEST_CASE("existing paths and names that are not hub names are returned unchanged", "[formats]") {
   const Cache cache;
   CHECK(cache.resolved(cache.model().string()) == cache.model());
   for (const char* path : {"/no/such/path", "no-slash", "./org/tiny-1.0", "../org/tiny-1.0",
@@ -58,7 +62,7 @@ TEST_CASE("what exists, and what is no name of the hub, stays as it is", "[forma
   }
 }
 
-TEST_CASE("a model or revision that is not in the cache is refused, saying where it is not",
+TEST_CASE("a model or revision missing from the cache is refused with the path searched",
           "[formats]") {
   const Cache cache;
   CHECK_THAT(cache.refusal("org/other"),
@@ -72,7 +76,7 @@ TEST_CASE("a model or revision that is not in the cache is refused, saying where
              is_bad_input("org/name", "none is set"));
 }
 
-TEST_CASE("neither a revision nor what a ref holds leads out of the cache", "[formats]") {
+TEST_CASE("no revision and no content of a ref leads outside the cache", "[formats]") {
   const Cache cache;
   for (const char* revision : {"", "../../x", "a/../../x", "/etc/passwd", ".", "..", "refs//.."}) {
     CAPTURE(revision);
@@ -89,8 +93,9 @@ TEST_CASE("neither a revision nor what a ref holds leads out of the cache", "[fo
   CHECK_THAT(cache.refusal("org/tiny-1.0@long"), is_bad_input("refs/long", "5000 bytes"));
 }
 
-TEST_CASE("the cache lies where the environment says, the first of four", "[formats]") {
-  HubEnvironment environment{"/cache", "/hf", "/xdg", "/home/me"};
+TEST_CASE("the first environment variable that is set gives the cache directory", "[formats]") {
+  HubEnvironment environment{
+      .hf_hub_cache = "/cache", .hf_home = "/hf", .xdg_cache_home = "/xdg", .home = "/home/me"};
   CHECK(hub_cache_directory(environment) == "/cache");
   environment.hf_hub_cache.clear();
   CHECK(hub_cache_directory(environment) == "/hf/hub");

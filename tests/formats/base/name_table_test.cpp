@@ -16,7 +16,7 @@ std::vector<std::string> numbered_names(std::size_t count) {
   return names;
 }
 
-TEST_CASE("a name table finds each of many names, and no other", "[formats]") {
+TEST_CASE("a name table finds each of its names and nothing else", "[formats]") {
   const std::vector<std::string> names = numbered_names(5000);
   for (const std::size_t expected : {0, 100, 5000}) {
     CAPTURE(expected);
@@ -32,7 +32,7 @@ TEST_CASE("a name table finds each of many names, and no other", "[formats]") {
   }
 }
 
-TEST_CASE("a name table keeps the first number of a name", "[formats]") {
+TEST_CASE("a duplicate name keeps its first number", "[formats]") {
   NameTable table;
   CHECK(table.insert("", 7) == std::nullopt);
   CHECK(table.insert("a", 8) == std::nullopt);

@@ -1,4 +1,4 @@
-// Where files really lie: through links, mounts and names that go up and down.
+// Whether a path is inside a directory, through links, mounts and "..".
 #include "formats/base/places.h"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-TEST_CASE("a place is inside a directory whatever it is called", "[formats]") {
+TEST_CASE("lies_inside follows links and dot-dot components", "[formats]") {
   const TemporaryDirectory directory;
   const fs::path home = directory / "home";
   put_file(home / "deep/file", "");
@@ -34,7 +34,7 @@ TEST_CASE("a place is inside a directory whatever it is called", "[formats]") {
   }
 }
 
-TEST_CASE("of links in a directory those that lead out are told", "[formats]") {
+TEST_CASE("leads_out finds the links that point outside their directory", "[formats]") {
   const TemporaryDirectory directory;
   const fs::path home = directory / "home";
   put_file(home / "file", "");
@@ -69,7 +69,7 @@ TEST_CASE("links into the blobs of a hub cache do not lead out", "[formats]") {
   fs::create_symlink("../../elsewhere/0123", snapshot / "other");
   CHECK_FALSE(leads_out(snapshot / "file"));
   CHECK(leads_out(snapshot / "other"));
-  // Downloads into a directory of one's own may be links into the cache, too.
+  // Downloads to a local directory may also be links into the cache.
   const fs::path own = directory / "own";
   fs::create_directories(own);
   fs::create_symlink(model / "blobs/0123", own / "file");

@@ -37,14 +37,14 @@ TEST_CASE("invalid UTF-8 is spelled out byte by byte", "[formats]") {
   CHECK(printable("\xc3(") == R"(\xc3()");
 }
 
-TEST_CASE("long names are cut, between characters", "[formats]") {
+TEST_CASE("long names are cut between characters", "[formats]") {
   CHECK(printable(std::string(201, 'n')) == std::string(200, 'n') + "...");
   CHECK(printable(std::string(200, 'n')) == std::string(200, 'n'));
   CHECK(printable("\u00fc\u00fc", 1) == "\u00fc...");
   CHECK(printable(std::string(5000, 'n'), 0).size() == 5000);
 }
 
-TEST_CASE("bytes that only look like UTF-8 are shown as bytes", "[formats]") {
+TEST_CASE("invalid sequences that resemble UTF-8 are shown as bytes", "[formats]") {
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // half of a surrogate pair
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // above U+10FFFF
   CHECK(printable("\U0010ffff") == "\U0010ffff");

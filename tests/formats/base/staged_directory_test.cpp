@@ -32,7 +32,7 @@ TEST_CASE("a staged directory appears under its name when it is published", "[fo
          std::map<std::string, std::string>{{"model/", ""}, {"model/file", "text"}}));
 }
 
-TEST_CASE("a single file is published alone, and never over another", "[formats]") {
+TEST_CASE("publish_file publishes one file and never replaces another", "[formats]") {
   const TemporaryDirectory parent;
   {
     StagedDirectory staged(parent / "model.gguf");
@@ -58,7 +58,8 @@ TEST_CASE("a staged directory that is not published leaves nothing", "[formats]"
   CHECK(tree_of(parent.path()).empty());
 }
 
-TEST_CASE("parents made for a staged directory go with it, those in use stay", "[formats]") {
+TEST_CASE("unused parents are removed with the staged directory and used ones are kept",
+          "[formats]") {
   const TemporaryDirectory parent;
   {
     const StagedDirectory staged(parent / "new" / "deep" / "model");
@@ -76,7 +77,7 @@ TEST_CASE("parents made for a staged directory go with it, those in use stay", "
   CHECK(fs::is_directory(parent / "new" / "deep" / "model"));
 }
 
-TEST_CASE("a destination that exists is refused, whatever it is", "[formats]") {
+TEST_CASE("an existing destination of any kind is refused", "[formats]") {
   const TemporaryDirectory parent;
   put_file(parent / "file", "text");
   fs::create_directory(parent / "directory");
@@ -107,7 +108,7 @@ TEST_CASE("a trailing slash or dot names the same directory", "[formats]") {
   CHECK((tree_of(parent.path()).size() == 4));
 }
 
-TEST_CASE("publishing never replaces what came in the meantime", "[formats]") {
+TEST_CASE("publishing never replaces a directory created in the meantime", "[formats]") {
   const TemporaryDirectory parent;
   {
     StagedDirectory staged(parent / "model");
@@ -138,7 +139,7 @@ TEST_CASE("a read-only parent is a failure of the environment", "[formats]") {
   CHECK(tree_of(parent / "fixed").empty());
 }
 
-TEST_CASE("what a killed run left is removed, what anybody else may be writing stays",
+TEST_CASE("partial directories of killed runs are removed and those possibly in use are kept",
           "[formats]") {
   const TemporaryDirectory parent;
   const pid_t dead = ::fork();
@@ -159,12 +160,12 @@ TEST_CASE("what a killed run left is removed, what anybody else may be writing s
     }
     return found;
   };
-  SECTION("its lock is free") {
+  SECTION("the lock is free") {
     StagedDirectory(parent / "model").publish();
     CHECK((names() == std::set<std::string>{"model", living, "model.partial-x",
                                             "other.partial-" + std::to_string(dead)}));
   }
-  SECTION("somebody elsewhere, where that number is alive, holds its lock") {
+  SECTION("another process holds the lock") {
     const int holder = ::open((parent / abandoned).c_str(), O_RDONLY | O_DIRECTORY);
     REQUIRE(::flock(holder, LOCK_EX) == 0);
     StagedDirectory(parent / "model").publish();

@@ -1,4 +1,4 @@
-// Meta's weight files: ranks joined into whole tensors, and those that cannot be.
+// Meta's weight files: ranks are joined into whole tensors or refused.
 #include "formats/directory/meta_checkpoint.h"
 
 #include <limits>
@@ -22,7 +22,8 @@ using Values = std::vector<double>;
 
 void put_rank(const fs::path& directory, const std::string& number,
               const std::vector<BuiltTensor>& tensors) {
-  put_checkpoint(directory / ("consolidated." + number + ".pth"), tensors);  // told by its bytes
+  // These are safetensors in fact: the reader goes by the bytes.
+  put_checkpoint(directory / ("consolidated." + number + ".pth"), tensors);
 }
 
 BuiltTensor f32(std::string name, Shape shape, const Values& values) {
@@ -43,7 +44,7 @@ Values joined(const std::string& name, Shape shape, const Values& first, const V
   return values_of(open_checkpoint(directory.path()), name);
 }
 
-TEST_CASE("ranks are joined along rows or columns, as Meta cuts them", "[formats]") {
+TEST_CASE("ranks are joined along the dimension that Meta splits", "[formats]") {
   for (const char* name : {"layers.0.attention.wq.weight", "layers.0.attention.wk.weight",
                            "layers.0.attention.wv.weight", "layers.0.feed_forward.w1.weight",
                            "layers.0.feed_forward.w3.weight", "output.weight"}) {
@@ -54,12 +55,13 @@ TEST_CASE("ranks are joined along rows or columns, as Meta cuts them", "[formats
     CAPTURE(name);
     CHECK(joined(name, {2, 2}, {0, 1, 2, 3}, {4, 5, 6, 7}) == Values{0, 1, 4, 5, 2, 3, 6, 7});
   }
-  // The embedding is cut by columns until Llama 2 and by rows from Llama 3 on: its width tells.
+  // Meta splits the embedding by columns up to Llama 2 and by rows since Llama 3. The width shows
+  // which.
   CHECK(joined("tok_embeddings.weight", {3, 1}, {0, 1, 2}, {3, 4, 5}) == Values{0, 3, 1, 4, 2, 5});
   CHECK(joined("tok_embeddings.weight", {1, 2}, {0, 1}, {2, 3}) == Values{0, 1, 2, 3});
 }
 
-TEST_CASE("ranks of which one holds nothing are joined", "[formats]") {
+TEST_CASE("ranks are joined when some of them are empty", "[formats]") {
   const std::string name = "layers.0.attention.wo.weight";
   CHECK(joined(name, {0, 2}, {}, {}).empty());
   const TemporaryDirectory directory;
@@ -69,7 +71,7 @@ TEST_CASE("ranks of which one holds nothing are joined", "[formats]") {
   CHECK(values_of(checkpoint, name) == Values{4, 5});
 }
 
-// A rank as torch saves a transposed view: two rows of three, whose columns lie in a row.
+// A rank as torch saves a transposed view: 2 rows of 3, stored column by column.
 std::string rank_with_columns(const std::string& name, const Values& columns) {
   const std::string matrix = pickle::storage("FloatStorage", "0", 6);
   const std::string list = pickle::storage("FloatStorage", "1", 3);
@@ -80,7 +82,7 @@ std::string rank_with_columns(const std::string& name, const Values& columns) {
       .bytes();
 }
 
-TEST_CASE("pieces that have to be put in order first are no ranges of bytes", "[formats]") {
+TEST_CASE("strided pieces have no byte ranges but read correctly", "[formats]") {
   const TemporaryDirectory directory;
   const std::string name = "output.weight";
   put_file(directory / "consolidated.00.pth", rank_with_columns(name, {0, 3, 1, 4, 2, 5}));
@@ -100,7 +102,7 @@ TEST_CASE("norms are taken from the first rank and RoPE's frequencies are left o
   CHECK(checkpoint.files().size() == 2);
 }
 
-TEST_CASE("a joined tensor knows its pieces, and is copied as a whole", "[formats]") {
+TEST_CASE("a joined tensor has the byte ranges of its pieces and is copied whole", "[formats]") {
   const TemporaryDirectory directory;
   const std::string rows = "output.weight";
   const std::string columns = "layers.0.attention.wo.weight";
@@ -134,7 +136,7 @@ TEST_CASE("a joined tensor knows its pieces, and is copied as a whole", "[format
   }
 }
 
-TEST_CASE("ranks that do not fit together are refused, with the tensor's name", "[formats]") {
+TEST_CASE("ranks that do not fit together are refused with the tensor's name", "[formats]") {
   const auto refused = [](const BuiltTensor& first, const BuiltTensor& second) {
     const TemporaryDirectory directory;
     put_two_ranks(directory.path(), first, second);
@@ -152,7 +154,7 @@ TEST_CASE("ranks that do not fit together are refused, with the tensor's name", 
              is_bad_input(name, "missing in consolidated.00.pth"));
   CHECK_THAT(refused(f32("experts.w", {1, 1}, {0}), f32("experts.w", {1, 1}, {0})),
              is_bad_input("experts.w", "unknown"));
-  // A list of numbers that is no norm may be cut, too.
+  // A 1-D tensor that is not a norm may be split too.
   CHECK_THAT(refused(f32("wq.bias", {1}, {0}), f32("wq.bias", {1}, {0})),
              is_bad_input("wq.bias", "unknown"));
   CHECK_THAT(refused(f32("a_norm.weight", {1}, {0}), f32("a_norm.weight", {2}, {0, 1})),
@@ -162,7 +164,7 @@ TEST_CASE("ranks that do not fit together are refused, with the tensor's name", 
              is_bad_input(name, "[9223372036854775807, 0] and [1, 0] cannot be joined"));
 }
 
-TEST_CASE("weights whose final norm is no list of numbers are refused", "[formats]") {
+TEST_CASE("a final norm that is not one-dimensional is refused", "[formats]") {
   const TemporaryDirectory directory;
   put_rank(directory.path(), "00", {f32("norm.weight", {1, 2}, {8, 9})});
   put_file(directory / "params.json", "{}");
@@ -170,7 +172,8 @@ TEST_CASE("weights whose final norm is no list of numbers are refused", "[format
              is_bad_input("norm.weight", "not a list of numbers"));
 }
 
-TEST_CASE("only ranks make Meta's directory, not what else is called consolidated", "[formats]") {
+TEST_CASE("params.json and a rank make a Meta directory but other consolidated files do not",
+          "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "params.json", "{}");
   CHECK_FALSE(is_meta_directory(directory.path()));
@@ -181,7 +184,7 @@ TEST_CASE("only ranks make Meta's directory, not what else is called consolidate
   CHECK(open_checkpoint(directory.path()).files().size() == 1);
 }
 
-TEST_CASE("more ranks than two digits can number are refused", "[formats]") {
+TEST_CASE("more than 100 ranks are refused", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "params.json", "{}");
   for (int i = 0; i <= 100; ++i) {
@@ -191,7 +194,7 @@ TEST_CASE("more ranks than two digits can number are refused", "[formats]") {
              is_bad_input(directory.path().string(), "101 consolidated files", "at most 100"));
 }
 
-TEST_CASE("a rank that is missing, and weights without their norm, are refused", "[formats]") {
+TEST_CASE("a missing rank and a missing norm are refused", "[formats]") {
   const TemporaryDirectory directory;
   put_two_ranks(directory.path(), f32("a", {1}, {0}), f32("a", {1}, {0}));
   fs::rename(directory / "consolidated.00.pth", directory / "consolidated.02.pth");

@@ -23,7 +23,7 @@ std::vector<std::string> names(const std::vector<fs::path>& paths) {
   return found;
 }
 
-TEST_CASE("a model directory gives config, tensors and companions", "[formats]") {
+TEST_CASE("a model directory has a config and tensors and companions", "[formats]") {
   const TemporaryDirectory directory;
   const TinyModel model = tiny_llama();
   put_model(directory.path(), model);
@@ -35,7 +35,7 @@ TEST_CASE("a model directory gives config, tensors and companions", "[formats]")
   CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
 }
 
-TEST_CASE("companions are everything but weights, indices, hidden files and folders", "[formats]") {
+TEST_CASE("companions are all files except weights and indices and hidden files", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama());
   const std::vector<std::string> carried{"LICENSE",
@@ -79,7 +79,7 @@ TEST_CASE("companions are everything but weights, indices, hidden files and fold
   CHECK(names(open_model_directory(directory.path()).companions) == carried);
 }
 
-TEST_CASE("a snapshot of links into a cache reads like a directory of files", "[formats]") {
+TEST_CASE("a snapshot of links into a cache is read like a directory of files", "[formats]") {
   const TemporaryDirectory cache;
   const fs::path blobs = put_model(cache / "blobs", tiny_llama());
   put_file(blobs / "tok", "{}");
@@ -96,14 +96,14 @@ TEST_CASE("a snapshot of links into a cache reads like a directory of files", "[
   CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
 }
 
-TEST_CASE("a weight file with its config beside it is a model, as its directory is", "[formats]") {
+TEST_CASE("a weight file beside its config opens as the whole model", "[formats]") {
   const ModelDirectory model = open_model_directory(golden("llama") / "model.safetensors");
   CHECK(model.path == golden("llama"));
   CHECK(model.checkpoint.tensors().size() ==
         open_model_directory(golden("llama")).checkpoint.tensors().size());
 }
 
-TEST_CASE("what is no model directory is refused by what it lacks", "[formats]") {
+TEST_CASE("a path that is not a model directory is refused with what is missing", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [](const fs::path& path) {
     return refusal_of([&] { open_model_directory(path); });
@@ -119,7 +119,7 @@ TEST_CASE("what is no model directory is refused by what it lacks", "[formats]")
   CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "too short"));
 }
 
-TEST_CASE("a config that cannot be used is refused by its name", "[formats]") {
+TEST_CASE("an unusable config is refused by name", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama());
   const auto refusal = [&] { return refusal_of([&] { open_model_directory(directory.path()); }); };
@@ -135,12 +135,12 @@ TEST_CASE("a config that cannot be used is refused by its name", "[formats]") {
   CHECK_THAT(refusal(), is_bad_input("config.json"));
 }
 
-TEST_CASE("links in circles are bad input wherever they stand", "[formats]") {
+TEST_CASE("circular links are bad input", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama());
   fs::create_symlink("circle", directory / "circle");
   CHECK_THAT(refusal_of([&] { open_checkpoint(directory / "circle"); }), is_bad_input("circle"));
-  // One that nothing needs does no harm.
+  // A circular link that is not needed is ignored.
   CHECK(open_model_directory(directory.path()).companions.empty());
   fs::remove(directory / "model.safetensors");
   fs::create_symlink("model.safetensors", directory / "model.safetensors");
@@ -148,12 +148,12 @@ TEST_CASE("links in circles are bad input wherever they stand", "[formats]") {
              is_bad_input("model.safetensors"));
 }
 
-TEST_CASE("a path longer than paths can be is bad input", "[formats]") {
+TEST_CASE("a path longer than the system's limit is bad input", "[formats]") {
   CHECK_THAT(refusal_of([] { open_checkpoint(std::string(5000, 'x')); }), is_bad_input("xxx"));
   CHECK_THAT(refusal_of([] { open_model_directory(std::string(5000, 'x')); }), is_bad_input("xxx"));
 }
 
-TEST_CASE("weights open as a directory, an index or one file", "[formats]") {
+TEST_CASE("weights open from a directory or an index or one file", "[formats]") {
   const fs::path sharded = golden("llama_sharded");
   CHECK(open_checkpoint(sharded).tensors().size() == 21);
   CHECK(open_checkpoint(sharded / "model.safetensors.index.json").files().size() == 8);
@@ -162,7 +162,7 @@ TEST_CASE("weights open as a directory, an index or one file", "[formats]") {
   CHECK(directory_of_model(sharded / "config.json") == sharded);
 }
 
-TEST_CASE("the index of a checkpoint is the one that was opened", "[formats]") {
+TEST_CASE("index_of_checkpoint returns the index that was opened", "[formats]") {
   const fs::path sharded = golden("llama_sharded");
   const fs::path index = sharded / "model.safetensors.index.json";
   CHECK(index_of_checkpoint(sharded) == index);
@@ -173,7 +173,7 @@ TEST_CASE("the index of a checkpoint is the one that was opened", "[formats]") {
   CHECK_FALSE(index_of_checkpoint(empty.path()));
 }
 
-TEST_CASE("companions are copied, and nothing else", "[formats]") {
+TEST_CASE("copy_companions copies companions only", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory / "from", tiny_llama());
   put_file(directory / "from/tokenizer.json", "{}");
@@ -185,7 +185,7 @@ TEST_CASE("companions are copied, and nothing else", "[formats]") {
         std::map<std::string, std::string>{{"tokenizer.json", "{}"}, {"LICENSE", ""}});
 }
 
-TEST_CASE("an output may lie beside its source, not inside it", "[formats]") {
+TEST_CASE("an output inside its source is refused", "[formats]") {
   const TemporaryDirectory directory;
   const fs::path from = put_model(directory / "from", tiny_llama());
   const ModelDirectory model = open_model_directory(from);
@@ -201,7 +201,7 @@ TEST_CASE("an output may lie beside its source, not inside it", "[formats]") {
   CHECK_NOTHROW(refuse_output_inside(model, from / "../to"));
 }
 
-TEST_CASE("a tensor is read into as many bytes as it has", "[formats]") {
+TEST_CASE("a buffer of another size than the tensor is refused", "[formats]") {
   const Checkpoint checkpoint = open_checkpoint(golden("llama"));
   const TensorInfo& norm = checkpoint.at("model.norm.weight");
   std::vector<std::byte> bytes(norm.bytes() + 1);
@@ -210,7 +210,7 @@ TEST_CASE("a tensor is read into as many bytes as it has", "[formats]") {
                             fmt::format("asked for {}", bytes.size())));
 }
 
-TEST_CASE("asking a checkpoint for a tensor it lacks names both", "[formats]") {
+TEST_CASE("a missing tensor is reported with the checkpoint's name", "[formats]") {
   const Checkpoint checkpoint = open_checkpoint(golden("llama"));
   CHECK(checkpoint.find("nothing") == nullptr);
   CHECK_THAT(refusal_of([&] { checkpoint.at("no\nthing"); }),

@@ -1,4 +1,4 @@
-// The index of a sharded checkpoint, and what it may not be talked into.
+// The index of a sharded checkpoint and its limits.
 #include "formats/directory/weight_index.h"
 
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory with shards one.safetensors {a} and two.safetensors {b}, and whatever index.
+// A directory with shards one.safetensors {a} and two.safetensors {b}, and any index.
 class Shards {
  public:
   Shards() {
@@ -57,7 +57,7 @@ TEST_CASE("index opens the shards it names", "[formats]") {
   CHECK(checkpoint.file_of(checkpoint.at("b")).path().filename() == "two.safetensors");
 }
 
-TEST_CASE("index may not name files outside its directory", "[formats]") {
+TEST_CASE("index rejects files outside its directory", "[formats]") {
   const Shards shards;
   fs::create_directory(shards.path("inner"));
   fs::copy_file(shards.path("one.safetensors"), shards.path("inner/one.safetensors"));
@@ -74,7 +74,7 @@ TEST_CASE("index may not name files outside its directory", "[formats]") {
              is_bad_input(kIndexFile, "plain file name"));
 }
 
-TEST_CASE("index rejects more shards and tensors than any model has", "[formats]") {
+TEST_CASE("index rejects more shards or tensors than the limits", "[formats]") {
   const Shards shards;
   std::string many;
   for (int i = 0; i <= 10'000; ++i) {
@@ -88,7 +88,7 @@ TEST_CASE("index rejects more shards and tensors than any model has", "[formats]
   CHECK_THAT(shards.refusal_of_map(many), is_bad_input(kIndexFile, "more than 500000 tensors"));
 }
 
-TEST_CASE("of several missing shards the first is named", "[formats]") {
+TEST_CASE("the first of several missing shards is named", "[formats]") {
   const Shards shards;
   std::string many;
   for (int i = 100; i < 400; ++i) {
@@ -107,7 +107,7 @@ TEST_CASE("shards may be links into a cache beside the directory", "[formats]") 
   CHECK(shards.open_map(kGood).size() == 2);
 }
 
-TEST_CASE("index rejects links that lead nowhere or in circles", "[formats]") {
+TEST_CASE("index rejects dangling and circular links", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("one.safetensors"));
   fs::create_symlink("gone", shards.path("one.safetensors"));
@@ -117,10 +117,10 @@ TEST_CASE("index rejects links that lead nowhere or in circles", "[formats]") {
   CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors"));
 }
 
-TEST_CASE("index rejects shards that are no regular files", "[formats]") {
+TEST_CASE("index rejects shards that are not regular files", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("one.safetensors"));
-  SECTION("a FIFO, without waiting for a writer") {
+  SECTION("a FIFO without waiting for a writer") {
     REQUIRE(::mkfifo(shards.path("one.safetensors").c_str(), 0600) == 0);
     CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
   }
@@ -134,14 +134,14 @@ TEST_CASE("index rejects shards that are no regular files", "[formats]") {
   }
 }
 
-TEST_CASE("index rejects a missing shard, naming it", "[formats]") {
+TEST_CASE("index names a missing shard", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("two.safetensors"));
   CHECK_THAT(shards.refusal_of_map(kGood),
              is_bad_input(kIndexFile, "shard two.safetensors is missing", "1 tensors"));
 }
 
-TEST_CASE("many shards are opened in the order of their names, and the first broken one is told",
+TEST_CASE("shards are opened in the order of their names and the first broken one is reported",
           "[formats]") {
   const Shards shards;
   std::string map;
@@ -162,13 +162,13 @@ TEST_CASE("many shards are opened in the order of their names, and the first bro
   }
 }
 
-TEST_CASE("index rejects a shard name longer than a file name can be", "[formats]") {
+TEST_CASE("index rejects a shard name longer than the system's limit", "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal_of_map(fmt::format(R"("a":"{}")", std::string(300, 'x'))),
              is_bad_input("xxx"));
 }
 
-TEST_CASE("index and shards must hold the same tensors", "[formats]") {
+TEST_CASE("index and shards must have the same tensors", "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal_of_map(fmt::format(R"({},"c":"two.safetensors")", kGood)),
              is_bad_input(kIndexFile, "tensor c", "two.safetensors"));
@@ -176,8 +176,7 @@ TEST_CASE("index and shards must hold the same tensors", "[formats]") {
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
 
-TEST_CASE("index may name tensors in another order than their shard, and with escapes",
-          "[formats]") {
+TEST_CASE("index accepts tensors in any order and escaped names", "[formats]") {
   const Shards shards;
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("b", DType::kF32, {3}),
                                                              varied_tensor("c", DType::kF32, {2})});
@@ -194,7 +193,7 @@ TEST_CASE("index may name tensors in another order than their shard, and with es
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
 
-TEST_CASE("of many tensors the one that its shard lacks is named", "[formats]") {
+TEST_CASE("a tensor that its shard lacks is named", "[formats]") {
   const Shards shards;
   std::string map(kGood);
   for (const char* file : {"three.safetensors", "four.safetensors"}) {
@@ -211,7 +210,7 @@ TEST_CASE("of many tensors the one that its shard lacks is named", "[formats]") 
       is_bad_input("weight_map says that tensor c is in three.safetensors", "but it is not"));
 }
 
-TEST_CASE("a tensor may stand in one shard only", "[formats]") {
+TEST_CASE("a tensor in two shards is refused", "[formats]") {
   const Shards shards;
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),
                                                              varied_tensor("b", DType::kF32, {3})});
@@ -223,7 +222,7 @@ TEST_CASE("a tensor may stand in one shard only", "[formats]") {
              is_bad_input("tensor a", "one.safetensors", "both"));
 }
 
-TEST_CASE("index rejects a weight_map that is missing, empty or of the wrong type", "[formats]") {
+TEST_CASE("index rejects a missing or empty weight_map and one of the wrong type", "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal(R"({"metadata":{}})"),
              is_bad_input(kIndexFile, "weight_map is missing"));
@@ -237,7 +236,8 @@ TEST_CASE("index rejects a weight_map that is missing, empty or of the wrong typ
   CHECK_THAT(shards.refusal_of_map(R"("a":7)"), is_bad_input(kIndexFile, "weight_map entry a"));
 }
 
-TEST_CASE("index rejects text that is not one JSON object without duplicate keys", "[formats]") {
+TEST_CASE("index rejects text that is not one JSON object and rejects duplicate keys",
+          "[formats]") {
   const Shards shards;
   CHECK_THAT(shards.refusal(""), is_bad_input(kIndexFile, "not valid JSON"));
   CHECK_THAT(shards.refusal("version https://git-lfs.github.com/spec/v1\n"),
@@ -253,8 +253,7 @@ TEST_CASE("index rejects text that is not one JSON object without duplicate keys
              is_bad_input(kIndexFile, "nested deeper than 64"));
 }
 
-TEST_CASE("an index's total size is read wherever it stands, and nothing else for it",
-          "[formats]") {
+TEST_CASE("total_size is read from metadata only", "[formats]") {
   const TemporaryDirectory directory;
   const auto total = [&](std::string_view text) {
     put_file(directory / "index.json", text);
@@ -262,7 +261,8 @@ TEST_CASE("an index's total size is read wherever it stands, and nothing else fo
   };
   CHECK(total(R"({"metadata":{"total_size":20},"weight_map":{}})") == 20);
   CHECK(total(R"({"weight_map":{"total_size":"7"},"metadata":{"x":[1],"total_size":20}})") == 20);
-  for (std::size_t before = 4060; before < 4100; ++before) {  // read a block at a time
+  // Across the boundary of a block that is read at once.
+  for (std::size_t before = 4060; before < 4100; ++before) {
     CHECK(total(R"({"metadata":{)" + std::string(before, ' ') + R"("total_size":123456789}})") ==
           123456789);
   }
@@ -273,7 +273,7 @@ TEST_CASE("an index's total size is read wherever it stands, and nothing else fo
   CHECK(total(R"({"x":)" + deep + R"(,"metadata":{"total_size":20}})") == std::nullopt);
 }
 
-TEST_CASE("index text names shards as Hugging Face does", "[formats]") {
+TEST_CASE("index text names shards as transformers does", "[formats]") {
   CHECK(shard_name(0, 1) == "model.safetensors");
   CHECK(shard_name(0, 3) == "model-00001-of-00003.safetensors");
   CHECK(shard_name(122, 123) == "model-00123-of-00123.safetensors");

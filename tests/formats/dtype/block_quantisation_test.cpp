@@ -1,4 +1,4 @@
-// ggml's blocks against what llama.cpp's own Python package reads and writes (tests/golden/gguf).
+// ggml's blocks, compared with llama.cpp's Python package (tests/golden/gguf).
 #include "formats/dtype/block_quantisation.h"
 
 #include <array>
@@ -33,7 +33,7 @@ std::string q8_0_of(const std::vector<double>& values) {
 constexpr std::array kReadable{DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
                                DType::kQ2K,  DType::kQ3K,  DType::kQ4K,  DType::kQ5K,  DType::kQ6K};
 
-TEST_CASE("blocks of every type are read as llama.cpp reads them, bit for bit", "[formats]") {
+TEST_CASE("blocks of every type are read bit for bit as llama.cpp reads them", "[formats]") {
   const Checkpoint golden_blocks = open_checkpoint(golden("gguf/blocks.safetensors"));
   for (const DType dtype : kReadable) {
     const std::string name(name_of(dtype));
@@ -44,32 +44,32 @@ TEST_CASE("blocks of every type are read as llama.cpp reads them, bit for bit", 
   }
 }
 
-TEST_CASE("Q8_0 is written as llama.cpp writes it, bit for bit", "[formats]") {
+TEST_CASE("Q8_0 is written bit for bit as llama.cpp writes it", "[formats]") {
   const Checkpoint golden_blocks = open_checkpoint(golden("gguf/blocks.safetensors"));
   CHECK((q8_0_of(values_of(golden_blocks, "quantised.values")) ==
          bytes_of(golden_blocks, "quantised.blocks")));
 }
 
-TEST_CASE("a Q8_0 block worked out by hand", "[formats]") {
+TEST_CASE("a Q8_0 block equals the hand-computed one", "[formats]") {
   std::vector<double> values(32, 0.0);
-  values[0] = 127.0;  // so that the scale is 1
-  values[1] = -0.5;   // halves go away from zero
+  values[0] = 127.0;  // the scale becomes 1
+  values[1] = -0.5;   // halves round away from zero
   values[2] = 2.5;
   const std::string block = q8_0_of(values);
   CHECK(block.substr(0, 5) == std::string("\x00\x3c\x7f\xff\x03", 5));
   CHECK(dequantised(DType::kQ8_0, block)[2] == 3.0);
 }
 
-TEST_CASE("a Q4_0 block worked out by hand", "[formats]") {
-  std::string block(18, '\x88');           // all quants 8, which stand for 0
-  block.replace(0, 3, "\x00\xc0\x1f", 3);  // a scale of -2; the first byte holds quants 15 and 1
+TEST_CASE("a Q4_0 block equals the hand-computed one", "[formats]") {
+  std::string block(18, '\x88');           // every quant is 8, which decodes to 0
+  block.replace(0, 3, "\x00\xc0\x1f", 3);  // scale -2; the first byte has the quants 15 and 1
   const std::vector<double> values = dequantised(DType::kQ4_0, block);
   CHECK(values[0] == -14.0);
   CHECK(values[1] == 0.0);
   CHECK(values[16] == 14.0);
 }
 
-TEST_CASE("what cannot be dequantised or quantised is refused", "[formats]") {
+TEST_CASE("unsupported types and lengths are refused", "[formats]") {
   std::vector<double> values(32);
   std::string block(34, '\0');
   const auto bytes = std::as_writable_bytes(std::span(block));
@@ -88,7 +88,7 @@ TEST_CASE("what cannot be dequantised or quantised is refused", "[formats]") {
              is_bad_input("10000000", "too large"));
 }
 
-TEST_CASE("block types have sizes in blocks, and rows of whole ones", "[formats]") {
+TEST_CASE("block types have a size per block and rows of whole blocks", "[formats]") {
   CHECK(block_elements(DType::kQ6K) == 256);
   CHECK(block_bytes(DType::kQ6K) == 210);
   CHECK(block_elements(DType::kBF16) == 1);
@@ -96,7 +96,7 @@ TEST_CASE("block types have sizes in blocks, and rows of whole ones", "[formats]
   CHECK(block_elements(DType::kF6E2M3) == 4);
   CHECK(block_bytes(DType::kF6E2M3) == 3);
   CHECK(tensor_bytes(DType::kQ8_0, {3, 64}) == 3 * 2 * 34);
-  CHECK_FALSE(dtype_from_name("Q8_0"));  // no safetensors file has it
+  CHECK_FALSE(dtype_from_name("Q8_0"));  // safetensors has no such dtype
   CHECK_THAT(refusal_of([] { bits_of(DType::kQ8_0); }), is_wrong_usage("Q8_0"));
   CHECK_THAT(refusal_of([] { tensor_bytes(DType::kQ8_0, {64, 3}); }),
              is_bad_input("rows of 3", "Q8_0", "32"));

@@ -1,4 +1,4 @@
-// Conversion of 16-bit floats, against a reference that searches a table of all values.
+// Conversion of 16-bit floats, compared with a search in a table of all values.
 #include "formats/dtype/dtype.h"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ struct HalfFormat {
   std::uint16_t infinity() const {
     return static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
   }
-  // What the definition of the format says a pattern without sign is worth; infinity gets the value
-  // that one more exponent would have.
+  // The value of a pattern without its sign bit, by the format's definition. Infinity gets the
+  // value that one more exponent would have.
   double value_of(std::uint16_t pattern) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = pattern >> mantissa_bits;
@@ -43,7 +43,7 @@ struct HalfFormat {
 constexpr HalfFormat kBF16{DType::kBF16, 7, 8};
 constexpr HalfFormat kF16{DType::kF16, 10, 5};
 
-// Nearest of all patterns, ties to the even one. Midpoints of neighbours are exact in double.
+// The nearest of all patterns, ties to the even one. Midpoints of neighbours are exact in double.
 class Reference {
  public:
   explicit Reference(const HalfFormat& format) : infinity_(format.infinity()) {
@@ -132,7 +132,7 @@ void check_random_doubles(const HalfFormat& format) {
   std::mt19937_64 random(7);
   int wrong = 0;
   for (int i = 0; i < 300'000; ++i) {
-    // Any double; and, every other time, one whose exponent the format has.
+    // Any double, alternating with one whose exponent the format has.
     double value = std::bit_cast<double>(random());
     if (i % 2 == 1) {
       const int exponent = static_cast<int>(random() % 320) - 160;
@@ -153,24 +153,24 @@ TEST_CASE("every f16 pattern decodes to its value and encodes back", "[formats]"
   check_every_pattern(kF16);
 }
 
-TEST_CASE("bf16 rounds to nearest even at and beside every midpoint", "[formats]") {
+TEST_CASE("bf16 rounds to nearest even at and near every midpoint", "[formats]") {
   check_around_every_midpoint(kBF16);
 }
 
-TEST_CASE("f16 rounds to nearest even at and beside every midpoint", "[formats]") {
+TEST_CASE("f16 rounds to nearest even at and near every midpoint", "[formats]") {
   check_around_every_midpoint(kF16);
 }
 
-TEST_CASE("bf16 encodes random doubles as the reference does", "[formats]") {
+TEST_CASE("bf16 encodes random doubles like the reference", "[formats]") {
   check_random_doubles(kBF16);
 }
 
-TEST_CASE("f16 encodes random doubles as the reference does", "[formats]") {
+TEST_CASE("f16 encodes random doubles like the reference", "[formats]") {
   check_random_doubles(kF16);
 }
 
 TEST_CASE("a double just above a bf16 tie is not rounded twice", "[formats]") {
-  // 1 + 2^-8 lies half way between 0x3f80 and 0x3f81; as a float the extra 2^-40 is gone.
+  // 1 + 2^-8 is half way between 0x3f80 and 0x3f81. A float would lose the extra 2^-40.
   const double tie = 1.0 + 0x1p-8;
   REQUIRE(static_cast<double>(static_cast<float>(tie + 0x1p-40)) == tie);
   CHECK(encoded(DType::kBF16, tie) == 0x3f80);
@@ -187,7 +187,8 @@ TEST_CASE("a double just above an f16 tie is not rounded twice", "[formats]") {
   CHECK(encoded(DType::kF16, -(tie + 0x1p-40)) == 0xbc01);
 }
 
-TEST_CASE("16-bit encoding overflows to infinity at half a unit above the largest", "[formats]") {
+TEST_CASE("16-bit encoding overflows to infinity half a unit above the largest number",
+          "[formats]") {
   CHECK(encoded(DType::kF16, 65504.0) == 0x7bff);
   CHECK(encoded(DType::kF16, std::nextafter(65520.0, 0.0)) == 0x7bff);
   CHECK(encoded(DType::kF16, 65520.0) == 0x7c00);
@@ -244,7 +245,7 @@ TEST_CASE("f32 rounds once and f64 keeps every bit", "[formats]") {
   CHECK(back[4] == 1.0 + 0x1p-23);
 }
 
-TEST_CASE("conversion refuses other dtypes and lengths that do not agree", "[formats]") {
+TEST_CASE("conversion refuses other dtypes and mismatched lengths", "[formats]") {
   std::array<double, 2> values{};
   std::array<std::byte, 4> bytes{};
   CHECK_THAT(refusal_of([&] {
@@ -257,7 +258,7 @@ TEST_CASE("conversion refuses other dtypes and lengths that do not agree", "[for
              is_wrong_usage("4 bytes", "2 elements of F32"));
 }
 
-TEST_CASE("dtype names are those of safetensors and no others", "[formats]") {
+TEST_CASE("dtype names are those of safetensors", "[formats]") {
   CHECK(dtype_from_name("BF16") == DType::kBF16);
   CHECK(name_of(DType::kF8E5M2Fnuz) == "F8_E5M2FNUZ");
   CHECK_FALSE(dtype_from_name("bf16"));

@@ -1,4 +1,4 @@
-// DeciLM: layers that differ in kv heads and MLP width, or lack one of the two.
+// DeciLM: layers that differ in kv heads and MLP width, or lack attention or MLP.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@ using Heads = std::vector<std::int64_t>;
 constexpr const char* kWhole =
     R"({"attention": {"n_heads_in_group": 1}, "ffn": {"ffn_mult": 16.0}})";
 
-// Two layers of 12 heads, hidden size 6, with those blocks and without shapes that fit the MLPs.
+// Two layers of 12 heads, hidden size 6, with the given blocks and no tensors for the MLPs' widths.
 TinyModel tiny_nas(const std::vector<std::string>& blocks) {
   TinyModel model = tiny_llama();
   return model.set("model_type", "\"nemotron-nas\"")
@@ -44,7 +44,7 @@ std::string with_kv_heads(const TinyModel& tiny, const Heads& kv_heads) {
   return config_with_kv_heads(tiny.config, spec_of(tiny), kv_heads);
 }
 
-TEST_CASE("Nemotron-NAS has kv heads and an MLP of its own in each layer, or none", "[formats]") {
+TEST_CASE("each layer of Nemotron-NAS may have its own kv heads and MLP or none", "[formats]") {
   const Model model = open_model(golden("nemotron_nas"));
   const ModelSpec& spec = model.spec;
   CHECK(spec.family == "decilm");
@@ -64,7 +64,7 @@ TEST_CASE("Nemotron-NAS has kv heads and an MLP of its own in each layer, or non
   CHECK(kv_heads_from_shapes(spec, model.checkpoint) == spec.kv_heads);
 }
 
-TEST_CASE("a summary counts layers without attention as holding no keys and values", "[formats]") {
+TEST_CASE("a summary counts no keys and values in layers without attention", "[formats]") {
   const std::filesystem::path path = golden("nemotron_nas");
   const Model model = open_model(path);
   const ModelSummary summary = summarize_model(path, model.checkpoint);
@@ -74,14 +74,15 @@ TEST_CASE("a summary counts layers without attention as holding no keys and valu
   CHECK(summary.disagreements.empty());
 }
 
-TEST_CASE("layers without attention do not make a model's attention mixed", "[formats]") {
+TEST_CASE("a model stays mha when some of its layers have no attention", "[formats]") {
   TinyModel tiny = tiny_nas({R"({"attention": {"no_op": true}, "ffn": {"no_op": true}})", kWhole});
   const TemporaryDirectory directory;
   const Model model = open_model(put_model(directory.path(), tiny));
   CHECK(summarize_model(directory.path(), model.checkpoint).attention == "mha");
 }
 
-TEST_CASE("a part that became a linear map is left alone and is not computed", "[formats]") {
+TEST_CASE("a layer with a linear map in place of attention or MLP is read but not computed",
+          "[formats]") {
   const ModelSpec attention = spec_of(tiny_nas(
       {kWhole, R"({"attention": {"replace_with_linear": true}, "ffn": {"ffn_mult": 16.0}})"}));
   CHECK(attention.not_computable == "a linear map for attention in layer 1");
@@ -94,13 +95,13 @@ TEST_CASE("a part that became a linear map is left alone and is not computed", "
   CHECK(mlp.kv_heads == Heads{12, 12});
 }
 
-TEST_CASE("a window in some layers is not computed", "[formats]") {
+TEST_CASE("a sliding window in some layers is read but not computed", "[formats]") {
   CHECK(spec_of(tiny_nas({kWhole, R"({"attention": {"n_heads_in_group": 1, "window_length": 8},
                                       "ffn": {"ffn_mult": 16.0}})"}))
             .not_computable == "window_length in layer 1");
 }
 
-TEST_CASE("blocks that describe no model are refused by layer", "[formats]") {
+TEST_CASE("impossible blocks are refused with their layer", "[formats]") {
   const auto refusal = [](const std::string& block) {
     return refusal_of([&] { spec_of(tiny_nas({kWhole, block})); });
   };
@@ -139,13 +140,13 @@ TEST_CASE("DeciLM-7B lists the kv heads of its layers", "[formats]") {
       is_bad_input("num_key_value_heads_per_layer", "12 query heads"));
 }
 
-TEST_CASE("DeciLM-7B's new kv heads are a list even where they agree", "[formats]") {
+TEST_CASE("new kv heads of DeciLM-7B are written as a list even if they are equal", "[formats]") {
   const Json config = Json::parse(with_kv_heads(tiny_deci(), {2, 2}));
   CHECK(config["num_key_value_heads_per_layer"] == Json::parse("[2, 2]"));
-  CHECK(config["num_key_value_heads"] == 4);  // what this model's loaders do not read
+  CHECK(config["num_key_value_heads"] == 4);  // this model's loaders do not read it
 }
 
-TEST_CASE("Nemotron-NAS's new kv heads go into its blocks, every other byte stays", "[formats]") {
+TEST_CASE("writing kv heads into Nemotron-NAS blocks keeps every other byte", "[formats]") {
   TinyModel tiny = tiny_nas({kWhole, kWhole});
   const std::string first = R"({"n_heads_in_group": 1,  "no_op": false})";
   const auto text_with = [](const std::string& a, const std::string& b) {
@@ -160,7 +161,7 @@ TEST_CASE("Nemotron-NAS's new kv heads go into its blocks, every other byte stay
   CHECK(spec_of(TinyModel{with_kv_heads(tiny, {6, 1}), tiny.tensors}).kv_heads == Heads{6, 1});
 }
 
-TEST_CASE("a config whose blocks are no objects gets no kv heads", "[formats]") {
+TEST_CASE("writing kv heads is refused where the blocks are not objects", "[formats]") {
   const ModelSpec spec = spec_of(tiny_nas({kWhole, kWhole}));
   for (const char* text : {"{}", R"({"block_configs": {}})", R"({"block_configs": [1, 2]})",
                            R"({"block_configs": [{"attention": 3}]})"}) {

@@ -1,4 +1,4 @@
-// What the configs and tensors of families with an encoder are read as, and those that are refused.
+// How the configs and tensors of encoder families are read, and which are refused.
 #include <cmath>
 
 #include <catch2/catch_test_macros.hpp>
@@ -26,7 +26,7 @@ ModelSpec spec_of(const TinyModel& tiny) {
   return describe_model(model.config, model.checkpoint, "config.json");
 }
 
-// Of a fixture whose tensors are all of the model but so many.
+// The spec of a fixture. `unused` tensors of it are not part of the model.
 ModelSpec encoder_spec(std::string_view name, std::size_t unused = 0) {
   const ModelDirectory model = open_model_directory(golden(name));
   ModelSpec spec = describe_model(model.config, model.checkpoint, "config.json");
@@ -45,7 +45,7 @@ ModelSummary summary_of(const TinyModel& tiny) {
   return summarize_model(directory.path(), open_checkpoint(directory.path()));
 }
 
-TEST_CASE("T5 is two stacks with biases in their first layers and scores that are not scaled",
+TEST_CASE("T5 has two stacks with relative biases in the first layers and unscaled scores",
           "[formats]") {
   const ModelSpec spec = encoder_spec("t5");
   CHECK(spec.family == "t5");
@@ -76,12 +76,12 @@ TEST_CASE("T5 is two stacks with biases in their first layers and scores that ar
   CHECK_FALSE(spec.loaders_read_kv_heads);
 }
 
-TEST_CASE("copies of T5's embedding are no parameters of their own", "[formats]") {
+TEST_CASE("copies of T5's embedding are not counted as parameters", "[formats]") {
   CHECK(encoder_spec("t5_small", /*unused=*/4).lm_head.empty());
 }
 
-TEST_CASE("T5 v1.1 is gated, with an output of its own that is not scaled", "[formats]") {
-  // As published, and as transformers 5 saves it: tied in the config, with a note that it was not.
+TEST_CASE("T5 v1.1 has gated MLPs and its own unscaled output", "[formats]") {
+  // As published, and as saved by transformers 5: tied in the config, with a note that it was not.
   for (const char* name : {"t5_v1_1", "t5_v1_1_saved_again"}) {
     CAPTURE(name);
     const ModelSpec spec = encoder_spec(name);
@@ -93,7 +93,7 @@ TEST_CASE("T5 v1.1 is gated, with an output of its own that is not scaled", "[fo
   }
 }
 
-TEST_CASE("what transformers saved of the feed-forward prevails over its name", "[formats]") {
+TEST_CASE("saved feed-forward fields take precedence over feed_forward_proj", "[formats]") {
   CHECK(spec_of(with("t5_v1_1", "feed_forward_proj", "\"gated-silu\"")).activation ==
         Activation::kSilu);
   CHECK(spec_of(with("t5_v1_1", "dense_act_fn", "\"gelu\"")).activation == Activation::kGeluErf);
@@ -102,7 +102,7 @@ TEST_CASE("what transformers saved of the feed-forward prevails over its name", 
              is_bad_input("config.json", "maxout"));
 }
 
-TEST_CASE("mT5 never scales its outputs, UMT5 does where it is tied", "[formats]") {
+TEST_CASE("mT5 never scales its outputs and UMT5 does when tied", "[formats]") {
   const ModelSpec mt5 = encoder_spec("mt5");
   CHECK(mt5.output_scale == 1.0);
   CHECK(mt5.lm_head == "lm_head.weight");
@@ -114,7 +114,7 @@ TEST_CASE("mT5 never scales its outputs, UMT5 does where it is tied", "[formats]
   CHECK(spec_of(with("umt5", "tie_word_embeddings", "false")).output_scale == 1.0);
 }
 
-TEST_CASE("kv heads of each role stand in a key of their own", "[formats]") {
+TEST_CASE("kv heads of each role have their own config key", "[formats]") {
   TinyModel model = with("t5", "num_key_value_heads", "[4, 3, 1]");
   model.set("cross_num_key_value_heads", "2").set("encoder_num_key_value_heads", "6");
   const ModelSpec spec = spec_of(model);
@@ -127,7 +127,7 @@ TEST_CASE("kv heads of each role stand in a key of their own", "[formats]") {
              is_bad_input("encoder_num_key_value_heads", "1 layers", "2"));
 }
 
-TEST_CASE("impossible buckets, layers and tokens are refused", "[formats]") {
+TEST_CASE("impossible buckets and layers and tokens are refused", "[formats]") {
   const auto refusal = [](std::string_view name, const std::string& key, std::string_view value) {
     return refusal_of([&] { spec_of(with(name, key, value)); });
   };
@@ -155,8 +155,7 @@ TEST_CASE("missing tensors of either stack are named", "[formats]") {
                           "decoder.block.2.layer.1.EncDecAttention.k.weight is missing"));
 }
 
-TEST_CASE("BERT is an encoder with norms after residuals and a head for masked tokens",
-          "[formats]") {
+TEST_CASE("BERT has norms after residuals and a masked-language-model head", "[formats]") {
   const ModelSpec spec = encoder_spec("bert");
   CHECK(spec.family == "bert");
   CHECK_FALSE(spec.causal);
@@ -175,14 +174,14 @@ TEST_CASE("BERT is an encoder with norms after residuals and a head for masked t
         "bert.encoder.layer.1.attention.output.LayerNorm.bias");
 }
 
-TEST_CASE("norms of a BERT from TensorFlow are called gamma and beta", "[formats]") {
+TEST_CASE("norms of a BERT from TensorFlow may be called gamma and beta", "[formats]") {
   const ModelSpec spec = encoder_spec("bert_base", /*unused=*/2);
   CHECK(spec.embedding_norm.weight == "bert.embeddings.LayerNorm.gamma");
   CHECK(spec.layers[1].mlp_norm.bias == "bert.encoder.layer.1.output.LayerNorm.beta");
   CHECK(spec.head_norm.bias == "cls.predictions.transform.LayerNorm.beta");
 }
 
-TEST_CASE("RoBERTa's positions begin behind the padding token's", "[formats]") {
+TEST_CASE("RoBERTa's positions begin after the padding token's", "[formats]") {
   const ModelSpec spec = encoder_spec("roberta");
   CHECK(spec.position_offset == 2);
   CHECK(spec.max_positions == 16);
@@ -192,7 +191,7 @@ TEST_CASE("RoBERTa's positions begin behind the padding token's", "[formats]") {
   CHECK(spec.head_activation == Activation::kGeluErf);
 }
 
-TEST_CASE("a BERT without a head is all there but for the head", "[formats]") {
+TEST_CASE("a BERT without its head opens and names the missing tensor", "[formats]") {
   TinyModel model = golden_model("bert");
   for (const char* part : {"bias", "transform.dense.weight", "transform.dense.bias",
                            "transform.LayerNorm.weight", "transform.LayerNorm.bias"}) {
@@ -212,14 +211,14 @@ TEST_CASE("a BERT without a head is all there but for the head", "[formats]") {
   CHECK(open_model(golden("bert")).missing_head.empty());
 }
 
-TEST_CASE("a BERT with positions of another kind is refused", "[formats]") {
+TEST_CASE("a BERT with another kind of positions is refused", "[formats]") {
   for (const char* kind : {"\"relative_key\"", "\"relative_key_query\"", "\"rotary\""}) {
     CHECK_THAT(refusal_of([&] { spec_of(with("bert", "position_embedding_type", kind)); }),
                is_bad_input("config.json", "position_embedding_type", "absolute, alibi"));
   }
 }
 
-TEST_CASE("a BERT with ALiBi has slopes in both directions and no table of positions",
+TEST_CASE("a BERT with ALiBi has slopes in both directions and no position embedding",
           "[formats]") {
   TinyModel model = with("bert", "position_embedding_type", "\"alibi\"");
   model.remove("bert.embeddings.position_embeddings.weight");
@@ -231,19 +230,19 @@ TEST_CASE("a BERT with ALiBi has slopes in both directions and no table of posit
   const ModelSummary summary = summary_of(model);
   CHECK(summary.positions == "alibi");
   CHECK(summary.alibi_slopes.size() == spec.layers.size());
-  // Its usual MLP keeps gate and values in one tensor.
+  // Its usual MLP has gate and values in one tensor.
   model.set("feed_forward_type", "\"geglu\"");
   CHECK(spec_of(model).not_computable == "feed_forward_type geglu");
 }
 
-TEST_CASE("a BERT that is a decoder is refused", "[formats]") {
+TEST_CASE("a BERT configured as a decoder is refused", "[formats]") {
   CHECK_THAT(refusal_of([] { spec_of(with("bert", "is_decoder", "true")); }),
              is_bad_input("config.json", "is_decoder", "encoder only"));
   CHECK_THAT(refusal_of([] { spec_of(with("roberta", "add_cross_attention", "true")); }),
              is_bad_input("config.json", "add_cross_attention"));
 }
 
-TEST_CASE("the summary of an encoder-decoder tells its attentions apart", "[formats]") {
+TEST_CASE("the summary of an encoder-decoder lists each kind of attention", "[formats]") {
   TinyModel model = golden_model("t5");
   for (int layer = 0; layer < 3; ++layer) {
     for (const char* part : {"k", "v"}) {
@@ -273,7 +272,7 @@ TEST_CASE("the summary of an encoder-decoder tells its attentions apart", "[form
         "cross layer 2: the config says 3 kv heads, the tensors hold 4");
 }
 
-TEST_CASE("the summary of an encoder has no cache to count", "[formats]") {
+TEST_CASE("the summary of an encoder counts no cache", "[formats]") {
   const ModelSummary summary = summary_of(golden_model("bert"));
   CHECK(summary.roles.empty());
   CHECK(summary.attention == "mha");

@@ -1,4 +1,4 @@
-// What each family's config and tensors are read as, and the models that are refused.
+// How each family's config and tensors are read, and which models are refused.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -33,7 +33,7 @@ Error refusal_of_model(const TinyModel& tiny) {
   return refusal_of([&] { check_attention_shapes(spec_of(model), model.checkpoint); });
 }
 
-TEST_CASE("Llama's config is read in the keys of transformers 5", "[formats]") {
+TEST_CASE("Llama's config is read with the keys of transformers 5", "[formats]") {
   const ModelSpec spec = golden_spec("llama");
   CHECK(spec.family == "llama");
   CHECK(spec.architecture == "LlamaForCausalLM");
@@ -51,7 +51,7 @@ TEST_CASE("Llama's config is read in the keys of transformers 5", "[formats]") {
   CHECK(spec.not_computable.empty());
 }
 
-TEST_CASE("Llama's config is read in older keys, with biases and tied embeddings", "[formats]") {
+TEST_CASE("Llama's config is read with older keys and biases and tied embeddings", "[formats]") {
   const ModelSpec spec = golden_spec("llama_mha");
   CHECK(spec.head_dim == 6);
   CHECK(spec.rope.theta == 300.0);
@@ -69,7 +69,7 @@ TEST_CASE("a Llama without num_key_value_heads is multi-head", "[formats]") {
   CHECK(spec_of(model).kv_heads == std::vector<std::int64_t>{12, 12});
 }
 
-TEST_CASE("Qwen2 has biases on q, k and v and none on o", "[formats]") {
+TEST_CASE("Qwen2 has biases on q and k and v but not on o", "[formats]") {
   const ModelSpec spec = golden_spec("qwen2");
   CHECK(spec.family == "llama");
   CHECK(spec.layers[0].attention.q.bias == "model.layers.0.self_attn.q_proj.bias");
@@ -81,7 +81,8 @@ TEST_CASE("Mistral has a sliding window", "[formats]") {
   CHECK(golden_spec("mistral").sliding_window == 5);
 }
 
-TEST_CASE("GPT-2 is fused, input-major, learned and tied, with or without prefix", "[formats]") {
+TEST_CASE("GPT-2 has fused input-major tensors and learned positions with or without a prefix",
+          "[formats]") {
   for (const auto& [name, prefix] :
        {std::pair{"gpt2", "transformer."}, std::pair{"gpt2_base", ""}}) {
     CAPTURE(name);
@@ -100,7 +101,7 @@ TEST_CASE("GPT-2 is fused, input-major, learned and tied, with or without prefix
   }
 }
 
-TEST_CASE("BLOOM is fused by head, with ALiBi, under both spellings of its config", "[formats]") {
+TEST_CASE("BLOOM has fused heads and ALiBi under both spellings of its config", "[formats]") {
   for (const auto& [name, prefix] :
        {std::pair{"bloom", "transformer."}, std::pair{"bloom_base", ""}}) {
     CAPTURE(name);
@@ -119,8 +120,7 @@ TEST_CASE("BLOOM is fused by head, with ALiBi, under both spellings of its confi
   CHECK(golden_spec("bloom_12").residual_after_norm);
 }
 
-TEST_CASE("sizes of the MHA models in the family's own keys agree with their tensors",
-          "[formats]") {
+TEST_CASE("the sizes in each MHA fixture's config match its tensors", "[formats]") {
   for (const char* name :
        {"llama_bf16", "llama_sharded", "equal_heads", "equal_heads_gpt2", "equal_heads_bloom"}) {
     CAPTURE(name);
@@ -128,7 +128,7 @@ TEST_CASE("sizes of the MHA models in the family's own keys agree with their ten
   }
 }
 
-TEST_CASE("an unknown architecture is refused with the known ones", "[formats]") {
+TEST_CASE("an unknown architecture is refused with a list of the known ones", "[formats]") {
   TinyModel model = tiny_llama();
   model.set("model_type", "\"rwkv\"").set("architectures", "[\"RwkvForCausalLM\"]");
   CHECK_THAT(refusal_of_model(model),
@@ -140,14 +140,14 @@ TEST_CASE("an unknown architecture is refused with the known ones", "[formats]")
   CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", R"(\x1b[2J)"));
 }
 
-TEST_CASE("the architecture serves where model_type is missing", "[formats]") {
+TEST_CASE("the architecture decides if model_type is missing", "[formats]") {
   const TemporaryDirectory directory;
   const ModelDirectory model =
       open_model_directory(put_model(directory.path(), tiny_bloom().set("model_type", "null")));
   CHECK(spec_of(model).family == "bloom");
 }
 
-TEST_CASE("config values that cannot be are refused by key", "[formats]") {
+TEST_CASE("impossible config values are refused with their key", "[formats]") {
   const auto refusal_with = [](const std::string& key, std::string_view value) {
     return refusal_of_model(tiny_llama().set(key, value));
   };
@@ -172,7 +172,7 @@ TEST_CASE("config values that cannot be are refused by key", "[formats]") {
   CHECK_THAT(refusal_with("model_type", "7"), is_bad_input("model_type", "string"));
 }
 
-TEST_CASE("hidden size that heads do not divide needs a head_dim", "[formats]") {
+TEST_CASE("a hidden size that the heads do not divide needs a head_dim", "[formats]") {
   TinyModel model = tiny_llama();
   model.set("head_dim", "null");
   CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", "6", "12 heads", "head_dim"));
@@ -188,7 +188,7 @@ TEST_CASE("kv heads that do not divide the query heads are refused", "[formats]"
   }
 }
 
-TEST_CASE("a Mistral silent about its kv heads has 8, which must divide its heads", "[formats]") {
+TEST_CASE("a Mistral without num_key_value_heads has 8 kv heads", "[formats]") {
   TinyModel model = tiny_llama().set("model_type", "\"mistral\"");
   Json config = Json::parse(model.config);
   config.erase("num_key_value_heads");
@@ -204,7 +204,7 @@ TEST_CASE("kv heads may be listed per layer", "[formats]") {
   CHECK(spec_of(model).kv_heads == std::vector<std::int64_t>{12, 4});
 }
 
-TEST_CASE("K and V that disagree with the config are listed together", "[formats]") {
+TEST_CASE("all K and V tensors that disagree with the config are listed", "[formats]") {
   const Error refusal = refusal_of_model(tiny_llama().set("num_key_value_heads", "4"));
   CHECK_THAT(refusal,
              is_bad_input("model.layers.0.self_attn.k_proj.weight is [24, 6]",
@@ -224,7 +224,7 @@ TEST_CASE("layers without K or V are listed", "[formats]") {
              is_bad_input("transformer.h.1.self_attention.query_key_value.bias is missing"));
 }
 
-TEST_CASE("a long list of faults is cut and counted", "[formats]") {
+TEST_CASE("a long list of faults is truncated and counted", "[formats]") {
   TinyModel model = tiny_llama({.layers = 9});
   model.tensors.resize(1);
   for (int i = 0; i < 9; ++i) {
@@ -247,7 +247,7 @@ TEST_CASE("slopes that an earlier conversion recorded are read back", "[formats]
   };
   CHECK(spec_with(R"({"alibi": {"bias_max": 4.0, "slopes": [0.5, 0.25]}})").alibi.slopes ==
         std::vector<std::vector<double>>{{0.5, 0.25}});
-  // The family's largest bias is what loaders go by: slopes for another one are explicit.
+  // Loaders use the family's bias_max, so slopes of another one become explicit.
   const ModelSpec other = spec_with(R"({"alibi": {"bias_max": 4.0}})");
   CHECK(other.alibi.bias_max == 8.0);
   CHECK(other.alibi.slopes == std::vector(1, alibi_slopes(2, 4.0)));
@@ -260,7 +260,7 @@ TEST_CASE("slopes that an earlier conversion recorded are read back", "[formats]
   }
 }
 
-TEST_CASE("models that regroup can convert but not compute say why", "[formats]") {
+TEST_CASE("models that regroup converts but cannot compute say why", "[formats]") {
   const TemporaryDirectory directory;
   const auto reason = [&](const TinyModel& tiny) {
     return spec_of(open_model_directory(put_model(directory.path(), tiny))).not_computable;
@@ -288,8 +288,7 @@ TEST_CASE("models that regroup can convert but not compute say why", "[formats]"
   CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": -1})").empty());
 }
 
-TEST_CASE("Qwen2's window slides in all layers or in none, else the model is not computed",
-          "[formats]") {
+TEST_CASE("a Qwen2 whose window covers some of the layers is not computed", "[formats]") {
   const auto spec_with = [](const char* first, const char* types) {
     const TemporaryDirectory directory;
     TinyModel model = golden_model("qwen2").set("use_sliding_window", "true");
@@ -315,7 +314,7 @@ TEST_CASE("a GPT-J whose rotary_dim is null is refused", "[formats]") {
              is_bad_input("config.json", "rotary_dim"));
 }
 
-TEST_CASE("a RoPE scaling without a factor to scale by is refused", "[formats]") {
+TEST_CASE("a RoPE scaling without a factor is refused", "[formats]") {
   const TemporaryDirectory directory;
   const ModelDirectory model = open_model_directory(put_model(
       directory.path(),

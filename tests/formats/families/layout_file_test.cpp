@@ -1,4 +1,4 @@
-// Models described by a layout file: what is read, and faults told all at once.
+// Models described by a layout file: what is read, and how all faults are reported at once.
 #include "formats/families/layout_file.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using Heads = std::vector<std::int64_t>;
 
-// That of the tiny Llama, which regroup knows, as if it did not.
+// A layout of the tiny Llama, although regroup knows the family.
 Json llama_layout() {
   return Json::parse(R"({
     "layers": "num_hidden_layers", "hidden_size": 6, "query_heads": "num_attention_heads",
@@ -41,7 +41,7 @@ Error refusal_with(const Json& changes, const TinyModel& tiny = tiny_llama()) {
   return refusal_of([&] { spec_with(tiny, layout); });
 }
 
-TEST_CASE("a layout file gives a model's attention and nothing else", "[formats]") {
+TEST_CASE("a layout file describes a model's attention only", "[formats]") {
   const ModelSpec spec = spec_with(tiny_llama(), llama_layout());
   CHECK(spec.family == "custom");
   CHECK(spec.architecture == "LlamaForCausalLM");
@@ -55,7 +55,8 @@ TEST_CASE("a layout file gives a model's attention and nothing else", "[formats]
   CHECK(expected_tensors(spec).size() == 2 * 4);
 }
 
-TEST_CASE("kv heads come from the key that conversion writes, then from the layout", "[formats]") {
+TEST_CASE("kv heads are read from the key that conversion writes or else from the layout",
+          "[formats]") {
   const auto kv_heads = [](const Json& changes, const TinyModel& tiny) {
     Json layout = llama_layout();
     layout.merge_patch(changes);
@@ -74,7 +75,7 @@ TEST_CASE("kv heads come from the key that conversion writes, then from the layo
                   .loaders_read_kv_heads);
 }
 
-TEST_CASE("fused and input-major tensors can be described, and ALiBi", "[formats]") {
+TEST_CASE("layout files describe fused and input-major tensors and ALiBi", "[formats]") {
   const Json fused = Json::parse(R"({"layers": 2, "hidden_size": "n_embd", "query_heads": "n_head",
     "packing": "query_key_value", "input_major": true, "alibi": {"bias_max": 4},
     "qkv": "transformer.h.{layer}.attn.c_attn.weight",
@@ -91,7 +92,7 @@ TEST_CASE("fused and input-major tensors can be described, and ALiBi", "[formats
   CHECK(spec.alibi.slopes == std::vector<std::vector<double>>{{1, 2}});
 }
 
-TEST_CASE("tensors that are fused group by group can be described", "[formats]") {
+TEST_CASE("layout files describe tensors fused per group", "[formats]") {
   const Json layout = Json::parse(R"({"layers": "n_layer", "hidden_size": "hidden_size",
     "query_heads": "n_head", "packing": "per_group", "input_major": false, "alibi": {},
     "qkv": "transformer.h.{layer}.self_attention.query_key_value.weight",
@@ -103,7 +104,7 @@ TEST_CASE("tensors that are fused group by group can be described", "[formats]")
   CHECK(spec.alibi.bias_max == 8.0);
 }
 
-TEST_CASE("where the config names no architecture it is a custom one", "[formats]") {
+TEST_CASE("a model without a named architecture has the architecture custom", "[formats]") {
   for (const char* value : {"null", "\"LlamaForCausalLM\"", "[]", "[7]"}) {
     CAPTURE(value);
     CHECK(spec_with(tiny_llama().set("architectures", value), llama_layout()).architecture ==
@@ -111,13 +112,13 @@ TEST_CASE("where the config names no architecture it is a custom one", "[formats
   }
 }
 
-TEST_CASE("all faults of a layout file are told together", "[formats]") {
+TEST_CASE("all faults of a layout file are reported together", "[formats]") {
   CHECK_THAT(refusal_with(Json::parse(R"({"quary_heads": 3, "query_heads": "heads", "head_dim": "",
                                           "layers": -1, "k": 7, "o": null, "input_major": 1})")),
              is_bad_input("layout.json", "unknown key quary_heads",
                           "query_heads: config.json has no \"heads\"", "layers is -1", "k is 7",
                           "o is missing", "input_major is 1"));
-  // Without heads nothing can be said of their dimension.
+  // Without a number of heads, head_dim cannot be checked.
   CHECK(refusal_with({{"query_heads", 0}, {"head_dim", nullptr}}).what() ==
         std::string("layout.json: query_heads is 0, a whole number from 1 to 65536 is needed"));
   Json many = Json::object();
@@ -128,7 +129,7 @@ TEST_CASE("all faults of a layout file are told together", "[formats]") {
   CHECK(message.ends_with("unknown key key_17; and 3 more"));
 }
 
-TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
+TEST_CASE("a layout file that does not match the checkpoint is refused", "[formats]") {
   CHECK_THAT(refusal_with({{"v", "model.layers.{layer}.value"}}),
              is_bad_input("layout.json", "no tensor model.layers.0.value",
                           "no tensor model.layers.1.value"));
@@ -155,7 +156,7 @@ TEST_CASE("a layout file that fits no checkpoint is refused", "[formats]") {
              is_bad_input("quantization_config"));
 }
 
-TEST_CASE("a layout that gives one tensor two roles is refused", "[formats]") {
+TEST_CASE("a layout that gives a tensor two roles is refused", "[formats]") {
   const std::string of_layer = "model.layers.{layer}.self_attn.";
   for (const auto& [key, name] :
        {std::pair{"k", "q_proj.weight"}, std::pair{"v", "k_proj.weight"},
@@ -164,14 +165,14 @@ TEST_CASE("a layout that gives one tensor two roles is refused", "[formats]") {
     CHECK_THAT(refusal_with({{key, of_layer + name}}),
                is_bad_input("layout.json", name, "layer 0", "packing"));
   }
-  // What k calls layer 0 is what q calls layer 10.
+  // k's name of layer 0 equals q's name of layer 10.
   CHECK_THAT(refusal_with({{"k", "model.layers.1{layer}.self_attn.q_proj.weight"}},
                           tiny_llama({.layers = 11})),
              is_bad_input("tensor model.layers.10.self_attn.q_proj.weight is k of layer 0 and q of "
                           "layer 10"));
 }
 
-TEST_CASE("norms of queries and keys can be described", "[formats]") {
+TEST_CASE("layout files describe norms of queries and keys", "[formats]") {
   const std::string of_layer = "model.layers.{layer}.self_attn.";
   Json layout = llama_layout();
   layout["q_norm"] = of_layer + "q_norm.weight";
@@ -192,7 +193,7 @@ TEST_CASE("norms of queries and keys can be described", "[formats]") {
   CHECK_THAT(refusal_with({{"q_norm", "norm"}}), is_bad_input("{layer}"));
 }
 
-TEST_CASE("keys of a config nest as deep as a config may", "[formats]") {
+TEST_CASE("a dotted config key has at most 16 parts and 255 bytes", "[formats]") {
   std::string deep = "a";
   for (int i = 1; i < 16; ++i) {
     deep += ".a";
@@ -211,7 +212,7 @@ TEST_CASE("keys of a config nest as deep as a config may", "[formats]") {
   }
 }
 
-TEST_CASE("kv heads that cannot be are refused", "[formats]") {
+TEST_CASE("impossible kv heads are refused", "[formats]") {
   for (const char* value : {"5", "[4]", "[4, 5]", "0", "4.0", "{}"}) {
     CAPTURE(value);
     CHECK_THAT(refusal_with(Json::object(), tiny_llama().set("num_key_value_heads", value)),
@@ -219,7 +220,7 @@ TEST_CASE("kv heads that cannot be are refused", "[formats]") {
   }
 }
 
-TEST_CASE("a model is opened through a layout file, which must be a JSON object", "[formats]") {
+TEST_CASE("a model opens through a layout file if that is a JSON object", "[formats]") {
   const TemporaryDirectory directory;
   const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"rwkv\""));
   const auto layout = directory / "layout.json";

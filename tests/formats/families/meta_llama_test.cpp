@@ -1,4 +1,4 @@
-// Meta's convention: the spec that params.json describes.
+// Meta's format: the spec that params.json and the tensors describe.
 #include "formats/families/meta_llama.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -59,7 +59,7 @@ Json params_with(const std::string& key, const Json& value) {
   return params;
 }
 
-TEST_CASE("params.json and shapes together describe the model", "[formats]") {
+TEST_CASE("params.json and tensor shapes describe the model", "[formats]") {
   const ModelSpec spec = described(Json::parse(kParams));
   CHECK(spec.family == "llama");
   CHECK(spec.hidden_size == 4);
@@ -79,7 +79,7 @@ TEST_CASE("params.json and shapes together describe the model", "[formats]") {
   CHECK(described(params_with("sliding_window", 3)).sliding_window == 3);
 }
 
-TEST_CASE("without n_kv_heads there are as many as query heads", "[formats]") {
+TEST_CASE("n_kv_heads defaults to the query heads", "[formats]") {
   Json params = Json::parse(kParams);
   params.erase("n_kv_heads");
   std::vector<BuiltTensor> tensors = small_tensors();
@@ -88,13 +88,13 @@ TEST_CASE("without n_kv_heads there are as many as query heads", "[formats]") {
   CHECK(described(params, tensors).kv_heads == std::vector<std::int64_t>{2});
 }
 
-TEST_CASE("without an output matrix the embeddings are tied", "[formats]") {
+TEST_CASE("the embeddings are tied if there is no output matrix", "[formats]") {
   std::vector<BuiltTensor> tensors = small_tensors();
   tensors.pop_back();
   CHECK(described(Json::parse(kParams), tensors).lm_head.empty());
 }
 
-TEST_CASE("Llama 3.1's scaling needs a factor that is known", "[formats]") {
+TEST_CASE("Llama 3.1's RoPE scaling needs a known factor", "[formats]") {
   Json params = params_with("use_scaled_rope", true);
   CHECK(described(params).not_computable.find("rope_scaling_factor") != std::string::npos);
   params["rope_scaling_factor"] = 32;
@@ -109,7 +109,7 @@ TEST_CASE("Llama 3.1's scaling needs a factor that is known", "[formats]") {
         RopeScaling::Kind::kNone);
 }
 
-// What Meta's code knows of a release by its sizes.
+// The scaling that a release of these sizes has.
 RopeScaling scaling_of_release(std::int64_t dim, std::int64_t layers) {
   std::vector<TensorInfo> tensors;
   tensors.push_back({.name = "tok_embeddings.weight", .shape = {8, dim}});
@@ -120,13 +120,13 @@ RopeScaling scaling_of_release(std::int64_t dim, std::int64_t layers) {
   return describe_meta(params, checkpoint, "params.json").rope.scaling;
 }
 
-TEST_CASE("the factor of Llama 3.1's scaling is known by the sizes of the releases", "[formats]") {
+TEST_CASE("the factor of Llama 3.1's RoPE scaling follows from the release's sizes", "[formats]") {
   CHECK(scaling_of_release(2048, 16).factor == 32.0);  // 3.2 1B
   CHECK(scaling_of_release(4096, 32).factor == 8.0);   // 3.1 8B
-  CHECK(scaling_of_release(4096, 33).factor == 1.0);   // none: not computed
+  CHECK(scaling_of_release(4096, 33).factor == 1.0);   // no release: not computed
 }
 
-TEST_CASE("tensors that tell a size must be matrices, theta positive", "[formats]") {
+TEST_CASE("tensors that determine sizes must be matrices and theta positive", "[formats]") {
   const auto refused = [](std::size_t number, const char* name, const Shape& shape) {
     std::vector<BuiltTensor> tensors = small_tensors();
     tensors[number] = varied_tensor(name, DType::kBF16, shape);
@@ -144,7 +144,7 @@ TEST_CASE("tensors that tell a size must be matrices, theta positive", "[formats
   }
 }
 
-TEST_CASE("params.json that is unknown or impossible is refused or not computed", "[formats]") {
+TEST_CASE("unknown and impossible params.json members are refused or not computed", "[formats]") {
   const auto refused = [](const Json& params) { return refusal_of([&] { described(params); }); };
   CHECK(described(params_with("use_moe", true)).not_computable == "params.json key use_moe");
   Json several = params_with("use_moe", true);
@@ -167,13 +167,14 @@ TEST_CASE("params.json that is unknown or impossible is refused or not computed"
   CHECK_THAT(refused(params_with("vocab_size", 6)), is_bad_input("tok_embeddings.weight"));
   CHECK_THAT(refused(params_with("n_layers", 1 << 30)), is_bad_input("params.json", "n_layers"));
   CHECK_THAT(refused(params_with("n_heads", 3)), is_bad_input("params.json"));
-  CHECK_THAT(refused(params_with("n_heads", 4)), is_bad_input("params.json"));  // RoPE on 1
+  CHECK_THAT(refused(params_with("n_heads", 4)), is_bad_input("params.json"));  // d 1 for RoPE
   Json params = Json::parse(kParams);
   params.erase("dim");
   CHECK_THAT(refused(params), is_bad_input("params.json", "dim"));
 }
 
-TEST_CASE("two ranks cut by torch are the golden llama, its heads in pairs", "[formats]") {
+TEST_CASE("two ranks split by torch equal the golden llama with interleaved RoPE pairs",
+          "[formats]") {
   const Model meta = open_model(golden("llama_meta"));
   const Model twin = open_model(golden("llama"));
   check_all_shapes(meta.spec, meta.checkpoint);
@@ -207,7 +208,7 @@ TEST_CASE("two ranks cut by torch are the golden llama, its heads in pairs", "[f
   CHECK(row(pairs, 1) == row(halves, twin.spec.head_dim / 2));
 }
 
-TEST_CASE("inspect shows Meta's models", "[formats]") {
+TEST_CASE("inspect describes Meta's models", "[formats]") {
   const Json report =
       run_program({"inspect", golden("llama_meta").string(), "--json", "--tensors"}).json();
   CHECK(report["kv_heads"] == 4);
@@ -216,7 +217,7 @@ TEST_CASE("inspect shows Meta's models", "[formats]") {
   CHECK(report["tensors"][0]["pieces"][1]["file"] == "consolidated.01.pth");
 }
 
-TEST_CASE("of Meta's files only those travel that are no weights", "[formats]") {
+TEST_CASE("Meta's companions are the files that are not weights or checksums", "[formats]") {
   const TemporaryDirectory directory;
   put_checkpoint(directory / "consolidated.safetensors", small_tensors());
   put_file(directory / "params.json", kParams);

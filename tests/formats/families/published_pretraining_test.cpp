@@ -1,4 +1,4 @@
-// Which models are told by their shape, and which are not.
+// Which models are recognised by their shape.
 #include "formats/families/published_pretraining.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -28,7 +28,7 @@ std::string llama(int hidden, int layers, int heads, int kv_heads, int positions
 
 }  // namespace
 
-TEST_CASE("Llama 2 is known by its shape, before and after conversion", "[formats]") {
+TEST_CASE("Llama 2 is recognised by its shape before and after conversion", "[formats]") {
   for (const int kv_heads : {32, 8, 1}) {
     const auto found = published_pretraining(spec_of(llama(4096, 32, 32, kv_heads, 4096)));
     REQUIRE(found.has_value());
@@ -38,7 +38,7 @@ TEST_CASE("Llama 2 is known by its shape, before and after conversion", "[format
   }
 }
 
-TEST_CASE("a shape that models of other lengths share is not known", "[formats]") {
+TEST_CASE("a shape shared by models with different pretraining is not recognised", "[formats]") {
   CHECK_FALSE(published_pretraining(spec_of(llama(4096, 32, 32, 32, 2048))));  // LLaMA, Amber
   CHECK_FALSE(published_pretraining(spec_of(llama(4096, 33, 32, 32, 4096))));
   CHECK_FALSE(published_pretraining(
@@ -47,7 +47,7 @@ TEST_CASE("a shape that models of other lengths share is not known", "[formats]"
       llama(4096, 32, 32, 32, 4096, R"(, "rope_scaling": {"type": "linear", "factor": 2.0})"))));
 }
 
-TEST_CASE("Pythia is known by the part of its heads that rotates", "[formats]") {
+TEST_CASE("Pythia is recognised by the fraction of each head that rotates", "[formats]") {
   const auto neox = [](double rotary_pct) {
     return spec_of(fmt::format(
         R"({{"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 4096,
@@ -63,7 +63,7 @@ TEST_CASE("Pythia is known by the part of its heads that rotates", "[formats]") 
   CHECK_FALSE(published_pretraining(neox(1.0)));  // RedPajama-INCITE 7B
 }
 
-TEST_CASE("a T5 without a shape of its own is not known, an mT5 is", "[formats]") {
+TEST_CASE("mT5 is recognised and a T5 with a common shape is not", "[formats]") {
   const auto t5 = [](const std::string& type, const std::string& architecture, int vocab_size) {
     return spec_of(fmt::format(
         R"({{"model_type": "{}", "architectures": ["{}"], "d_model": 768, "d_kv": 64, "d_ff": 2048,

@@ -21,7 +21,7 @@ ModelSpec spec_of(const TinyModel& tiny) {
 
 Json renamed(const char* config) { return Json::parse(with_alibi_names(config)); }
 
-TEST_CASE("architectures that name none leave the choice to model_type", "[formats]") {
+TEST_CASE("model_type decides if no architecture is named", "[formats]") {
   for (const char* value : {"null", "[]", "[7]", "\"GPT2LMHeadModel\"", "{}"}) {
     CAPTURE(value);
     const ModelSpec spec = spec_of(tiny_llama().set("architectures", value));
@@ -30,14 +30,15 @@ TEST_CASE("architectures that name none leave the choice to model_type", "[forma
   }
 }
 
-TEST_CASE("names go by the table of families, and unknown ones by none", "[formats]") {
+TEST_CASE("names follow the table of families and unknown names have no family", "[formats]") {
   CHECK(architecture_of_model_type("mistral") == "MistralForCausalLM");
   CHECK(architecture_of_model_type("rwkv").empty());
   CHECK(family_of_architecture("MistralForCausalLM") == "llama");
   CHECK(family_of_architecture("RwkvForCausalLM") == "unknown");
 }
 
-TEST_CASE("names of ALiBi's models are set once, and a model_type always", "[formats]") {
+TEST_CASE("renaming a config for ALiBi sets each name once and always sets model_type",
+          "[formats]") {
   const Json both =
       renamed(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "x": 1})");
   CHECK(both == Json({{"model_type", "regroup_alibi_llama"},
@@ -57,12 +58,12 @@ TEST_CASE("names of ALiBi's models are set once, and a model_type always", "[for
   CHECK(has_alibi_names(Json({{"architectures", both["architectures"]}})));
 }
 
-TEST_CASE("under ALiBi's names a model's own code is not found", "[formats]") {
+TEST_CASE("renaming a config for ALiBi removes auto_map entries", "[formats]") {
   CHECK(renamed(R"({"model_type": "mpt", "auto_map": {"AutoConfig": "c.C"}})") ==
         Json({{"model_type", "regroup_alibi_mpt"}, {"auto_map", Json::object()}}));
 }
 
-TEST_CASE("either of ALiBi's names makes a Llama an ALiBi model", "[formats]") {
+TEST_CASE("either of the ALiBi names makes a Llama an ALiBi model", "[formats]") {
   TinyModel by_type = tiny_llama().set("model_type", kAlibiLlama);
   TinyModel by_architecture = tiny_llama().set("architectures", kAlibiLlamas);
   TinyModel by_both = by_type;
@@ -81,7 +82,7 @@ TEST_CASE("either of ALiBi's names makes a Llama an ALiBi model", "[formats]") {
   CHECK((spec_of(tiny_llama()).positions == PositionKind::kRope));
 }
 
-TEST_CASE("a recorded list of no slopes fits no model", "[formats]") {
+TEST_CASE("an empty list of recorded slopes is refused", "[formats]") {
   const ModelSpec spec = spec_of(tiny_bloom().set("regroup", R"({"alibi": {"slopes": []}})"));
   CHECK_THAT(refusal_of([&] { alibi_slopes_per_layer(spec); }),
              is_bad_input("0 recorded ALiBi slopes", "12 query heads"));

@@ -1,4 +1,4 @@
-// What the RoPE settings of a config.json are read as, and those that are refused.
+// How the RoPE settings of a config.json are read, and which are refused.
 #include "formats/families/rope_config.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// A model of 8 dimensions a head and 64 positions.
+// A model of 8 dimensions per head and 64 positions.
 RopeSpec rope_of(const Json& config) {
   ModelSpec spec;
   spec.head_dim = 8;
@@ -26,7 +26,7 @@ RopeScaling yarn_with(const Json& changes) {
   return rope_of({{"rope_parameters", given}}).scaling;
 }
 
-TEST_CASE("the part of a head that rotates is even and within the head", "[formats]") {
+TEST_CASE("the rotated part of a head is even and within the head", "[formats]") {
   CHECK(rope_of({{"partial_rotary_factor", 0.25}}).rotary_dim == 2);
   CHECK(rope_of({{"partial_rotary_factor", 0.0}}).rotary_dim == 0);
   const auto refusal = [](const char* key, double value) {
@@ -43,21 +43,21 @@ TEST_CASE("the part of a head that rotates is even and within the head", "[forma
   CHECK_THAT(refusal("rope_theta", -1.0), is_bad_input("config.json", "theta -1"));
 }
 
-TEST_CASE("YaRN's factor of attention: given, by its two scales, or by the formula", "[formats]") {
+TEST_CASE("YaRN's attention factor is given or follows from two scales or from the formula",
+          "[formats]") {
   const double formula = 0.1 * std::log(4.0) + 1.0;
   CHECK(yarn_with(Json::object()).attention_factor == Catch::Approx(formula));
   CHECK(yarn_with({{"attention_factor", 1.25}}).attention_factor == 1.25);
   CHECK(yarn_with({{"mscale", 2.0}, {"mscale_all_dim", 3.0}}).attention_factor ==
         Catch::Approx((0.2 * std::log(4.0) + 1.0) / (0.3 * std::log(4.0) + 1.0)));
-  // One of the scales alone says nothing.
+  // One scale alone has no effect.
   CHECK(yarn_with({{"mscale", 2.0}}).attention_factor == Catch::Approx(formula));
   CHECK(yarn_with({{"mscale_all_dim", 2.0}}).attention_factor == Catch::Approx(formula));
-  // Where the context is not stretched nothing is scaled.
+  // Nothing is scaled if the context is not stretched.
   CHECK(yarn_with({{"factor", 0.5}}).attention_factor == 1.0);
 }
 
-TEST_CASE("without a factor YaRN stretches from the original positions to the model's",
-          "[formats]") {
+TEST_CASE("YaRN's factor defaults to max positions over original positions", "[formats]") {
   CHECK(yarn_with({{"factor", nullptr}, {"original_max_position_embeddings", 16}}).factor == 4.0);
   CHECK_THAT(refusal_of([] { yarn_with({{"factor", 0.0}}); }),
              is_bad_input("config.json", "scaling factor is 0"));

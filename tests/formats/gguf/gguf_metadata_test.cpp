@@ -1,4 +1,4 @@
-// Typed access to GGUF metadata, and changing it.
+// Typed access to GGUF metadata, and changes to it.
 #include "formats/gguf/gguf_metadata.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -16,7 +16,7 @@ GgufMetadata with_entry(std::string key, GgufType type, std::string bytes) {
   return metadata;
 }
 
-TEST_CASE("whole numbers of every width are counts", "[formats]") {
+TEST_CASE("whole numbers of every width are read as counts", "[formats]") {
   const std::string seven = gguf_u64(7);
   for (const GgufType type : {GgufType::kU8, GgufType::kI8, GgufType::kU16, GgufType::kI16,
                               GgufType::kU32, GgufType::kI32, GgufType::kU64, GgufType::kI64}) {
@@ -28,20 +28,20 @@ TEST_CASE("whole numbers of every width are counts", "[formats]") {
   }
 }
 
-TEST_CASE("an f32 is the decimal it was written from", "[formats]") {
+TEST_CASE("an f32 is read as its shortest decimal", "[formats]") {
   GgufMetadata metadata;
   metadata.set_f32("k", 1e-5F);
   CHECK(metadata.number("k") == 1e-5);
 }
 
-TEST_CASE("an f64 is the number it holds", "[formats]") {
+TEST_CASE("an f64 is read exactly", "[formats]") {
   const GgufMetadata metadata =
       with_entry("k", GgufType::kF64, bytes_of_numbers(std::vector<double>{0.1}));
   CHECK(metadata.number("k") == 0.1);
   CHECK_THAT(refusal_of([&] { metadata.count("k"); }), is_bad_input("m.gguf", "k is 0.1 (f64)"));
 }
 
-TEST_CASE("getters refuse other types, naming file and key", "[formats]") {
+TEST_CASE("getters refuse other types with the file and the key", "[formats]") {
   GgufMetadata metadata("m.gguf");
   metadata.set_string("text", "x");
   metadata.set_f32("half", 0.5F);
@@ -70,7 +70,7 @@ TEST_CASE("getters refuse other types, naming file and key", "[formats]") {
   CHECK_FALSE(metadata.array("list")->integers());
 }
 
-TEST_CASE("setters replace in place, append, and remove", "[formats]") {
+TEST_CASE("setters replace in place or append and remove deletes", "[formats]") {
   GgufMetadata metadata;
   metadata.set_u32("a", 1);
   metadata.set_bool("b", true);

@@ -1,4 +1,4 @@
-// GGUF files as others write them, and every fault a header can have.
+// GGUF files from llama.cpp's writer, and every fault that a header can have.
 #include "formats/gguf/gguf.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -36,7 +36,7 @@ Error refusal_of_tensor(const std::string& tensor, std::size_t data_bytes = 64) 
   return refusal_of_file(GgufPieces{.tensors = {tensor}, .data_bytes = data_bytes}.text());
 }
 
-TEST_CASE("a file of llama.cpp's own writer is read as it was meant", "[formats]") {
+TEST_CASE("a file from llama.cpp's writer is read", "[formats]") {
   const GgufFile file = open_gguf(golden("gguf/llama.gguf"));
   CHECK(file.metadata.text("general.architecture") == "llama");
   CHECK(file.metadata.count("llama.block_count") == 2);
@@ -51,7 +51,8 @@ TEST_CASE("a file of llama.cpp's own writer is read as it was meant", "[formats]
   CHECK(file.part.tensors[0].dtype == DType::kF16);
 }
 
-TEST_CASE("quantised tensors of such a file have the numbers that were quantised", "[formats]") {
+TEST_CASE("quantised tensors of a file from llama.cpp's writer have the right values",
+          "[formats]") {
   const Checkpoint model = open_checkpoint(golden("gguf/llama.gguf"));
   const Checkpoint expected = open_checkpoint(golden("gguf/llama.expected.safetensors"));
   REQUIRE(expected.tensors().size() == 2);
@@ -66,7 +67,7 @@ TEST_CASE("quantised tensors of such a file have the numbers that were quantised
   }
 }
 
-TEST_CASE("the smallest files: nothing in them, and no data but a scalar's", "[formats]") {
+TEST_CASE("files without tensors and files with empty tensors are read", "[formats]") {
   CHECK(opened(GgufPieces().text()).part.tensors.empty());
   CHECK(opened(GgufPieces{.version = 2}.text()).metadata.entries().empty());
   const GgufFile file = opened(GgufPieces{
@@ -78,7 +79,7 @@ TEST_CASE("the smallest files: nothing in them, and no data but a scalar's", "[f
   CHECK(file.part.tensors[1].shape == Shape{0, 4});
 }
 
-TEST_CASE("tensors lie at the file's own alignment; the last need not be padded", "[formats]") {
+TEST_CASE("tensors follow the file's alignment and the last needs no padding", "[formats]") {
   const GgufFile file = opened(GgufPieces{
       .entries = {gguf_entry("general.alignment", kU32, gguf_u32(64))},
       .tensors = {gguf_tensor("a", {3}, kF32Tensor, 0), gguf_tensor("b", {32, 2}, kQ8Tensor, 64)},
@@ -91,7 +92,7 @@ TEST_CASE("tensors lie at the file's own alignment; the last need not be padded"
   CHECK(file.part.tensors[1].shape == Shape{2, 32});
 }
 
-TEST_CASE("a container's metadata are regroup's own strings", "[formats]") {
+TEST_CASE("a container's metadata are the regroup strings", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "m.gguf",
            GgufPieces{.entries = {gguf_entry("regroup.kv_heads", kString, gguf_string("2")),
@@ -111,7 +112,7 @@ TEST_CASE("GGUF reader refuses other versions and byte orders", "[formats]") {
   CHECK_THAT(refusal_of_file(GgufPieces{.version = 3U << 24}.text()), is_bad_input("big-endian"));
 }
 
-TEST_CASE("GGUF reader refuses counts beyond the file before it makes room", "[formats]") {
+TEST_CASE("GGUF reader refuses counts beyond the file without allocating", "[formats]") {
   CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = 1}.text()),
              is_bad_input("number of tensors"));
   CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = std::uint64_t{1} << 63}.text()),
@@ -120,32 +121,33 @@ TEST_CASE("GGUF reader refuses counts beyond the file before it makes room", "[f
              is_bad_input("number of keys"));
 }
 
-TEST_CASE("GGUF reader refuses more tensors and keys than any model has, unread", "[formats]") {
-  const std::string room(2'000'000, '\0');  // for as many as are claimed
+TEST_CASE("GGUF reader refuses more tensors or keys than the limits without reading them",
+          "[formats]") {
+  const std::string room(2'000'000, '\0');  // enough for the claimed numbers
   CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = 30'001}.text() + room),
              is_bad_input("number of tensors is 30001", "at most 30000"));
   CHECK_THAT(refusal_of_file(GgufPieces{.more_entries = 10'001}.text() + room),
              is_bad_input("number of keys is 10001", "at most 10000"));
 }
 
-TEST_CASE("GGUF reader refuses a header longer than any model's, unread", "[formats]") {
+TEST_CASE("GGUF reader refuses a header over the limit without reading it", "[formats]") {
   const TemporaryDirectory directory;
   const auto path = directory / "m.gguf";
   const std::uint64_t length = kMaxGgufHeader;
   put_file(path, GgufPieces{.entries = {gguf_entry("k", kString, gguf_u64(length))}}.text());
-  std::filesystem::resize_file(path, 2 * kMaxGgufHeader);  // a hole
+  std::filesystem::resize_file(path, 2 * kMaxGgufHeader);  // sparse
   CHECK_THAT(refusal_of([&] { open_gguf(path); }),
              is_bad_input("m.gguf", "key k", "beyond the first 67108864 bytes"));
 }
 
-TEST_CASE("what lies too far out to be aligned has no place", "[formats]") {
+TEST_CASE("padding that would overflow is refused", "[formats]") {
   CHECK(padded_to(33, 32) == 64);
   CHECK(padded_to(64, 32) == 64);
   CHECK(padded_to(~std::uint64_t{31}, 32) == ~std::uint64_t{31});
   CHECK_FALSE(padded_to(~std::uint64_t{30}, 32));
 }
 
-TEST_CASE("GGUF reader refuses a header cut off anywhere", "[formats]") {
+TEST_CASE("GGUF reader refuses a header truncated at any byte", "[formats]") {
   const std::string whole = bytes_of_file(golden("gguf/llama.gguf"));
   const std::uint64_t header = open_gguf(golden("gguf/llama.gguf")).part.tensors.front().begin;
   for (std::size_t length = 0; length < header; length += 7) {
@@ -190,7 +192,7 @@ TEST_CASE("GGUF reader refuses bad alignments", "[formats]") {
              is_bad_input("general.alignment", "u64"));
 }
 
-TEST_CASE("GGUF reader refuses bad descriptions of tensors", "[formats]") {
+TEST_CASE("GGUF reader refuses bad tensor descriptions", "[formats]") {
   CHECK_THAT(refusal_of_tensor(gguf_tensor(std::string(64, 'n'), {4}, kF32Tensor, 0)),
              is_bad_input("64 bytes", "63"));
   CHECK_THAT(refusal_of_tensor(gguf_tensor("w", {1, 1, 1, 1, 1}, kF32Tensor, 0)),
@@ -209,7 +211,7 @@ TEST_CASE("GGUF reader refuses bad descriptions of tensors", "[formats]") {
   }
 }
 
-TEST_CASE("GGUF reader refuses tensors in other places than the running sum", "[formats]") {
+TEST_CASE("GGUF reader refuses tensors whose offsets are not consecutive", "[formats]") {
   const auto file_with_second_at = [](std::uint64_t offset) {
     return GgufPieces{.tensors = {gguf_tensor("a", {9}, kF32Tensor, 0),
                                   gguf_tensor("b", {4}, kF32Tensor, offset)},
@@ -228,7 +230,7 @@ TEST_CASE("GGUF reader refuses tensors in other places than the running sum", "[
              is_bad_input("tensor w", "twice"));
 }
 
-TEST_CASE("names out of a GGUF file are made printable", "[formats]") {
+TEST_CASE("control bytes in names of a GGUF file are escaped", "[formats]") {
   CHECK_THAT(refusal_of_entry(gguf_entry("k\x1b[2J", 99, "")), is_bad_input("\\x1b"));
 }
 

@@ -1,4 +1,4 @@
-// What the writer leaves behind, read back and compared with what others write.
+// Files from the writer, read back and compared with files from other writers.
 #include "formats/gguf/gguf_writer.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -22,7 +22,7 @@ std::vector<OutputTensor> announced(std::span<const TensorInfo> tensors) {
   return outputs;
 }
 
-TEST_CASE("a file copied tensor by tensor is the same file, byte for byte", "[formats]") {
+TEST_CASE("a file copied tensor by tensor is byte-identical", "[formats]") {
   for (const char* name : {"llama", "gpt2", "bloom", "gptneox"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;
@@ -38,7 +38,7 @@ TEST_CASE("a file copied tensor by tensor is the same file, byte for byte", "[fo
   }
 }
 
-TEST_CASE("the writer keeps to the alignment of the metadata", "[formats]") {
+TEST_CASE("the writer uses the alignment of the metadata", "[formats]") {
   const TemporaryDirectory directory;
   GgufMetadata metadata;
   metadata.set_u32("general.alignment", 128);
@@ -61,7 +61,7 @@ TEST_CASE("the writer keeps to the alignment of the metadata", "[formats]") {
   CHECK(checkpoint.metadata().at("regroup.kv_heads") == "2");
 }
 
-TEST_CASE("the writer refuses tensors that no reader would take", "[formats]") {
+TEST_CASE("the writer refuses tensors that no reader accepts", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const OutputTensor& tensor) {
     return refusal_of(

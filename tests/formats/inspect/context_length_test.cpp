@@ -1,4 +1,4 @@
-// Windows of text that are longer than what a model was made for.
+// Windows longer than the model's context length.
 #include "formats/inspect/context_length.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -20,7 +20,7 @@ Model model_with(const TemporaryDirectory& directory, const std::string& key,
   return open_model(put_model(directory / "model", model));
 }
 
-TEST_CASE("more tokens than the config declares positions are worth a warning", "[formats]") {
+TEST_CASE("more tokens than the config's positions give a warning", "[formats]") {
   const TemporaryDirectory directory;
   const Model model = model_with(directory, "note", "1");
   CHECK(usual_context(model, 1024) == 128);
@@ -30,7 +30,7 @@ TEST_CASE("more tokens than the config declares positions are worth a warning", 
              ContainsSubstring("windows of 129 tokens, the config declares 128 positions"));
 }
 
-TEST_CASE("so are more tokens than the model was uptrained on, when it is run", "[formats]") {
+TEST_CASE("running more tokens than the model was uptrained on gives a warning", "[formats]") {
   const TemporaryDirectory directory;
   const Model model = model_with(directory, "regroup", R"({"uptrain": {"sequence_length": 32}})");
   CHECK(usual_context(model, 1024) == 32);
@@ -38,7 +38,7 @@ TEST_CASE("so are more tokens than the model was uptrained on, when it is run", 
   CHECK(warning_of_positions(model, 64).empty());
 }
 
-TEST_CASE("positions that scale themselves have no bound, and odd records none", "[formats]") {
+TEST_CASE("dynamic positions have no limit and malformed records set none", "[formats]") {
   const TemporaryDirectory directory;
   const Model scaled =
       model_with(directory, "rope_scaling", R"({"rope_type": "dynamic", "factor": 2.0})");

@@ -1,4 +1,4 @@
-// Layers, parts and disagreements of models, told by hand.
+// Layers, parts and disagreements of models, compared with hand-computed values.
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,7 +27,7 @@ ModelSummary summary_of(const std::filesystem::path& path) {
   return summarize_model(path, open_checkpoint(path));
 }
 
-TEST_CASE("every layer has its heads, parameters and share of the cache", "[formats]") {
+TEST_CASE("every layer lists its heads and parameters and cache bytes", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama({.kv_heads = 4, .dtype = DType::kBF16}));
   const Model model = open_model(directory.path());
@@ -43,7 +43,7 @@ TEST_CASE("every layer has its heads, parameters and share of the cache", "[form
   CHECK_FALSE(layers[1].window);
 }
 
-TEST_CASE("the layers of an encoder-decoder stand role by role", "[formats]") {
+TEST_CASE("the layers of an encoder-decoder are listed role by role", "[formats]") {
   const Model model = open_model(golden("t5"));
   const auto layers = summarize_layers(model.spec, model.checkpoint);
   REQUIRE(layers.size() == model.spec.encoder_layers.size() + 2 * model.spec.layers.size());
@@ -61,7 +61,7 @@ TEST_CASE("the layers of an encoder-decoder stand role by role", "[formats]") {
         summary_of(golden("t5")).parameters);
 }
 
-TEST_CASE("parts add up to all parameters, in every family", "[formats]") {
+TEST_CASE("the parts add up to all parameters in every family", "[formats]") {
   for (const char* name : {"llama", "gpt2", "bloom", "t5", "t5_v1_1", "bert", "falcon_40b", "gptj",
                            "opt_350m", "nemotron_nas", "gguf/llama.gguf", "mpt"}) {
     CAPTURE(name);
@@ -74,7 +74,7 @@ TEST_CASE("parts add up to all parameters, in every family", "[formats]") {
   }
 }
 
-TEST_CASE("a step reads an embedding only where it is the output, too", "[formats]") {
+TEST_CASE("a decoding step reads the embedding only if it is also the output", "[formats]") {
   const Model llama = open_model(golden("llama"));
   const Model gpt2 = open_model(golden("gpt2"));
   const auto all = [](const Model& model) {
@@ -90,7 +90,7 @@ TEST_CASE("a step reads an embedding only where it is the output, too", "[format
         all(gpt2) - gpt2.checkpoint.at(gpt2.spec.position_embedding).bytes());
 }
 
-TEST_CASE("an index that counts wrongly is told", "[formats]") {
+TEST_CASE("a wrong total size in an index is reported", "[formats]") {
   const TemporaryDirectory directory;
   put_sharded_model(directory.path(), tiny_llama(), 4);
   CHECK(summary_of(directory.path()).disagreements.empty());
@@ -104,7 +104,7 @@ TEST_CASE("an index that counts wrongly is told", "[formats]") {
   CHECK(summary_of(index).disagreements == found);
 }
 
-TEST_CASE("recorded slopes that are not the formula's are told", "[formats]") {
+TEST_CASE("recorded slopes that differ from the formula's are reported", "[formats]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_bloom();
   std::vector<double> slopes = alibi_slopes(12);
@@ -121,7 +121,7 @@ TEST_CASE("recorded slopes that are not the formula's are told", "[formats]") {
   CHECK_THAT(told()[0], ContainsSubstring("not the formula's"));
 }
 
-TEST_CASE("slopes that only regroup computes with are told where loaders take the name",
+TEST_CASE("slopes that only regroup computes are reported if loaders accept the model's name",
           "[formats]") {
   const TemporaryDirectory directory;
   std::vector<double> slopes = alibi_slopes(12);
@@ -134,7 +134,7 @@ TEST_CASE("slopes that only regroup computes with are told where loaders take th
   CHECK(told().empty());
 }
 
-TEST_CASE("a copy of the embedding that is none is told", "[formats]") {
+TEST_CASE("a stored copy of the embedding that differs from it is reported", "[formats]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_gpt2();
   model.tensors.push_back(model.tensor("transformer.wte.weight"));
@@ -150,7 +150,7 @@ TEST_CASE("a copy of the embedding that is none is told", "[formats]") {
   CHECK_THAT(told()[0], ContainsSubstring("lm_head.weight differs from transformer.wte.weight"));
 }
 
-TEST_CASE("JSON differs by paths", "[formats]") {
+TEST_CASE("differences between JSON documents are listed by path", "[formats]") {
   const auto found = differences_between(
       Json::parse(R"({"a": 1, "b": {"c": [1, 2, 3], "d": 2}, "e": [1], "f": 2.0})"),
       Json::parse(R"({"f": 2, "b": {"d": 2, "c": [1, 5, 3], "new": null}, "e": [1, 2]})"));
@@ -165,7 +165,7 @@ TEST_CASE("JSON differs by paths", "[formats]") {
   CHECK(found[3].path == "e");
 }
 
-TEST_CASE("a config alone is enough to look at a model", "[formats]") {
+TEST_CASE("a config without weights can be inspected", "[formats]") {
   const TemporaryDirectory directory;
   std::filesystem::copy_file(golden("llama") / "config.json", directory / "config.json");
   for (const auto& path : {directory.path(), directory / "config.json"}) {

@@ -1,4 +1,4 @@
-// What headers and config say about a checkpoint, told by hand.
+// Summaries of headers and configs, compared with hand-computed values.
 #include "formats/inspect/model_summary.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -20,7 +20,7 @@ ModelSummary summary_of(const std::filesystem::path& path) {
 
 using Heads = std::vector<std::int64_t>;
 
-TEST_CASE("summary of a grouped Llama", "[formats]") {
+TEST_CASE("the summary of a grouped Llama", "[formats]") {
   const TemporaryDirectory directory;
   const ModelSummary summary =
       summary_of(put_model(directory.path(), tiny_llama({.kv_heads = 4, .dtype = DType::kBF16})));
@@ -43,7 +43,7 @@ TEST_CASE("summary of a grouped Llama", "[formats]") {
   CHECK(summary.disagreements.empty());
 }
 
-TEST_CASE("summary tells mha, mqa and mixed apart", "[formats]") {
+TEST_CASE("the summary distinguishes mha and mqa and mixed attention", "[formats]") {
   const TemporaryDirectory directory;
   CHECK(summary_of(put_model(directory / "mha", tiny_gpt2())).attention == "mha");
   CHECK(summary_of(put_model(directory / "mqa", tiny_bloom({.kv_heads = 1}))).attention == "mqa");
@@ -59,7 +59,7 @@ TEST_CASE("summary tells mha, mqa and mixed apart", "[formats]") {
   CHECK(summary.kv_bytes_per_token == 2 * (4 + 3) * 2 * 4);
 }
 
-TEST_CASE("summary trusts shapes over the config and says so", "[formats]") {
+TEST_CASE("the summary takes shapes over the config and reports the difference", "[formats]") {
   const TemporaryDirectory directory;
   const ModelSummary summary = summary_of(
       put_model(directory.path(), tiny_llama({.kv_heads = 4}).set("num_key_value_heads", "12")));
@@ -69,21 +69,21 @@ TEST_CASE("summary trusts shapes over the config and says so", "[formats]") {
   CHECK(summary.disagreements[0] == "layer 0: the config says 12 kv heads, the tensors hold 4");
 }
 
-TEST_CASE("buffers are bytes but no parameters", "[formats]") {
+TEST_CASE("buffers count as bytes but not as parameters", "[formats]") {
   const ModelSummary with_masks = summary_of(golden("gpt2_base"));
   const ModelSummary without = summary_of(golden("gpt2"));
   CHECK(with_masks.parameters == without.parameters);
   CHECK(with_masks.bytes == without.bytes + 2 * 16 * 16 * 4);
 }
 
-TEST_CASE("summary of an ALiBi model lists its slopes", "[formats]") {
+TEST_CASE("the summary of an ALiBi model lists its slopes", "[formats]") {
   const ModelSummary summary = summary_of(golden("bloom_12"));
   CHECK(summary.positions == "alibi");
   CHECK(summary.alibi_slopes ==
         std::vector(static_cast<std::size_t>(summary.layers), alibi_slopes(12)));
 }
 
-TEST_CASE("one shard is not the model that its config describes", "[formats]") {
+TEST_CASE("one shard is not summarized as the whole model", "[formats]") {
   const ModelSummary shard =
       summary_of(golden("llama_sharded") / "model-00003-of-00008.safetensors");
   CHECK(shard.family == "unknown");
@@ -94,7 +94,7 @@ TEST_CASE("one shard is not the model that its config describes", "[formats]") {
   CHECK(index.files == 8);
 }
 
-TEST_CASE("a bare file explains itself by its metadata", "[formats]") {
+TEST_CASE("a weight file without a config is described by its metadata", "[formats]") {
   const TemporaryDirectory directory;
   put_checkpoint(directory / "bare.safetensors", tiny_bloom({.kv_heads = 4}).tensors,
                  {{"format", "pt"},
@@ -114,7 +114,7 @@ TEST_CASE("a bare file explains itself by its metadata", "[formats]") {
   CHECK(summary.alibi_slopes[1] == std::vector<double>{0.5, 0.25, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
 }
 
-TEST_CASE("nonsense in a bare file's metadata is ignored", "[formats]") {
+TEST_CASE("invalid metadata of a weight file without a config is ignored", "[formats]") {
   const TemporaryDirectory directory;
   for (const char* heads : {"", "many", "{}", "[", "[\"a\"]", "-1e9", "[[1]]", "null", "0", "-4",
                             "[4]", "[0, 4]", "18446744073709551615"}) {

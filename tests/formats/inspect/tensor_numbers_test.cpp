@@ -1,4 +1,4 @@
-// Tensors looked at: their elements in any type, their statistics, how far two are apart.
+// Elements of tensors in every type, their statistics and the difference between two tensors.
 #include <cmath>
 #include <limits>
 
@@ -28,8 +28,8 @@ std::vector<double> read(DType dtype, const std::string& bytes, std::size_t elem
 
 using Values = std::vector<double>;
 
-// The codes are those of https://arxiv.org/abs/2209.05433, table 1, and of ml_dtypes.
-TEST_CASE("floats of eight bits and fewer", "[formats]") {
+// Codes from table 1 of https://arxiv.org/abs/2209.05433 and from ml_dtypes.
+TEST_CASE("floats of 8 bits and fewer are decoded", "[formats]") {
   CHECK(read(DType::kF8E4M3, "\x7e\xfe\x01\x38\x08", 5) == Values{448, -448, 0x1p-9, 1.0, 0x1p-6});
   CHECK(std::isnan(read(DType::kF8E4M3, "\x7f", 1)[0]));
   CHECK(read(DType::kF8E5M2, "\x7b\x01\x3c\x7c\xfc", 5) ==
@@ -42,7 +42,7 @@ TEST_CASE("floats of eight bits and fewer", "[formats]") {
   CHECK(read(DType::kF4, "\x72\xf9", 4) == Values{1.0, 6.0, -0.5, -6.0});
 }
 
-TEST_CASE("whole numbers and truth values", "[formats]") {
+TEST_CASE("integers and booleans are decoded", "[formats]") {
   CHECK(read(DType::kI8, "\x80\x7f", 2) == Values{-128, 127});
   CHECK(read(DType::kU8, "\xff", 1) == Values{255});
   CHECK(read(DType::kBool, std::string("\x00\x01", 2), 2) == Values{0, 1});
@@ -59,7 +59,7 @@ Checkpoint open_with(const TemporaryDirectory& directory, const std::vector<Buil
   return open_checkpoint(directory / name);
 }
 
-TEST_CASE("statistics are of finite elements, and count the others", "[formats]") {
+TEST_CASE("statistics cover finite elements and count the others", "[formats]") {
   const TemporaryDirectory directory;
   const double nan = std::nan("");
   const Checkpoint checkpoint = open_with(
@@ -79,7 +79,7 @@ TEST_CASE("statistics are of finite elements, and count the others", "[formats]"
   CHECK(b.largest == 0);
 }
 
-TEST_CASE("statistics go over all parts of a large tensor", "[formats]") {
+TEST_CASE("statistics cover all parts of a large tensor", "[formats]") {
   const TemporaryDirectory directory;
   Values values(2 * kElementsAtATime + 5, 1.0);
   values.front() = -7;
@@ -95,7 +95,7 @@ TEST_CASE("statistics go over all parts of a large tensor", "[formats]") {
   CHECK(told == 2 * values.size());
 }
 
-TEST_CASE("the same bytes are the same, whatever they stand for", "[formats]") {
+TEST_CASE("tensors of unreadable dtypes are compared by bytes", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector tensors{BuiltTensor{"x", DType::kC64, {2}, std::string(16, 'c')}};
   const Checkpoint a = open_with(directory, tensors, "a.safetensors");
@@ -109,7 +109,7 @@ TEST_CASE("the same bytes are the same, whatever they stand for", "[formats]") {
   CHECK_FALSE(found.same_values());
 }
 
-TEST_CASE("differences of values, by hand", "[formats]") {
+TEST_CASE("differences of values equal hand-computed ones", "[formats]") {
   const TemporaryDirectory directory;
   const Checkpoint a = open_with(directory, {tensor_of("x", DType::kF32, {4}, Values{1, 0, 2, -2})},
                                  "a.safetensors");
@@ -123,7 +123,7 @@ TEST_CASE("differences of values, by hand", "[formats]") {
   CHECK(found.cosine == Catch::Approx(3 / (3 * std::sqrt(2.0))));  // (1 + 2) / (√9 √2)
 }
 
-TEST_CASE("equal values of two types differ in dtype alone", "[formats]") {
+TEST_CASE("equal values of two types differ only in dtype", "[formats]") {
   const TemporaryDirectory directory;
   const Values values{0.5, -3, 7};
   const Checkpoint a =
@@ -136,7 +136,8 @@ TEST_CASE("equal values of two types differ in dtype alone", "[formats]") {
   CHECK(found.cosine == 1.0);
 }
 
-TEST_CASE("NaN beside a number is infinitely far, NaN beside NaN is not", "[formats]") {
+TEST_CASE("NaN against a number is an infinite difference and NaN against NaN is none",
+          "[formats]") {
   const TemporaryDirectory directory;
   const double nan = std::nan("");
   const Checkpoint a =
@@ -149,7 +150,7 @@ TEST_CASE("NaN beside a number is infinitely far, NaN beside NaN is not", "[form
   CHECK(compare_tensors({a, a.at("x")}, {c, c.at("x")}).largest == kInfinity);
 }
 
-TEST_CASE("a difference in the last part is found, and bytes are told once", "[formats]") {
+TEST_CASE("a difference in the last part is found and each byte is reported once", "[formats]") {
   const TemporaryDirectory directory;
   Values values(kElementsAtATime + 3, 0.25);
   const Shape shape{static_cast<std::int64_t>(values.size())};

@@ -1,4 +1,4 @@
-// What read_json_events() takes for JSON and what it makes of it, against another parser.
+// What read_json_events() accepts and reports, compared with another parser.
 #include "formats/json/json_events.h"
 
 #include <random>
@@ -12,7 +12,7 @@ namespace {
 
 using Document = nlohmann::json;
 
-// Puts a document together; numbers other than whole ones are read by the other parser.
+// Builds a document. The other parser reads all numbers that are not whole.
 class Builder : public JsonEvents {
  public:
   bool null() override { return put(nullptr); }
@@ -93,7 +93,7 @@ constexpr std::string_view kDocuments[] = {
     R"("only text")",
 };
 
-TEST_CASE("events put together give the document that another parser gives", "[formats]") {
+TEST_CASE("events build the document that another parser builds", "[formats]") {
   for (const std::string_view text : kDocuments) {
     CAPTURE(text);
     const Outcome found = read(text);
@@ -102,7 +102,7 @@ TEST_CASE("events put together give the document that another parser gives", "[f
   }
 }
 
-TEST_CASE("what is no JSON is refused, with the place where it ceases to be", "[formats]") {
+TEST_CASE("invalid JSON is refused with its position", "[formats]") {
   struct Fault {
     std::string_view text;
     std::size_t at;
@@ -155,7 +155,7 @@ TEST_CASE("what is no JSON is refused, with the place where it ceases to be", "[
   CHECK_FALSE(read(std::string_view("[\0]", 3)).accepted);
 }
 
-TEST_CASE("every byte at every place of a long string is taken as another parser takes it",
+TEST_CASE("every byte at every place of a long string is accepted or refused as by another parser",
           "[formats]") {
   for (std::size_t place = 0; place < 20; ++place) {
     for (int byte = 0; byte < 256; ++byte) {
@@ -169,7 +169,7 @@ TEST_CASE("every byte at every place of a long string is taken as another parser
   }
 }
 
-TEST_CASE("documents with bytes changed at random are JSON where another parser says so",
+TEST_CASE("documents with random changes are accepted or refused as by another parser",
           "[formats]") {
   constexpr std::string_view kBytes = "{}[]\",:\\u0123.-+eE tfn\n\x80\xc3\xa9\xed\xf4\x1f";
   std::mt19937 random(1);
@@ -190,7 +190,8 @@ TEST_CASE("documents with bytes changed at random are JSON where another parser 
     const Document expected = Document::parse(text, nullptr, false);
     CAPTURE(text);
     const Outcome found = read(text);
-    if (text.find_first_of("eE") == std::string::npos) {  // it refuses what no double holds
+    // The other parser refuses numbers beyond double.
+    if (text.find_first_of("eE") == std::string::npos) {
       REQUIRE(found.accepted == !expected.is_discarded());
     }
     if (found.accepted && !expected.is_discarded()) {
@@ -201,7 +202,7 @@ TEST_CASE("documents with bytes changed at random are JSON where another parser 
   CHECK(accepted > 10'000);
 }
 
-TEST_CASE("an event that says so ends the reading", "[formats]") {
+TEST_CASE("an event that returns false ends the reading", "[formats]") {
   class Impatient : public Builder {
    public:
     bool whole_number(std::uint64_t) override {
@@ -219,7 +220,7 @@ TEST_CASE("an event that says so ends the reading", "[formats]") {
   CHECK(events.fault.empty());
 }
 
-TEST_CASE("a string of escapes is handed out whole, and so is the next one", "[formats]") {
+TEST_CASE("strings with escapes are reported whole", "[formats]") {
   CHECK(read(R"(["\u0041b\u0043","plain","\n"])").document ==
         Document::array({"AbC", "plain", "\n"}));
 }

@@ -1,4 +1,4 @@
-// Reading JSON from strangers, and editing it so that only the edit shows.
+// Reading untrusted JSON, and editing JSON without other changes.
 #include "formats/json/json.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 using std::string_literals::operator""s;
 
-TEST_CASE("an edited member is replaced and every other byte stays", "[formats]") {
+TEST_CASE("replacing a member keeps every other byte", "[formats]") {
   CHECK(with_member(R"({"a":1,"b":2})", {"a"}, "[7, 8]") == R"({"a":[7, 8],"b":2})");
   CHECK(with_member("{ \"a\" :\t1 ,\n\"b\":2.50e0}\n\n", {"a"}, "3") ==
         "{ \"a\" :\t3 ,\n\"b\":2.50e0}\n\n");
@@ -26,7 +26,7 @@ TEST_CASE("an edited member is replaced and every other byte stays", "[formats]"
   CHECK(with_member(R"({"last":"text"   })", {"last"}, "5") == R"({"last":5   })");
 }
 
-TEST_CASE("a new member goes to the end, indented as its neighbours", "[formats]") {
+TEST_CASE("a new member is appended and indented like its neighbours", "[formats]") {
   CHECK(with_member("{\n  \"a\": 1,\n  \"b\": 2\n}\n", {"c"}, "3") ==
         "{\n  \"a\": 1,\n  \"b\": 2,\n  \"c\": 3\n}\n");
   CHECK(with_member("{\n\t\"a\": 1\n}", {"c"}, "3") == "{\n\t\"a\": 1,\n\t\"c\": 3\n}");
@@ -34,13 +34,13 @@ TEST_CASE("a new member goes to the end, indented as its neighbours", "[formats]
   CHECK(with_member(R"({ "a": 1, "b": 2 })", {"c"}, "3") == R"({ "a": 1, "b": 2, "c": 3 })");
 }
 
-TEST_CASE("an empty object takes its first member", "[formats]") {
+TEST_CASE("a member can be added to an empty object", "[formats]") {
   CHECK(with_member("{}", {"c"}, "3") == R"({"c": 3})");
   CHECK(with_member("{}\n", {"c"}, "3") == "{\"c\": 3}\n");
   CHECK(Json::parse(with_member(" {\n} ", {"c"}, "3")) == Json{{"c", 3}});
 }
 
-TEST_CASE("nested members are edited in place and missing parents created", "[formats]") {
+TEST_CASE("nested members are edited in place and missing parents are created", "[formats]") {
   CHECK(with_member(R"({"a": {"b": 1, "c": 2}, "d": 3})", {"a", "b"}, "9") ==
         R"({"a": {"b": 9, "c": 2}, "d": 3})");
   CHECK(with_member(R"({"a": {"b": 1}})", {"a", "c"}, "9") == R"({"a": {"b": 1,"c": 9}})");
@@ -49,7 +49,7 @@ TEST_CASE("nested members are edited in place and missing parents created", "[fo
         Json::parse(R"({"x": 1, "a": {"b": {"c": 9}}})"));
 }
 
-TEST_CASE("a member cannot be put into what is no object", "[formats]") {
+TEST_CASE("adding a member to a value that is not an object is refused", "[formats]") {
   for (const std::string_view value : {"3", "[]", "\"{}\"", "null", "true"}) {
     CAPTURE(value);
     CHECK_THAT(
@@ -58,7 +58,7 @@ TEST_CASE("a member cannot be put into what is no object", "[formats]") {
   }
 }
 
-TEST_CASE("a key is not mistaken for text in strings or members of nested objects", "[formats]") {
+TEST_CASE("a key is not confused with text in strings or in nested objects", "[formats]") {
   CHECK(with_member(R"({"s": "\"k\": 1, {", "n": {"k": 1}, "l": [{"k": 1}], "k": 1})", {"k"},
                     "2") == R"({"s": "\"k\": 1, {", "n": {"k": 1}, "l": [{"k": 1}], "k": 2})");
   CHECK(with_member(R"({"k2": 1, "ak": 1, "K": 1, "k": 1})", {"k"}, "2") ==
@@ -68,7 +68,7 @@ TEST_CASE("a key is not mistaken for text in strings or members of nested object
   CHECK(with_member(R"({"s": "}]{[", "k": "}"})", {"k"}, "2") == R"({"s": "}]{[", "k": 2})");
 }
 
-TEST_CASE("a key is found however it is escaped", "[formats]") {
+TEST_CASE("an escaped key is found", "[formats]") {
   CHECK(with_member(R"({"\u006b": 1})", {"k"}, "2") == R"({"\u006b": 2})");
   CHECK(with_member(R"({"a\"b": 1})", {"a\"b"}, "2") == R"({"a\"b": 2})");
   CHECK(with_member(R"({"a": 1})", {"n\"\n"}, "2") == R"({"a": 1,"n\"\n": 2})");
@@ -88,7 +88,7 @@ TEST_CASE("editing a real config changes the value of one key and nothing else",
       Json expected = config;
       expected[key] = {{"marker", 1}};
       CHECK(parse_json_object(edited, "config.json") == expected);
-      // Cutting the new value out again leaves the old text without its value.
+      // Without the new value, the text equals the old one without its value.
       if (config.contains(key)) {
         const std::string old_value = config[key].dump();
         std::string restored = edited;
@@ -101,7 +101,7 @@ TEST_CASE("editing a real config changes the value of one key and nothing else",
   }
 }
 
-TEST_CASE("JSON reader rejects what is not one object", "[formats]") {
+TEST_CASE("JSON reader rejects anything but one object", "[formats]") {
   for (const std::string_view text : {"[]", "3", "null", "\"{}\"", "true"}) {
     CAPTURE(text);
     CHECK_THAT(refusal_of([&] { parse_json_object(text, "config.json"); }),
@@ -132,7 +132,7 @@ TEST_CASE("JSON reader rejects duplicate keys at any depth", "[formats]") {
   CHECK(parse_json_object(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]})", "c").size() == 2);
 }
 
-TEST_CASE("JSON reader rejects objects too large to keep in order", "[formats]") {
+TEST_CASE("JSON reader rejects objects with too many members", "[formats]") {
   std::string text = "{";
   for (int i = 0; i <= 10'000; ++i) {
     text += fmt::format("{}\"{}\": 0", i == 0 ? "" : ", ", i);
@@ -143,8 +143,8 @@ TEST_CASE("JSON reader rejects objects too large to keep in order", "[formats]")
   CHECK(parse_sorted_json_object(text, "index").size() == 10'001);
 }
 
-TEST_CASE("long lists of objects are read, in time that grows with their length", "[formats]") {
-  constexpr std::size_t kObjects = 400'000;  // with time that grew with the square, minutes
+TEST_CASE("long lists of objects are read in linear time", "[formats]") {
+  constexpr std::size_t kObjects = 400'000;  // quadratic time would take minutes
   std::string list;
   for (std::size_t i = 0; i < kObjects; ++i) {
     list += i == 0 ? R"({"a":1})" : R"(,{"a":1})";
@@ -198,7 +198,7 @@ TEST_CASE("JSON numbers read back as the same double", "[formats]") {
   CHECK(json_number(8.0) == "8.0");
 }
 
-TEST_CASE("elements of a list are replaced one by one, every other byte stays", "[formats]") {
+TEST_CASE("replacing elements of a list keeps every other byte", "[formats]") {
   const auto counted = [](std::size_t i, std::string_view element) {
     return fmt::format("{}:{}", i, element);
   };

@@ -5,7 +5,7 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("values from strangers are printed on one line, whatever bytes they hold", "[formats]") {
+TEST_CASE("untrusted values are printed on one line whatever their bytes", "[formats]") {
   CHECK(printable_json(Json::parse(R"({"a": [1, "b\n"]})")) == R"({"a":[1,"b\n"]})");
   CHECK(printable_json(Json("\xff.1.0")) == R"("\ufffd.1.0")");
   CHECK(printable_json(Json("\xe2\x82\xac")) == R"("\u20ac")");

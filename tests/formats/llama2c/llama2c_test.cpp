@@ -1,4 +1,4 @@
-// llama2.c's files: no magic number, everything in one order, told by the exact size.
+// llama2.c's files: no magic number, a fixed order, recognised by their exact size.
 #include "formats/llama2c/llama2c.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string header_bytes(const std::vector<std::int32_t>& numbers) {
 }
 
 // dim 4, MLP 3, 2 layers, 2 heads of 2, 1 kv head, vocabulary 5 with its own classifier, 6
-// positions. Float number i of the file (behind the header) is i.
+// positions. The float at index i (after the header) is i.
 constexpr std::size_t kFloats = 5 * 4              // token_embedding
                                 + 2 * 4            // rms_att
                                 + 2 * (4 * 4)      // wq
@@ -66,7 +66,8 @@ Error refusal_of_file(std::string_view bytes) {
   return refusal_of([&] { opened_llama2c(bytes); });
 }
 
-TEST_CASE("a llama2.c file is a tensor per layer and kind, in its order", "[formats]") {
+TEST_CASE("a llama2.c file has one tensor per layer and kind in the documented order",
+          "[formats]") {
   const Model model = opened_llama2c(small_file());
   CHECK(model.convention == Convention::kLlama2c);
   check_all_shapes(model.spec, model.checkpoint);
@@ -91,7 +92,7 @@ TEST_CASE("a llama2.c file is a tensor per layer and kind, in its order", "[form
   CHECK(model.checkpoint.tensors().size() == 2 * 9 + 3);
 }
 
-TEST_CASE("a llama2.c header gives the sizes, run.c the rest", "[formats]") {
+TEST_CASE("the spec has the header's sizes and run.c's constants", "[formats]") {
   const ModelSpec spec = opened_llama2c(small_file()).spec;
   CHECK(spec.hidden_size == 4);
   CHECK(spec.intermediate_size == 3);
@@ -105,13 +106,13 @@ TEST_CASE("a llama2.c header gives the sizes, run.c the rest", "[formats]") {
   CHECK(spec.norm_epsilon == 1e-5);
   CHECK(spec.lm_head == "wcls");
   CHECK(llama2c_obstacles(spec).empty());
-  // A positive vocabulary: the embeddings are tied, and no classifier follows.
+  // A positive vocabulary: the embeddings are tied and there is no classifier.
   const ModelSpec tied =
       opened_llama2c(header_bytes({4, 3, 2, 2, 1, 5, 6}) + numbered_floats(kFloats - 20)).spec;
   CHECK(tied.lm_head.empty());
 }
 
-TEST_CASE("a llama2.c file of any other size is none", "[formats]") {
+TEST_CASE("a llama2.c file of another size is not recognised", "[formats]") {
   const std::string bytes = small_file();
   CHECK_THAT(refusal_of_file(bytes + "x"), is_bad_input(kLlama2cFile));
   CHECK_THAT(refusal_of_file(bytes.substr(0, bytes.size() - 1)), is_bad_input(kLlama2cFile));
@@ -124,7 +125,7 @@ TEST_CASE("a llama2.c file of any other size is none", "[formats]") {
              is_bad_input(kLlama2cFile, "llama2.c", "disagree"));
 }
 
-TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files", "[formats]") {
+TEST_CASE("impossible or overflowing llama2.c headers are not recognised", "[formats]") {
   constexpr std::int32_t kMost = 0x7fffffff;
   const std::string rest = numbered_floats(kFloats);
   for (const std::vector<std::int32_t>& numbers :
@@ -138,7 +139,7 @@ TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files
         {12, 3, 2, 3, 2, -5, 6},
         {4, 3, 2, 2, 1, 0, 6},
         {4, 3, 2, 2, 1, -5, 0},
-        {kMost - 3, kMost, 1, 2, 2, kMost, kMost},  // each tensor fits, all together do not
+        {kMost - 3, kMost, 1, 2, 2, kMost, kMost},  // each tensor fits but their sum overflows
         {4, 3, 2, 2, 1, kMost + std::numeric_limits<std::int32_t>::min() + 1, 6},
         {kMost - 1, kMost, kMost, 1, 1, kMost, kMost},
         {1 << 30, 1 << 30, 1 << 15, 1, 1, 1 << 30, 1 << 30},
@@ -148,12 +149,12 @@ TEST_CASE("llama2.c headers that make no sense or overflow are no llama2.c files
   }
 }
 
-TEST_CASE("later versions of llama2.c's format are told by name", "[formats]") {
+TEST_CASE("later versions of llama2.c's format are refused by name", "[formats]") {
   CHECK_THAT(refusal_of_file(header_bytes({0x616b3432, 2, 4, 3, 2, 2, 1, 5, 6})),
              is_bad_input(kLlama2cFile, "version 2 of llama2.c's format"));
 }
 
-TEST_CASE("a llama2.c file that was written is the one that was read", "[formats]") {
+TEST_CASE("a written llama2.c file reads back", "[formats]") {
   const TemporaryDirectory directory;
   const std::string bytes = small_file();
   const Model model = opened_llama2c(bytes);
@@ -170,7 +171,7 @@ TEST_CASE("a llama2.c file that was written is the one that was read", "[formats
   const std::size_t classifier = tables + 12 * 4;
   CHECK((copy.substr(0, tables) == bytes.substr(0, tables)));
   CHECK((copy.substr(classifier) == bytes.substr(classifier)));
-  // With heads of two dimensions there is one frequency, 1: the angle is the position.
+  // Heads of 2 dimensions have one frequency, 1, so that the angle is the position.
   for (std::size_t position = 0; position < 6; ++position) {
     float cosine = 0;
     float sine = 0;
@@ -181,8 +182,9 @@ TEST_CASE("a llama2.c file that was written is the one that was read", "[formats
   }
 }
 
-TEST_CASE("a llama2.c file copied has the exporter's bytes, its tables to the last digits",
-          "[formats]") {
+TEST_CASE(
+    "a copied llama2.c file has the exporter's bytes except for the last digits of its tables",
+    "[formats]") {
   const TemporaryDirectory directory;
   const std::filesystem::path file = golden("llama2c") / "model.bin";
   const Model source = open_model(file);
@@ -205,7 +207,7 @@ TEST_CASE("a llama2.c file copied has the exporter's bytes, its tables to the la
   CHECK(largest < 1e-6F);
 }
 
-TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[formats]") {
+TEST_CASE("the llama2.c writer refuses what the format cannot hold", "[formats]") {
   const TemporaryDirectory directory;
   ModelSpec spec = opened_llama2c(small_file()).spec;
   const auto refused = [&](std::int64_t seq_len) {
@@ -224,7 +226,7 @@ TEST_CASE("the writer of llama2.c files refuses what they cannot hold", "[format
   CHECK(tree_of(directory.path()).empty());
 }
 
-TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
+TEST_CASE("everything that run.c does not compute is an obstacle", "[formats]") {
   const ModelSpec good = opened_llama2c(small_file()).spec;
   const auto obstacles = [&](auto change) {
     ModelSpec spec = good;
@@ -251,7 +253,7 @@ TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
   CHECK(is_one([](ModelSpec& spec) { spec.parallel_residual = true; }));
   CHECK(is_one([](ModelSpec& spec) { spec.lm_head_bias = "b"; }));
   CHECK(is_one([](ModelSpec& spec) { spec.not_computable = "reason"; }));
-  // The pairs that RoPE rotates are a matter of order.
+  // Interleaving of RoPE's pairs is only a matter of order.
   CHECK(obstacles([](ModelSpec& spec) { spec.rope.interleaved = false; }).empty());
   CHECK(obstacles([](ModelSpec& spec) {
           spec.rope.theta = 5e5;
@@ -259,7 +261,7 @@ TEST_CASE("whatever run.c does not compute is an obstacle", "[formats]") {
         }).size() == 2);
 }
 
-TEST_CASE("inspect shows llama2.c's models", "[formats]") {
+TEST_CASE("inspect describes llama2.c models", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / kLlama2cFile, small_file());
   const Json report =

@@ -1,4 +1,4 @@
-// What may stand inside a safetensors header, fault by fault.
+// Faults inside a safetensors header, one by one.
 #include <cstring>
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,7 +23,7 @@ Error refusal_of_header(std::string_view header, std::uint64_t data_bytes = 4) {
   return refusal_of([&] { tensors_in(header, data_bytes); });
 }
 
-// A header of one tensor "w" with that entry; `kGood` is what each fault departs from.
+// A header of one tensor "w" with the given entry. Each fault changes one thing in `kGood`.
 constexpr std::string_view kGood = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
 
 std::string header_with_entry(std::string_view fields) {
@@ -34,11 +34,11 @@ Error refusal_of_entry(std::string_view fields) {
   return refusal_of_header(header_with_entry(fields));
 }
 
-TEST_CASE("header parser accepts the entry that the faults below depart from", "[formats]") {
+TEST_CASE("header parser accepts the entry that the other tests change", "[formats]") {
   CHECK(tensors_in(header_with_entry(kGood), 4).size() == 1);
 }
 
-TEST_CASE("header parser says where a value of another kind stands", "[formats]") {
+TEST_CASE("header parser reports where a value has the wrong type", "[formats]") {
   CHECK_THAT(refusal_of_header("[]"),
              is_bad_input(kHeaderFile, "the header holds an array, one JSON object is needed"));
   CHECK_THAT(refusal_of_header(R"({"w":3})"),
@@ -73,7 +73,7 @@ TEST_CASE("header parser rejects invalid JSON", "[formats]") {
   }
 }
 
-TEST_CASE("header parser rejects entries that are no objects", "[formats]") {
+TEST_CASE("header parser rejects entries that are not objects", "[formats]") {
   for (const std::string_view value : {"3", "-3", "1.5", "null", "true", "\"F32\"", "[]"}) {
     CAPTURE(value);
     CHECK_THAT(refusal_of_header(fmt::format(R"({{"w":{}}})", value)),
@@ -88,7 +88,7 @@ TEST_CASE("header parser rejects a tensor named twice", "[formats]") {
              is_bad_input(kHeaderFile, "duplicate", "ww"));
 }
 
-TEST_CASE("header parser rejects a field given twice", "[formats]") {
+TEST_CASE("header parser rejects a duplicate field", "[formats]") {
   CHECK_THAT(refusal_of_entry(fmt::format(R"({},"dtype":"F32")", kGood)),
              is_bad_input(kHeaderFile, "tensor w", "duplicate field dtype"));
   CHECK_THAT(refusal_of_entry(fmt::format(R"({},"shape":[1])", kGood)),
@@ -97,8 +97,7 @@ TEST_CASE("header parser rejects a field given twice", "[formats]") {
              is_bad_input(kHeaderFile, "tensor w", "duplicate field data_offsets"));
 }
 
-TEST_CASE("header parser rejects nesting, however deep, without exhausting the stack",
-          "[formats]") {
+TEST_CASE("header parser rejects deep nesting without exhausting the stack", "[formats]") {
   std::string deep = "{\"w\":";
   for (int i = 0; i < 100'000; ++i) {
     deep += "{\"w\":";
@@ -122,7 +121,7 @@ TEST_CASE("header parser names the missing field", "[formats]") {
   CHECK_THAT(refusal_of_entry(""), is_bad_input(kHeaderFile, "tensor w", "dtype is missing"));
 }
 
-TEST_CASE("header parser rejects unknown dtypes and dtypes that are no strings", "[formats]") {
+TEST_CASE("header parser rejects unknown dtypes and dtypes that are not strings", "[formats]") {
   CHECK_THAT(refusal_of_entry(R"("dtype":"F128","shape":[1],"data_offsets":[0,4])"),
              is_bad_input(kHeaderFile, "tensor w", "unknown dtype F128"));
   CHECK_THAT(refusal_of_entry(R"("dtype":"f32","shape":[1],"data_offsets":[0,4])"),
@@ -136,7 +135,7 @@ TEST_CASE("header parser rejects unknown fields", "[formats]") {
              is_bad_input(kHeaderFile, "tensor w", "unknown field strides"));
 }
 
-TEST_CASE("header parser rejects dimensions that are no whole numbers", "[formats]") {
+TEST_CASE("header parser rejects dimensions that are not whole numbers", "[formats]") {
   for (const std::string_view size : {"-1", "1.0", "1e0", "1.5", "null", "\"1\"", "[1]", "true"}) {
     CAPTURE(size);
     CHECK_THAT(
@@ -145,7 +144,7 @@ TEST_CASE("header parser rejects dimensions that are no whole numbers", "[format
   }
 }
 
-TEST_CASE("header parser rejects numbers that do not fit", "[formats]") {
+TEST_CASE("header parser rejects numbers out of range", "[formats]") {
   CHECK_THAT(
       refusal_of_entry(R"("dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4])"),
       is_bad_input(kHeaderFile, "tensor w", "shape", "18446744073709551616"));
@@ -172,7 +171,7 @@ TEST_CASE("header parser rejects a range that ends before it begins", "[formats]
              is_bad_input(kHeaderFile, "tensor w", "begin 4 after end 0"));
 }
 
-TEST_CASE("header parser rejects a range that is not as long as its shape", "[formats]") {
+TEST_CASE("header parser rejects a range whose length differs from its shape", "[formats]") {
   CHECK_THAT(refusal_of_entry(R"("dtype":"F32","shape":[2,3],"data_offsets":[0,20])"),
              is_bad_input(kHeaderFile, "tensor w", "span 20 bytes", "[2, 3] of F32 need 24"));
   CHECK_THAT(refusal_of_entry(R"("dtype":"F32","shape":[],"data_offsets":[0,0])"),
@@ -195,7 +194,7 @@ TEST_CASE("header parser rejects sub-byte tensors that do not fill bytes", "[for
              is_bad_input(kHeaderFile, "tensor w", "[2] of F6_E2M3", "whole bytes"));
 }
 
-TEST_CASE("header parser rejects metadata that is not strings to strings", "[formats]") {
+TEST_CASE("header parser rejects metadata that does not map strings to strings", "[formats]") {
   for (const std::string_view value : {"3", "-3", "1.5", "null", "true", "{}", "[\"a\"]"}) {
     CAPTURE(value);
     CHECK_THAT(refusal_of_header(fmt::format(R"({{"__metadata__":{{"key":{}}}}})", value), 0),
@@ -209,7 +208,7 @@ TEST_CASE("header parser rejects metadata that is not strings to strings", "[for
              is_bad_input(kHeaderFile, "duplicate", "__metadata__"));
 }
 
-TEST_CASE("a hostile tensor name is shown harmless in messages", "[formats]") {
+TEST_CASE("control bytes in tensor names are escaped in messages", "[formats]") {
   CHECK_THAT(refusal_of_header(R"({"a\u0000b\u001b[2J\nc":{"dtype":"F32"}})"),
              is_bad_input(kHeaderFile, R"(a\x00b\x1b[2J\x0ac)", "shape is missing"));
   const std::string long_name(5000, 'n');
@@ -231,7 +230,7 @@ TEST_CASE("header parser rejects more than 64 dimensions", "[formats]") {
              is_bad_input(kHeaderFile, "tensor w", "more than 64 dimensions"));
 }
 
-TEST_CASE("header parser rejects more tensors and metadata than it has time for", "[formats]") {
+TEST_CASE("header parser rejects more tensors or metadata than the limits", "[formats]") {
   std::string header = "{";
   for (int i = 0; i <= 100'000; ++i) {
     fmt::format_to(std::back_inserter(header),

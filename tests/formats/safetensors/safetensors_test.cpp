@@ -1,4 +1,4 @@
-// The container around the header: its length, what surrounds the JSON, how ranges tile the data.
+// The file around the header: its length, the bytes around the JSON, the ranges of the data.
 #include "formats/safetensors/safetensors.h"
 
 #include <array>
@@ -36,7 +36,7 @@ std::string file_with_second_tensor_at(int begin, int end, std::size_t data_byte
       data_bytes);
 }
 
-TEST_CASE("reader accepts ranges that tile the data in any order of names", "[formats]") {
+TEST_CASE("reader accepts ranges that cover the data in any order of names", "[formats]") {
   const Checkpoint::Part part =
       opened(file_with_header(R"({"b":{"dtype":"I8","shape":[3],"data_offsets":[4,7]},)"
                               R"("a":{"data_offsets":[0,4],"shape":[2,1],"dtype":"BF16"},)"
@@ -52,7 +52,7 @@ TEST_CASE("reader accepts ranges that tile the data in any order of names", "[fo
   CHECK(part.metadata == std::map<std::string, std::string>{{"format", "pt"}, {"x", "y"}});
 }
 
-TEST_CASE("reader accepts scalars, empty tensors and empty checkpoints", "[formats]") {
+TEST_CASE("reader accepts scalars and empty tensors and empty checkpoints", "[formats]") {
   const Checkpoint::Part part =
       opened(file_with_header(R"({"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]},)"
                               R"("e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},)"
@@ -62,7 +62,7 @@ TEST_CASE("reader accepts scalars, empty tensors and empty checkpoints", "[forma
   CHECK(opened(file_with_header("{}")).tensors.empty());
 }
 
-TEST_CASE("reader knows every dtype of the format and its width", "[formats]") {
+TEST_CASE("reader knows every dtype of the format and its size", "[formats]") {
   const std::array<std::pair<std::string_view, int>, 22> dtypes{{
       {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
       {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
@@ -80,12 +80,12 @@ TEST_CASE("reader knows every dtype of the format and its width", "[formats]") {
   }
 }
 
-TEST_CASE("reader rejects files too short for a length", "[formats]") {
+TEST_CASE("reader rejects files too short for a header length", "[formats]") {
   CHECK_THAT(refusal_of_file(""), is_bad_input(kSafetensorsFile, "0 bytes", "too short"));
   CHECK_THAT(refusal_of_file("1234567"), is_bad_input(kSafetensorsFile, "7 bytes", "too short"));
 }
 
-TEST_CASE("reader rejects a header of no bytes", "[formats]") {
+TEST_CASE("reader rejects an empty header", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_length(0, "")), is_bad_input(kSafetensorsFile, "'{'"));
 }
 
@@ -94,14 +94,14 @@ TEST_CASE("reader rejects a header longer than the file", "[formats]") {
              is_bad_input(kSafetensorsFile, "header of 3 bytes", "file of 10"));
 }
 
-TEST_CASE("reader rejects a header over the cap, without allocating it", "[formats]") {
+TEST_CASE("reader rejects a header over the limit without allocating it", "[formats]") {
   CHECK_THAT(refusal_of_file(file_with_length(kMaxSafetensorsHeader + 1, "{}")),
              is_bad_input(kSafetensorsFile, "25000001 bytes", "at most 25000000"));
   CHECK_THAT(refusal_of_file(file_with_length(std::numeric_limits<std::uint64_t>::max(), "{}")),
              is_bad_input(kSafetensorsFile, "18446744073709551615 bytes", "at most 25000000"));
 }
 
-TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[formats]") {
+TEST_CASE("reader rejects more than 100000 tensors before it reads any", "[formats]") {
   std::string header = "{";
   for (int i = 0; i <= 100'001; ++i) {
     fmt::format_to(std::back_inserter(header),
@@ -112,7 +112,7 @@ TEST_CASE("reader rejects more than 100,000 tensors before it reads any", "[form
              is_bad_input(kSafetensorsFile, "more than 100000 tensors"));
 }
 
-TEST_CASE("braces in strings are no tensors", "[formats]") {
+TEST_CASE("braces in strings are not counted as tensors", "[formats]") {
   std::string braces;
   while (braces.size() < 20'000'000) {
     braces += R"({{{{\"{\\)";
@@ -166,7 +166,7 @@ TEST_CASE("reader rejects bytes after the last tensor", "[formats]") {
              is_bad_input(kSafetensorsFile, "1 bytes after the last tensor"));
 }
 
-TEST_CASE("reader says what a wrong file under the right name is", "[formats]") {
+TEST_CASE("reader says what kind of file a wrong file is", "[formats]") {
   CHECK_THAT(refusal_of_file("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
              is_bad_input(kSafetensorsFile, "git-LFS", "git lfs pull"));
   CHECK_THAT(refusal_of_file("<!DOCTYPE html><html></html>"),
@@ -183,7 +183,7 @@ TEST_CASE("reader says what a wrong file under the right name is", "[formats]") 
              is_bad_input(kSafetensorsFile, "no safetensors file (text)"));
 }
 
-TEST_CASE("reader recognises gzip data whether or not it carries a date", "[formats]") {
+TEST_CASE("reader recognises gzip data with and without a date", "[formats]") {
   CHECK_THAT(refusal_of_file("\x1f\x8b\x08 with a date, so a huge length"),
              is_bad_input(kSafetensorsFile, "gzip"));
   // Without a date the first 8 bytes read as a header of 559,903 bytes, which this file could hold.
@@ -192,7 +192,7 @@ TEST_CASE("reader recognises gzip data whether or not it carries a date", "[form
              is_bad_input(kSafetensorsFile, "gzip"));
 }
 
-TEST_CASE("reader rejects a directory, a FIFO and a device where a file is meant", "[formats]") {
+TEST_CASE("reader rejects directories and FIFOs and devices", "[formats]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { open_safetensors(directory.path()); }),
              is_bad_input(directory.path().string(), "a directory"));
@@ -200,7 +200,7 @@ TEST_CASE("reader rejects a directory, a FIFO and a device where a file is meant
              is_bad_input("/dev/null", "not a regular file"));
 }
 
-TEST_CASE("writer's header reads back as it was given", "[formats]") {
+TEST_CASE("the writer's header reads back unchanged", "[formats]") {
   const std::vector<TensorInfo> tensors{
       {"name with \"quotes\", \\ and \u00fc", DType::kBF16, {2, 3}, 0, 0, 12},
       {"scalar", DType::kF64, {}, 0, 12, 20},

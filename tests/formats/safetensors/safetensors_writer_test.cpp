@@ -39,7 +39,7 @@ void write_all(const std::filesystem::path& directory, std::uint64_t max_shard_b
   writer.finish();
 }
 
-TEST_CASE("writer's single file reads back, in the order announced", "[formats]") {
+TEST_CASE("a single file reads back in the announced order", "[formats]") {
   const TemporaryDirectory directory;
   write_all(directory.path(), kDefaultShardBytes);
   CHECK((tree_of(directory.path()).size() == 1));
@@ -54,7 +54,7 @@ TEST_CASE("writer's single file reads back, in the order announced", "[formats]"
   CHECK(checkpoint.metadata().at("who") == "test");
 }
 
-TEST_CASE("writer splits into shards no larger than asked for, with an index", "[formats]") {
+TEST_CASE("writer splits into shards up to the requested size and writes an index", "[formats]") {
   const TemporaryDirectory directory;
   write_all(directory.path(), 24);
   const auto tree = tree_of(directory.path());
@@ -74,7 +74,7 @@ TEST_CASE("writer splits into shards no larger than asked for, with an index", "
   }
 }
 
-TEST_CASE("a tensor larger than a shard stands alone", "[formats]") {
+TEST_CASE("a tensor larger than the shard size gets its own shard", "[formats]") {
   const TemporaryDirectory directory;
   write_all(directory.path(), 1);
   const Checkpoint checkpoint = open_checkpoint(directory.path());
@@ -98,21 +98,21 @@ TEST_CASE("writer copies a tensor byte for byte from another checkpoint", "[form
   }
 }
 
-// Two large tensors that stand in files, and a small one made in between.
-std::vector<OutputTensor> standing(const ByteRange& first, const ByteRange& second) {
+// Two large tensors copied from files and a small one computed between them.
+std::vector<OutputTensor> copied_tensors(const ByteRange& first, const ByteRange& second) {
   constexpr std::int64_t kBytes = 20 * kSharedBlock;
   return {{"first", DType::kU8, {kBytes}, first},
           {"made", DType::kU8, {kSharedBlock}},
           {"second", DType::kU8, {kBytes}, second}};
 }
 
-TEST_CASE("large copies lie in their blocks as they do in the source", "[formats]") {
+TEST_CASE("large copies have the same block offsets as in the source", "[formats]") {
   const TemporaryDirectory directory;
   for (const std::uint64_t begin : {8, 96, 4088, 12'288}) {
     CAPTURE(begin);
     const auto path = directory / std::to_string(begin);
     std::filesystem::create_directory(path);
-    const auto tensors = standing({0, begin, begin + 20 * kSharedBlock}, {0, begin, begin});
+    const auto tensors = copied_tensors({0, begin, begin + 20 * kSharedBlock}, {0, begin, begin});
     SafetensorsWriter(path, tensors, {});
     const std::string file = bytes_of_file(path / "model.safetensors");
     const std::uint64_t header =
@@ -122,7 +122,7 @@ TEST_CASE("large copies lie in their blocks as they do in the source", "[formats
   }
 }
 
-TEST_CASE("room is needed for what is not shared with the source", "[formats]") {
+TEST_CASE("free space is needed only for bytes not shared with the source", "[formats]") {
   const TemporaryDirectory directory;
   constexpr std::int64_t kPetabyte = 1LL << 50;
   OutputTensor copy{"copy", DType::kI8, {kPetabyte}, ByteRange{0, 8, 8 + kPetabyte}};
@@ -135,16 +135,16 @@ TEST_CASE("room is needed for what is not shared with the source", "[formats]") 
   CHECK_NOTHROW(create({copy}));
   CHECK_THAT(refusal_of([&] { create({copy, {"new", DType::kI8, {kPetabyte}}}); }),
              is_environment_failure("bytes free, 1125899906850816 needed"));
-  // Behind three bytes of another tensor it does not lie in its blocks as it does in the source.
+  // After three bytes of another tensor, its offset within blocks differs from the source's.
   const OutputTensor large{
       "large", DType::kI8, {kPetabyte + 3}, ByteRange{0, 0, kPetabyte + 3}, true};
   CHECK_THAT(refusal_of([&] { create({large, copy}); }),
              is_environment_failure("bytes free, 1125899906850816 needed"));
 }
 
-TEST_CASE("shards end where copies go on in another file, unless one file holds all", "[formats]") {
+TEST_CASE("a shard ends where copies continue in another source file", "[formats]") {
   const TemporaryDirectory directory;
-  const auto tensors = standing({0, 8, 8}, {1, 8, 8});
+  const auto tensors = copied_tensors({0, 8, 8}, {1, 8, 8});
   const auto files_of = [&](const char* name, std::uint64_t max_bytes) {
     std::filesystem::create_directory(directory / name);
     SafetensorsWriter(directory / name, tensors, {}, max_bytes);
@@ -154,7 +154,7 @@ TEST_CASE("shards end where copies go on in another file, unless one file holds 
   CHECK(files_of("split", 40 * kSharedBlock) == 3);  // two shards and an index
 }
 
-TEST_CASE("tensors may be given in parts, no more and no less", "[formats]") {
+TEST_CASE("writer refuses too few and too many parts of a tensor", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector<OutputTensor> one{{"w", DType::kU8, {5}}};
   SafetensorsWriter writer(directory.path(), one, {});
@@ -172,7 +172,7 @@ TEST_CASE("tensors may be given in parts, no more and no less", "[formats]") {
   CHECK(bytes_of(open_checkpoint(directory.path()), "w") == "abcde");
 }
 
-TEST_CASE("writer refuses what it was not told of", "[formats]") {
+TEST_CASE("writer refuses tensors that were not announced", "[formats]") {
   const TemporaryDirectory directory;
   SafetensorsWriter writer(directory.path(), announced(kTensors), {});
   const auto writing = [&](const std::string& name, const std::string& bytes) {
@@ -188,7 +188,7 @@ TEST_CASE("writer refuses what it was not told of", "[formats]") {
              is_wrong_usage("tensor scalar", "never written"));
 }
 
-TEST_CASE("writer refuses two tensors of one name and a directory in use", "[formats]") {
+TEST_CASE("writer refuses duplicate tensor names and a directory in use", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector<OutputTensor> twice{{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}};
   CHECK_THAT(refusal_of([&] { SafetensorsWriter(directory.path(), twice, {}); }),

@@ -8,12 +8,12 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("slopes of 8 heads are the halves of the paper", "[formats]") {
+TEST_CASE("slopes of 8 heads are the powers of one half in the paper", "[formats]") {
   CHECK(alibi_slopes(8) ==
         std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625});
 }
 
-TEST_CASE("slopes beyond a power of two lie between those of twice as many heads", "[formats]") {
+TEST_CASE("slopes beyond a power of two interleave those of twice as many heads", "[formats]") {
   // 12 heads: the 8 of 8 heads, then 2^-0.5, 2^-1.5, 2^-2.5, 2^-3.5.
   const std::vector<double> slopes = alibi_slopes(12);
   REQUIRE(slopes.size() == 12);

@@ -1,4 +1,4 @@
-// Where heads lie in each packing, by hand, and how many there are, from shapes.
+// Positions of heads in each packing, by hand, and numbers of heads from shapes.
 #include "formats/spec/model_spec.h"
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 
 using Features = std::vector<std::int64_t>;
 
-TEST_CASE("separate tensors hold their heads one after the other", "[formats]") {
+TEST_CASE("separate tensors hold their heads in order", "[formats]") {
   const HeadFeatures at = head_features(Packing::kSeparate, 4, 2, 5);
   CHECK(at.q == Features{0, 5, 10, 15});
   CHECK(at.k == Features{0, 5});
@@ -29,7 +29,7 @@ TEST_CASE("separate tensors hold their heads one after the other", "[formats]") 
   CHECK(at.v_total == 10);
 }
 
-TEST_CASE("a q‖k‖v tensor holds all queries, then all keys, then all values", "[formats]") {
+TEST_CASE("a query-key-value tensor holds all queries then all keys then all values", "[formats]") {
   const HeadFeatures at = head_features(Packing::kQueryKeyValue, 4, 2, 5);
   CHECK(at.q == Features{0, 5, 10, 15});
   CHECK(at.k == Features{20, 25});
@@ -39,7 +39,8 @@ TEST_CASE("a q‖k‖v tensor holds all queries, then all keys, then all values"
   CHECK(at.v_total == 40);
 }
 
-TEST_CASE("a grouped tensor holds each group's queries, its key and its value", "[formats]") {
+TEST_CASE("a tensor packed per group holds each group's queries and its key and value",
+          "[formats]") {
   // 12 heads in 4 groups of 3, one feature each: q q q k v, four times.
   const HeadFeatures at = head_features(Packing::kPerGroup, 12, 4, 1);
   CHECK(at.q == Features{0, 1, 2, 5, 6, 7, 10, 11, 12, 15, 16, 17});
@@ -48,7 +49,7 @@ TEST_CASE("a grouped tensor holds each group's queries, its key and its value", 
   CHECK(at.q_total == 20);
 }
 
-TEST_CASE("a grouped tensor of as many groups as heads is [H, 3, d]", "[formats]") {
+TEST_CASE("a tensor packed per group with one head per group is H x 3 x d", "[formats]") {
   const HeadFeatures at = head_features(Packing::kPerGroup, 6, 6, 4);
   for (std::int64_t h = 0; h < 6; ++h) {
     const auto i = static_cast<std::size_t>(h);
@@ -58,8 +59,8 @@ TEST_CASE("a grouped tensor of as many groups as heads is [H, 3, d]", "[formats]
   }
 }
 
-TEST_CASE("heads of every packing tile their tensors", "[formats]") {
-  // 64 heads with 8 groups hide a transposed grouping (H/G = G): the others do not.
+TEST_CASE("the heads of every packing cover their tensor exactly once", "[formats]") {
+  // 64 heads in 8 groups would hide a transposed grouping (H/G = G). The others do not.
   constexpr std::array<std::array<std::int64_t, 2>, 6> kCounts{
       {{12, 4}, {12, 3}, {64, 8}, {71, 1}, {6, 6}, {32, 8}}};
   for (const Packing packing : {Packing::kQueryKeyValue, Packing::kPerGroup}) {
@@ -81,7 +82,7 @@ TEST_CASE("heads of every packing tile their tensors", "[formats]") {
   }
 }
 
-TEST_CASE("kv heads follow from shapes in every packing", "[formats]") {
+TEST_CASE("kv heads follow from the shapes in every packing", "[formats]") {
   for (const auto& make : {tiny_llama, tiny_gpt2, tiny_bloom}) {
     for (const std::int64_t kv_heads : {12, 6, 4, 3, 1}) {
       CAPTURE(kv_heads);
@@ -94,7 +95,7 @@ TEST_CASE("kv heads follow from shapes in every packing", "[formats]") {
   }
 }
 
-TEST_CASE("a shape that leaves no whole number of kv heads is named", "[formats]") {
+TEST_CASE("a shape without a whole number of kv heads is refused", "[formats]") {
   const TemporaryDirectory directory;
   TinyModel tiny = tiny_llama();
   const std::string k = "model.layers.1.self_attn.k_proj.weight";
@@ -110,7 +111,8 @@ TEST_CASE("a shape that leaves no whole number of kv heads is named", "[formats]
   CHECK_THAT(refusal_with({24}), is_bad_input(k, "[24]", "two dimensions"));
 }
 
-TEST_CASE("recorded slopes hold for all layers or for each, else the formula does", "[formats]") {
+TEST_CASE("recorded slopes apply to all layers or to each and default to the formula",
+          "[formats]") {
   ModelSpec spec;
   spec.query_heads = 2;
   spec.layers.resize(3);

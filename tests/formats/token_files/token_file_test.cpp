@@ -34,7 +34,7 @@ std::string numpy_header(const std::string& dict) {
   return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(padded.size()) + '\0' + padded;
 }
 
-// An .idx as Megatron writes it: sequences of such lengths, one document each.
+// An .idx as Megatron writes it: one document for each sequence of the given lengths.
 struct BuiltIndex {
   std::uint8_t type = 8;
   std::int64_t token_bytes = 2;
@@ -61,7 +61,7 @@ struct BuiltIndex {
 
 }  // namespace
 
-TEST_CASE("token files are read in each of their formats", "[formats]") {
+TEST_CASE("token files are read in every format", "[formats]") {
   const TemporaryDirectory directory;
   const auto open = [&](const std::string& bytes) {
     put_file(directory / "tokens", bytes);
@@ -90,7 +90,7 @@ TEST_CASE("token files are read in each of their formats", "[formats]") {
   }
 }
 
-TEST_CASE("token files that cannot be what they say are refused", "[formats]") {
+TEST_CASE("malformed token files are refused", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const std::string& bytes) {
     put_file(directory / "tokens", bytes);
@@ -112,7 +112,7 @@ TEST_CASE("token files that cannot be what they say are refused", "[formats]") {
   CHECK_THAT(refusal(std::string("\x93NUMPY\x01\x00\xff\xff", 10)), is_bad_input("does not fit"));
 }
 
-TEST_CASE("a token outside the vocabulary is found and its place named", "[formats]") {
+TEST_CASE("a token outside the vocabulary is reported with its position", "[formats]") {
   const TemporaryDirectory directory;
   std::vector<std::uint16_t> ids(300'000, 9);
   ids[270'001] = 50;
@@ -124,7 +124,7 @@ TEST_CASE("a token outside the vocabulary is found and its place named", "[forma
              is_bad_input("tokens", "token 270001 is 50", "ends at 49"));
 }
 
-TEST_CASE("a token file that has shrunk since is an error, not a crash", "[formats]") {
+TEST_CASE("a token file that has shrunk is an error", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "tokens", bytes_of_numbers(kNarrow));
   const TokenFile file = TokenFile::open(directory / "tokens");
@@ -132,7 +132,7 @@ TEST_CASE("a token file that has shrunk since is an error, not a crash", "[forma
   CHECK_THAT(refusal_of([&] { ids_in(file); }), is_bad_input("tokens", "truncated"));
 }
 
-TEST_CASE("Megatron's token files are read by way of their index", "[formats]") {
+TEST_CASE("Megatron's token files are read through their index", "[formats]") {
   const TemporaryDirectory directory;
   const auto open = [&](const BuiltIndex& index, const std::string& data, const char* name) {
     put_file(directory / "text.idx", index.bytes());
@@ -158,7 +158,7 @@ TEST_CASE("Megatron's token files are read by way of their index", "[formats]") 
   CHECK(TokenFile::open(directory / "alone.bin").format() == "raw u16");
 }
 
-TEST_CASE("an .idx that is no index of Megatron's is refused, not passed over", "[formats]") {
+TEST_CASE("an .idx that is not a Megatron index is refused", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.bin", bytes_of_numbers(kWide));
   const auto refusal = [&](const char* name) {
@@ -179,7 +179,7 @@ TEST_CASE("an .idx that is no index of Megatron's is refused, not passed over", 
   CHECK_THAT(refusal("text.bin"), is_bad_input("text.idx"));
 }
 
-TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]") {
+TEST_CASE("a Megatron index that does not match its tokens is refused", "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.bin", bytes_of_numbers(kNarrow));
   const auto refusal = [&](const std::string& index) {
@@ -203,11 +203,11 @@ TEST_CASE("a Megatron index that does not fit its tokens is refused", "[formats]
              is_bad_input("text.bin", "4 tokens", "says 3"));
   CHECK_THAT(refusal(BuiltIndex{}.bytes() + "xyz"),
              is_bad_input("text.idx", "3 bytes after 2 sequences", "0 or 2"));
-  put_file(directory / "text.idx", BuiltIndex{}.bytes() + "xy");  // a mode for each sequence
+  put_file(directory / "text.idx", BuiltIndex{}.bytes() + "xy");  // one mode for each sequence
   CHECK(TokenFile::open(directory / "text.bin").size() == 4);
 }
 
-TEST_CASE("every flipped bit of a Megatron index is found, but for those of its documents",
+TEST_CASE("every flipped bit of a Megatron index is detected except in its document list",
           "[formats]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.bin", bytes_of_numbers(kNarrow));
@@ -223,7 +223,7 @@ TEST_CASE("every flipped bit of a Megatron index is found, but for those of its 
   }
 }
 
-TEST_CASE("what says nothing of itself is refused unless it looks like token ids", "[formats]") {
+TEST_CASE("a file without a format is refused unless it resembles token ids", "[formats]") {
   const TemporaryDirectory directory;
   const auto refusal = [&](const std::string& bytes) {
     put_file(directory / "tokens", bytes);
@@ -264,7 +264,7 @@ TEST_CASE("what says nothing of itself is refused unless it looks like token ids
              is_bad_input("safetensors"));
 }
 
-TEST_CASE("token ids of any vocabulary are taken for what they are", "[formats]") {
+TEST_CASE("raw token ids of any vocabulary are accepted", "[formats]") {
   const TemporaryDirectory directory;
   for (const std::uint32_t vocabulary : {2U, 50U, 256U, 1000U, 32'000U, 50'257U, 65'536U}) {
     for (const std::size_t size : {1U, 2U, 5U, 40U, 70'000U}) {
@@ -279,7 +279,7 @@ TEST_CASE("token ids of any vocabulary are taken for what they are", "[formats]"
       CHECK(TokenFile::open(directory / "tokens").size() == std::ssize(ids));
     }
   }
-  std::vector<std::uint16_t> bytes;  // a vocabulary of bytes, as regroup tokenize writes it
+  std::vector<std::uint16_t> bytes;  // a byte vocabulary as regroup tokenize writes it
   for (const char byte : std::string("To be, or not to be: that is the question\n")) {
     bytes.push_back(static_cast<std::uint8_t>(byte));
   }

@@ -1,4 +1,4 @@
-// Token files written document by document, read back by what reads every token file.
+// Token files written document by document and read back.
 #include "formats/token_files/token_writer.h"
 
 #include <cstdint>
@@ -45,7 +45,7 @@ Documents documents_in(const std::filesystem::path& path,
 
 }  // namespace
 
-TEST_CASE("Megatron's pair of files is written byte for byte as its layout says", "[formats]") {
+TEST_CASE("Megatron's two files have the documented bytes", "[formats]") {
   const TemporaryDirectory directory;
   write_documents(directory / "text.bin", TokenLayout::kMegatron, 65536, {{5, 0, 65535}, {}, {7}});
   CHECK(bytes_of_file(directory / "text.bin") ==
@@ -56,11 +56,11 @@ TEST_CASE("Megatron's pair of files is written byte for byte as its layout says"
             bytes_of_numbers(std::vector<std::int32_t>{3, 1}) +
             bytes_of_numbers(std::vector<std::int64_t>{0, 6}) +
             bytes_of_numbers(std::vector<std::int64_t>{0, 1, 2}));
-  CHECK(tree_of(directory.path()).size() == 2);  // and nothing else is left
+  CHECK(tree_of(directory.path()).size() == 2);  // no other files are left
   CHECK(documents_in(directory / "text.bin") == Documents{{0, 3}, {3, 4}});
 }
 
-TEST_CASE("ids have 32 bits where the vocabulary needs them", "[formats]") {
+TEST_CASE("ids have 32 bits if the vocabulary needs them", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector<Ids> documents{{5, 65536}, {1, 2, 3}};
   write_documents(directory / "text.bin", TokenLayout::kMegatron, 65537, documents);
@@ -73,7 +73,7 @@ TEST_CASE("ids have 32 bits where the vocabulary needs them", "[formats]") {
   CHECK(documents_in(directory / "text.bin") == Documents{{0, 2}, {2, 5}});
 }
 
-TEST_CASE("numpy and raw files hold the ids of all documents in a row", "[formats]") {
+TEST_CASE("numpy and raw files hold the ids of all documents in sequence", "[formats]") {
   const TemporaryDirectory directory;
   write_documents(directory / "text.npy", TokenLayout::kNumpy, 300, {{5, 299}, {1}});
   write_documents(directory / "text", TokenLayout::kRaw, 300, {{5, 299}, {1}});
@@ -85,7 +85,7 @@ TEST_CASE("numpy and raw files hold the ids of all documents in a row", "[format
                                                      "\n" + ids);
 }
 
-TEST_CASE("more tokens than any buffer holds are written in their order", "[formats]") {
+TEST_CASE("tokens keep their order across buffers", "[formats]") {
   const TemporaryDirectory directory;
   TokenWriter writer(directory / "text.bin", TokenLayout::kMegatron, 70'000);
   std::vector<std::int64_t> expected;
@@ -109,7 +109,7 @@ TEST_CASE("more tokens than any buffer holds are written in their order", "[form
         std::pair<std::int64_t, std::int64_t>(std::ssize(expected) - 1, std::ssize(expected)));
 }
 
-TEST_CASE("an unpublished token file leaves nothing, and none is ever replaced", "[formats]") {
+TEST_CASE("an unpublished token file leaves no files and publishing replaces none", "[formats]") {
   const TemporaryDirectory directory;
   {
     TokenWriter writer(directory / "made/text.bin", TokenLayout::kMegatron, 300);
@@ -129,7 +129,7 @@ TEST_CASE("an unpublished token file leaves nothing, and none is ever replaced",
   CHECK(tree_of(directory.path()) == std::map<std::string, std::string>{{"text.idx", "mine"}});
 }
 
-TEST_CASE("a name that is taken meanwhile keeps both files of a pair away", "[formats]") {
+TEST_CASE("publishing a pair does not replace an existing file", "[formats]") {
   const TemporaryDirectory directory;
   TokenWriter writer(directory / "text.bin", TokenLayout::kMegatron, 300);
   writer.write(Ids{1, 2});
@@ -144,7 +144,7 @@ TEST_CASE("a token outside the vocabulary is not written", "[formats]") {
   CHECK_THAT(refusal_of([&] { writer.write(Ids{299, 300}); }), is_wrong_usage("token 300", "300"));
 }
 
-TEST_CASE("documents of a flat file are told apart by a token", "[formats]") {
+TEST_CASE("a separator token divides a flat file into documents", "[formats]") {
   const TemporaryDirectory directory;
   const auto path = directory / "text";
   put_file(path, bytes_of_numbers(std::vector<std::uint16_t>{9, 5, 9, 9, 6, 7, 9, 8}));
@@ -156,7 +156,7 @@ TEST_CASE("documents of a flat file are told apart by a token", "[formats]") {
   CHECK_THAT(refusal_of([&] { documents_in(path); }), is_wrong_usage("text", "unknown"));
 }
 
-TEST_CASE("a Megatron index with documents that cannot be is refused", "[formats]") {
+TEST_CASE("a Megatron index with impossible documents is refused", "[formats]") {
   const TemporaryDirectory directory;
   const auto documents = [&](const std::vector<std::int64_t>& firsts) {
     put_file(directory / "text.bin", bytes_of_numbers(std::vector<std::uint16_t>{5, 0, 7}));
@@ -168,7 +168,7 @@ TEST_CASE("a Megatron index with documents that cannot be is refused", "[formats
     return documents_in(directory / "text.bin");
   };
   CHECK(documents({0, 2, 3}) == Documents{{0, 2}, {2, 3}});
-  CHECK(documents({0, 2, 2, 3}) == Documents{{0, 2}, {2, 3}});  // one of them has no tokens
+  CHECK(documents({0, 2, 2, 3}) == Documents{{0, 2}, {2, 3}});  // one document has no tokens
   CHECK(documents({}) == Documents{{0, 3}});
   CHECK_THAT(refusal_of([&] { documents({0, 2, 1, 3}); }),
              is_bad_input("text.idx", "document 2", "sequence 1", "2 to 3"));

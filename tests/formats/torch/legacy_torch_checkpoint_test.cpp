@@ -1,4 +1,5 @@
-// Files of torch before 1.6: pickles in a row, then storages; nothing in them is run or believed.
+// Files from before torch 1.6: a series of pickles, then storages. Nothing in them is executed or
+// trusted.
 #include "formats/torch/legacy_torch_checkpoint.h"
 
 #include <limits>
@@ -49,7 +50,7 @@ Error refusal_of_file(const LegacyTorchFile& file) {
   return refusal_of([&] { opened_legacy(file.bytes()); });
 }
 
-// A file whose dict holds what `value` makes, besides a tensor.
+// A file whose dict holds a tensor and the value that `value` makes.
 LegacyTorchFile file_with_value(const std::string& value) {
   const std::string storage = pickle::legacy_storage("FloatStorage", "0", 1);
   return {pickle::program(pickle::dict(
@@ -57,7 +58,7 @@ LegacyTorchFile file_with_value(const std::string& value) {
           {{"0", 1, floats({7})}}};
 }
 
-TEST_CASE("storages behind the pickles are found by their keys, and views in them", "[formats]") {
+TEST_CASE("storages after the pickles are found by their keys", "[formats]") {
   const Checkpoint checkpoint = opened_legacy(two_storages().bytes());
   REQUIRE(checkpoint.tensors().size() == 3);
   CHECK(bytes_of(checkpoint, "b") == "abc");
@@ -67,15 +68,14 @@ TEST_CASE("storages behind the pickles are found by their keys, and views in the
   CHECK_FALSE(checkpoint.at("t").contiguous());
 }
 
-TEST_CASE("a storage that no tensor of the state dict views is stepped over", "[formats]") {
+TEST_CASE("a storage without a tensor in the state dict is skipped", "[formats]") {
   const std::string state = pickle::legacy_storage("HalfStorage", "1", 2);
   LegacyTorchFile file = file_with_value(pickle::tuple({state}));
   file.storages.insert(file.storages.begin(), {"1", 2, "abcd"});
   CHECK(values_of(opened_legacy(file.bytes()), "w") == std::vector<double>{7});
 }
 
-TEST_CASE("an old torch file that would run a program is refused, wherever it stands",
-          "[formats]") {
+TEST_CASE("an old torch file that calls a function is refused wherever the call is", "[formats]") {
   const std::string evil =
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")}));
   const std::string program = pickle::program(evil);
@@ -95,7 +95,7 @@ TEST_CASE("an old torch file that would run a program is refused, wherever it st
   file = two_storages();
   file.keys = program;
   CHECK_THAT(refusal_of_file(file), is_refused);
-  // A class with its source, as whole modules used to be saved.
+  // A class with its source: how whole modules used to be saved.
   CHECK_THAT(refusal_of_file(file_with_value(
                  pickle::tuple({pickle::text("module"), pickle::global("torch", "FloatStorage"),
                                 pickle::text("model.py"), pickle::text("import os")}) +
@@ -103,7 +103,7 @@ TEST_CASE("an old torch file that would run a program is refused, wherever it st
              is_bad_input(kLegacyFile, "does not name a storage"));
 }
 
-TEST_CASE("an old torch file cut off anywhere, or with bytes behind it, is refused", "[formats]") {
+TEST_CASE("a truncated old torch file and one with trailing bytes are refused", "[formats]") {
   const std::string bytes = two_storages().bytes();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
@@ -114,8 +114,7 @@ TEST_CASE("an old torch file cut off anywhere, or with bytes behind it, is refus
              is_bad_input(kLegacyFile, "1 bytes after the last storage"));
 }
 
-TEST_CASE("an old torch file with any one byte changed never does worse than be refused",
-          "[formats]") {
+TEST_CASE("an old torch file with any one byte changed is read or refused", "[formats]") {
   const std::string good = two_storages().bytes();
   const TemporaryDirectory directory;
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -134,7 +133,7 @@ TEST_CASE("an old torch file with any one byte changed never does worse than be 
   }
 }
 
-TEST_CASE("what does not begin as an old torch file does is refused as one", "[formats]") {
+TEST_CASE("a file that does not begin like an old torch file is refused", "[formats]") {
   const TemporaryDirectory directory;
   for (const std::string& bytes :
        {std::string(), std::string("PK\x03\x04 and more"), two_storages().bytes().substr(1)}) {
@@ -184,7 +183,7 @@ TEST_CASE("storages whose sizes would overflow are refused", "[formats]") {
   CHECK_THAT(refusal_of_file(file), is_bad_input(kLegacyFile, "storage 0", "exceeds the file"));
 }
 
-TEST_CASE("views of an old torch file stay in their storage", "[formats]") {
+TEST_CASE("views beyond their storage are refused in old torch files", "[formats]") {
   const auto refusal_of_view = [](std::int64_t offset, const Shape& shape, const Shape& strides) {
     const std::string storage = pickle::legacy_storage("FloatStorage", "0", 2);
     return refusal_of_file({pickle::program(pickle::dict(
@@ -195,7 +194,7 @@ TEST_CASE("views of an old torch file stay in their storage", "[formats]") {
   CHECK_THAT(refusal_of_view(0, {1000}, {0}), is_bad_input(kLegacyFile, "tensor w", "repeat"));
 }
 
-TEST_CASE("a storage that is part of another one, and another system, are refused", "[formats]") {
+TEST_CASE("views of storages and foreign systems are refused", "[formats]") {
   const std::string part = pickle::legacy_storage(
       "FloatStorage", "0", 1, pickle::tuple({pickle::text("1"), "K\x01", "K\x01"}));
   CHECK_THAT(refusal_of_file(file_with_value(part)), is_bad_input(kLegacyFile, "part of another"));

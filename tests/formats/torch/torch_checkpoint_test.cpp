@@ -1,4 +1,4 @@
-// Torch files from end to end: tensors as torch laid them out, and views that leave their storage.
+// Torch files read from end to end: tensors as torch stores them and views beyond their storage.
 #include "formats/torch/torch_checkpoint.h"
 
 #include <limits>
@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTorchFile = "weights.bin";
 
-// Six floats, 0 to 5.
+// The floats 0 to 5.
 std::string six_floats() {
   return tensor_of("", DType::kF32, {6}, std::vector<double>{0, 1, 2, 3, 4, 5}).bytes;
 }
 
-// An archive of one storage of six floats and the tensor `w`, a view of it.
+// An archive with one storage of six floats and the tensor `w`, a view of it.
 std::string file_with(const pickle::Tensor& tensor) {
   return torch_archive(pickle::program(pickle::dict({pickle::text("w"), pickle::tensor(tensor)})),
                        {six_floats()})
@@ -61,7 +61,7 @@ Error refusal_of_view(std::int64_t offset, const Shape& shape, const Shape& stri
   return refusal_of_file(file_with_view(offset, shape, strides));
 }
 
-TEST_CASE("views read row-major, whatever their offset and strides", "[formats]") {
+TEST_CASE("views are read in row-major order whatever their offset and strides", "[formats]") {
   using Values = std::vector<double>;
   CHECK(view(0, {2, 3}, {3, 1}) == Values{0, 1, 2, 3, 4, 5});
   CHECK(view(0, {3, 2}, {1, 3}) == Values{0, 3, 1, 4, 2, 5});  // transposed
@@ -88,12 +88,12 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
   CHECK_THAT(
       refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
       is_bad_input(kTorchFile, "tensor w", "ComplexDoubleStorage"));
-  // A missing name must not be read as one of the dtypes without a storage class.
+  // An empty name must not match the dtypes without a storage class.
   CHECK(torch_element_bytes("HalfStorage") == 2);
   CHECK(torch_element_bytes("") == 0);
 }
 
-TEST_CASE("numbers without a storage class are told by the torch.dtype beside them", "[formats]") {
+TEST_CASE("numbers without a storage class have the dtype stored with them", "[formats]") {
   const auto file = [](const std::string& storage, std::string_view dtype) {
     return torch_archive(
                pickle::program(pickle::dict(
@@ -121,12 +121,12 @@ TEST_CASE("numbers without a storage class are told by the torch.dtype beside th
   CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kTorchFile, "torch.load"));
   CHECK_THAT(refusal_of_file(file(untyped, "FloatStorage")),
              is_bad_input(kTorchFile, "without a dtype"));
-  // Bytes alone have no dtype.
+  // An untyped storage alone has no dtype.
   CHECK_THAT(refusal_of_file(file_with({untyped, 0, {1}, {1}})),
              is_bad_input(kTorchFile, "tensor w", "UntypedStorage"));
 }
 
-TEST_CASE("views that leave their storage are refused", "[formats]") {
+TEST_CASE("views beyond their storage are refused", "[formats]") {
   CHECK_THAT(refusal_of_view(1, {2, 3}, {3, 1}),
              is_bad_input(kTorchFile, "tensor w", "storage of 6"));
   CHECK_THAT(refusal_of_view(7, {0}, {1}), is_bad_input(kTorchFile, "tensor w", "storage of 6"));
@@ -150,7 +150,7 @@ TEST_CASE("views whose sizes overflow are refused", "[formats]") {
              is_bad_input(kTorchFile, "tensor w", "overflows"));
   CHECK_THAT(refusal_of_view(0, {std::int64_t{1} << 33}, {std::int64_t{1} << 33}),
              is_bad_input(kTorchFile, "tensor w", "overflows"));
-  // Reaches over exactly 2^64 elements.
+  // Spans exactly 2^64 elements.
   CHECK_THAT(refusal_of_view(0, {2, 2, 2}, {kMost, kMost, 1}),
              is_bad_input(kTorchFile, "tensor w", "overflows"));
 }
@@ -160,7 +160,7 @@ TEST_CASE("views that repeat elements are refused", "[formats]") {
   CHECK_THAT(refusal_of_view(0, {4, 3}, {1, 1}), is_bad_input(kTorchFile, "tensor w", "repeat"));
 }
 
-TEST_CASE("an archive that says nothing of its byte order is little-endian", "[formats]") {
+TEST_CASE("an archive without a byte order is little-endian", "[formats]") {
   const std::string storage = pickle::storage("FloatStorage", "0", 6);
   BuiltZip zip = torch_archive(
       pickle::program(pickle::dict({pickle::text("w"), pickle::tensor({storage, 1, {2}, {1}})})),
@@ -190,14 +190,14 @@ TEST_CASE("an archive that lacks an entry or has two folders is refused", "[form
   CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl", "CRC"));
 }
 
-TEST_CASE("a torch file that would run a program names the file and the program", "[formats]") {
+TEST_CASE("a torch file that calls a function is refused with the function's name", "[formats]") {
   const std::string pickle = pickle::program(
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")})));
   CHECK_THAT(refusal_of_file(torch_archive(pickle, {}).bytes()),
              is_bad_input(kTorchFile, "os.system", "not among those allowed"));
 }
 
-TEST_CASE("a torch file cut off anywhere is refused", "[formats]") {
+TEST_CASE("a torch file truncated at any byte is refused", "[formats]") {
   const std::string bytes = file_with_view(0, {2, 3}, {3, 1});
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
@@ -205,7 +205,7 @@ TEST_CASE("a torch file cut off anywhere is refused", "[formats]") {
   }
 }
 
-TEST_CASE("a file of torch's own gives the numbers of its safetensors twin", "[formats]") {
+TEST_CASE("a file from torch equals its safetensors copy", "[formats]") {
   const auto* const saved_as = GENERATE("llama_torch", "llama_torch_legacy");
   CAPTURE(saved_as);
   const Checkpoint torch = open_checkpoint(golden(saved_as));
@@ -229,7 +229,7 @@ TEST_CASE("tied weights that share storage count once as parameters", "[formats]
   CHECK(parameters(golden("llama_torch")) == parameters(golden("llama_mha")));
 }
 
-TEST_CASE("convert makes of a torch file what it makes of its safetensors twin", "[formats]") {
+TEST_CASE("convert gives the same result for a torch file and its safetensors copy", "[formats]") {
   const TemporaryDirectory directory;
   for (const char* name : {"llama_torch", "llama_mha"}) {
     const ProgramResult result = run_program(
@@ -244,14 +244,15 @@ TEST_CASE("convert makes of a torch file what it makes of its safetensors twin",
     const bool same = bytes_of(torch, tensor.name) == bytes_of(twin, tensor.name);
     CHECK(same);
   }
-  // Tied weights are written out twice.
+  // Tied weights are written twice.
   const bool tied =
       bytes_of(torch, "lm_head.weight") == bytes_of(twin, "model.embed_tokens.weight");
   CHECK(tied);
   CHECK_FALSE(fs::exists(directory / "llama_torch" / "pytorch_model.bin"));
 }
 
-TEST_CASE("safetensors come before torch files, single files before an index", "[formats]") {
+TEST_CASE("safetensors take precedence over torch files and single files over an index",
+          "[formats]") {
   const TemporaryDirectory directory;
   const std::string index = R"({"weight_map":{"w":"part.bin"}})";
   put_file(directory / "part.bin", file_with_view(0, {1}, {1}));

@@ -1,4 +1,4 @@
-// Torch files written and read back; that torch.load takes them is tested in tests/interop.
+// Torch files written and read back. tests/interop checks that torch.load reads them.
 #include "formats/torch/torch_writer.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -55,7 +55,7 @@ void check_all(const Checkpoint& checkpoint) {
   }
 }
 
-TEST_CASE("crc32 is that of the standard's check value, in one piece or in two", "[formats]") {
+TEST_CASE("crc32 gives the standard's check value in one piece or in two", "[formats]") {
   const std::string digits = "123456789";
   CHECK(crc32_of(as_span(digits)) == 0xcbf43926);
   CHECK(crc32_of(as_span("")) == 0);
@@ -66,14 +66,14 @@ TEST_CASE("crc32 is that of the standard's check value, in one piece or in two",
   }
 }
 
-TEST_CASE("a torch file that was written reads back", "[formats]") {
+TEST_CASE("a written torch file reads back", "[formats]") {
   const TemporaryDirectory directory;
   write_all(directory.path());
   CHECK((tree_of(directory.path()).size() == 1));
   check_all(open_checkpoint(directory.path()));
 }
 
-TEST_CASE("a torch file has torch's entries, aligned and with their CRCs", "[formats]") {
+TEST_CASE("a torch file has torch's entries with alignment and CRCs", "[formats]") {
   const TemporaryDirectory directory;
   write_all(directory.path());
   const File file = File::open(directory / "pytorch_model.bin");
@@ -107,7 +107,8 @@ TEST_CASE("torch files are split into shards with an index", "[formats]") {
   check_all(open_checkpoint(directory.path()));
 }
 
-TEST_CASE("a torch file is copied from any container, strided tensors row-major", "[formats]") {
+TEST_CASE("tensors are copied from any container and strided ones in row-major order",
+          "[formats]") {
   const TemporaryDirectory directory;
   const std::string six =
       tensor_of("", DType::kF32, {6}, std::vector<double>{0, 1, 2, 3, 4, 5}).bytes;
@@ -130,7 +131,7 @@ TEST_CASE("a torch file is copied from any container, strided tensors row-major"
   CHECK(values_of(written, "turned") == std::vector<double>{0, 3, 1, 4, 2, 5});
 }
 
-TEST_CASE("entries beyond 4 GiB have ZIP64 fields, and are found through them", "[formats]") {
+TEST_CASE("entries beyond 4 GiB have ZIP64 fields", "[formats]") {
   const TemporaryDirectory directory;
   ZipLayout layout;
   const std::uint64_t five_gib = 5ULL << 30;
@@ -157,7 +158,7 @@ TEST_CASE("entries beyond 4 GiB have ZIP64 fields, and are found through them", 
   CHECK(read_zip_entry(archive, entries[1], 5) == "hello");
 }
 
-TEST_CASE("torch files refuse dtypes torch does not have, and name the tensor", "[formats]") {
+TEST_CASE("the torch writer refuses dtypes that torch lacks and names the tensor", "[formats]") {
   const TemporaryDirectory directory;
   const auto refused = [&](DType dtype) {
     return refusal_of(
@@ -168,7 +169,7 @@ TEST_CASE("torch files refuse dtypes torch does not have, and name the tensor", 
   CHECK(tree_of(directory.path()).empty());
 }
 
-TEST_CASE("a tensor given in parts has the checksum of the whole", "[formats]") {
+TEST_CASE("a tensor written in parts has the checksum of the whole", "[formats]") {
   const TemporaryDirectory directory;
   const std::vector<OutputTensor> one{{"w", DType::kU8, {5}}};
   const auto write = [&](const std::string& name, const std::vector<std::string>& parts) {
@@ -186,7 +187,7 @@ TEST_CASE("a tensor given in parts has the checksum of the whole", "[formats]") 
   CHECK(tree_of(directory / "parts") == tree_of(directory / "whole"));
 }
 
-TEST_CASE("torch writer refuses what every writer refuses", "[formats]") {
+TEST_CASE("the torch writer refuses unannounced and missized and missing tensors", "[formats]") {
   const TemporaryDirectory directory;
   TorchWriter writer(directory.path(), std::vector<OutputTensor>{{"w", DType::kU8, {2}}});
   CHECK_THAT(refusal_of([&] { writer.write("v", as_span("ab")); }), is_wrong_usage("tensor v"));

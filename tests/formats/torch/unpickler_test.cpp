@@ -1,5 +1,4 @@
-// Pickles as data: what a state dict needs is understood, everything that could do anything
-// refused.
+// Pickles as data: what a state dict needs is read, and everything else is refused.
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/torch/pickled_state_dict.h"
@@ -19,13 +18,13 @@ Error refusal_of_pickle(const std::string& bytes) {
   return refusal_of([&] { read_state_dict(bytes, "f.bin"); });
 }
 
-// Of a program whose dict holds, besides a tensor, what `value` makes.
+// The error for a program whose dict holds a tensor and the value that `value` makes.
 Error refusal_of_value(const std::string& value) {
   return refusal_of_pickle(
       pickle::program(pickle::dict({pickle::text("w"), kTensor, pickle::text("evil"), value})));
 }
 
-TEST_CASE("a state dict gives its tensors and passes over the rest", "[formats]") {
+TEST_CASE("a state dict gives its tensors and skips other values", "[formats]") {
   const std::string bytes = pickle::program(pickle::dict(
       {pickle::text("w"), kTensor, pickle::text("step"), pickle::integer(-3), pickle::text("b"),
        pickle::call(pickle::global("torch._utils", "_rebuild_parameter"),
@@ -42,7 +41,8 @@ TEST_CASE("a state dict gives its tensors and passes over the rest", "[formats]"
   CHECK(tensors[1].second.strides == std::vector<std::int64_t>{3, 1});
 }
 
-TEST_CASE("a state dict inside a checkpoint is found, in every protocol's opcodes", "[formats]") {
+TEST_CASE("a state dict inside a checkpoint is found with the opcodes of every protocol",
+          "[formats]") {
   for (const char* key : {"state_dict", "model"}) {
     const std::string bytes =
         pickle::program(pickle::dict({pickle::text("epoch"), "K\x07", pickle::text(key), kDict}));
@@ -55,7 +55,7 @@ TEST_CASE("a state dict inside a checkpoint is found, in every protocol's opcode
   CHECK(read_state_dict(bytes, "f.bin").front().first == "w");
 }
 
-TEST_CASE("globals that are no part of tensors are refused by name", "[formats]") {
+TEST_CASE("globals that tensors do not need are refused by name", "[formats]") {
   for (const auto& [module, name] :
        {std::pair{"os", "system"}, std::pair{"posix", "system"}, std::pair{"builtins", "eval"},
         std::pair{"builtins", "getattr"}, std::pair{"torch", "load"},
@@ -73,7 +73,7 @@ TEST_CASE("globals that are no part of tensors are refused by name", "[formats]"
              is_bad_input("f.bin", R"(os\x1b[2J.system)"));
 }
 
-TEST_CASE("memo slots are those that were filled", "[formats]") {
+TEST_CASE("reading an unset memo slot is refused", "[formats]") {
   const auto recalled = [](const std::string& slot) {
     return pickle::tuple({"K\x07q\x05", "h" + slot});
   };
@@ -85,7 +85,7 @@ TEST_CASE("memo slots are those that were filled", "[formats]") {
   CHECK_THAT(refusal_of_value(recalled("\x06")), is_bad_input("f.bin", "unknown memo slot"));
 }
 
-TEST_CASE("storages and dtypes that are named by something else are refused", "[formats]") {
+TEST_CASE("storages and dtypes not named by a global are refused", "[formats]") {
   const auto refusal_of_storage = [](const std::string& type, const std::string& key) {
     return refusal_of_value(pickle::tuple({pickle::text("storage"), type, key, pickle::text("cpu"),
                                            pickle::integer(6)}) +
@@ -103,24 +103,24 @@ TEST_CASE("storages and dtypes that are named by something else are refused", "[
   CHECK_THAT(refusal_of_value(tensor), is_bad_input("f.bin", "a tensor without a dtype"));
 }
 
-TEST_CASE("a member called model that is none is passed over", "[formats]") {
+TEST_CASE("a member named model that is not a dict is skipped", "[formats]") {
   const std::string bytes = pickle::program(
       pickle::dict({pickle::text("model"), pickle::text("llama"), pickle::text("w"), kTensor}));
   CHECK(read_state_dict(bytes, "f.bin").front().first == "w");
 }
 
-TEST_CASE("a pickle within a pickle stays a text", "[formats]") {
+TEST_CASE("a pickle inside a pickle stays text", "[formats]") {
   const std::string inner = pickle::program(
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")})));
   const std::string bytes = pickle::program(
       pickle::dict({pickle::text("w"), kTensor, pickle::text("inner"), pickle::text(inner)}));
   CHECK(read_state_dict(bytes, "f.bin").size() == 1);
-  // One after the end is never run, and one in place of a value is refused for its end.
+  // A pickle after the end is never run. One in place of a value is refused.
   CHECK(read_state_dict(pickle::program(kDict) + inner, "f.bin").size() == 1);
   CHECK_THAT(refusal_of_value(inner), is_bad_input("f.bin", "os.system"));
 }
 
-TEST_CASE("only the opcodes of state dicts are run", "[formats]") {
+TEST_CASE("only the opcodes of state dicts are accepted", "[formats]") {
   // INST, OBJ, NEWOBJ, NEWOBJ_EX, PERSID, EXT1, DUP, POP, BUILD's kin, text opcodes, binary
   // strings.
   for (const char opcode :
@@ -159,7 +159,7 @@ TEST_CASE("only the opcodes of state dicts are run", "[formats]") {
   CHECK_THAT(refusal_of_pickle("\x80\x05" + kDict + "."), is_bad_input("f.bin", "protocol"));
 }
 
-TEST_CASE("a pickle cut off at any byte is refused", "[formats]") {
+TEST_CASE("a pickle truncated at any byte is refused", "[formats]") {
   const std::string bytes = pickle::program(kDict);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
@@ -167,7 +167,7 @@ TEST_CASE("a pickle cut off at any byte is refused", "[formats]") {
   }
 }
 
-TEST_CASE("a pickle with any one byte changed never does worse than be refused", "[formats]") {
+TEST_CASE("a pickle with any one byte changed is read or refused", "[formats]") {
   const std::string good = pickle::program(kDict);
   for (std::size_t i = 0; i < good.size(); ++i) {
     for (int value = 0; value < 256; ++value) {
@@ -184,7 +184,7 @@ TEST_CASE("a pickle with any one byte changed never does worse than be refused",
   }
 }
 
-TEST_CASE("calls that make no sense are refused", "[formats]") {
+TEST_CASE("invalid calls are refused", "[formats]") {
   CHECK_THAT(refusal_of_value(pickle::call(pickle::text("system"), ")")),
              is_bad_input("f.bin", "not a function"));
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("collections", "OrderedDict"), "N")),
@@ -205,7 +205,7 @@ TEST_CASE("calls that make no sense are refused", "[formats]") {
       is_bad_input("f.bin", "_rebuild_parameter"));
 }
 
-TEST_CASE("values that are missing or of another kind are refused", "[formats]") {
+TEST_CASE("missing values and values of the wrong type are refused", "[formats]") {
   for (const char* bytes :
        {"\x80\x02.", "\x80\x02R.", "\x80\x02Q.", "\x80\x02s.", "\x80\x02(s.", "\x80\x02t.",
         "\x80\x02u.", "\x80\x02}e.", "\x80\x02](u.", "\x80\x02}(Nu.", "\x80\x02\x85.",
@@ -218,7 +218,7 @@ TEST_CASE("values that are missing or of another kind are refused", "[formats]")
              is_bad_input("f.bin", "64 bits"));
 }
 
-TEST_CASE("sizes of tensors must be whole numbers, one stride each", "[formats]") {
+TEST_CASE("tensor sizes must be whole numbers with one stride each", "[formats]") {
   CHECK_THAT(refusal_of_value(pickle::tensor({kStorage, -1, {2}, {1}})),
              is_bad_input("f.bin", "offset"));
   CHECK_THAT(refusal_of_value(pickle::tensor({kStorage, 0, {-2}, {1}})),
@@ -234,7 +234,7 @@ TEST_CASE("sizes of tensors must be whole numbers, one stride each", "[formats]"
              is_bad_input("f.bin", "persistent id"));
 }
 
-TEST_CASE("a dict without tensors and a name that stands twice are refused", "[formats]") {
+TEST_CASE("a dict without tensors and a duplicate name are refused", "[formats]") {
   CHECK_THAT(refusal_of_pickle(pickle::program("}")), is_bad_input("f.bin", "no dict of tensors"));
   CHECK_THAT(refusal_of_pickle(pickle::program("N")), is_bad_input("f.bin", "no dict of tensors"));
   CHECK_THAT(refusal_of_pickle(pickle::program(
@@ -242,7 +242,7 @@ TEST_CASE("a dict without tensors and a name that stands twice are refused", "[f
              is_bad_input("f.bin", "tensor w", "twice"));
 }
 
-TEST_CASE("work and memory are bounded, however a pickle multiplies", "[formats]") {
+TEST_CASE("work and memory are bounded for pickles that multiply", "[formats]") {
   CHECK_THAT(refusal_of_value(std::string(8 << 20, 'N')), is_bad_input("f.bin", "steps"));
   CHECK_THAT(refusal_of_value("Nr" + little_endian(0xffffffff, 4)),
              is_bad_input("f.bin", "memo slot"));
@@ -257,7 +257,7 @@ TEST_CASE("work and memory are bounded, however a pickle multiplies", "[formats]
   }
   CHECK_THAT(refusal_of_pickle(pickle::program(kTensor + "q"s + "\0"s + "}(" + names + "u")),
              is_bad_input("f.bin", "more than 50000 tensors"));
-  // A list that holds itself is no more than a list.
+  // A list that contains itself is only a list.
   const std::string circle = "]q"s + "\x01" + "h\x01" + "a";
   CHECK_THAT(refusal_of_pickle(pickle::program(circle)), is_bad_input("f.bin", "no dict"));
 }

@@ -1,4 +1,4 @@
-// Stored ZIP archives: what torch writes is listed, everything else a ZIP may be is refused.
+// Stored ZIP archives: what torch writes is read, and all other features of ZIP are refused.
 #include "formats/torch/zip_archive.h"
 
 #include <functional>
@@ -43,7 +43,7 @@ Error refusal_of_zip(const std::function<void(BuiltZip&)>& damage) {
   return refusal_of_bytes(zip.bytes());
 }
 
-TEST_CASE("a stored archive reads, in 32 bits and in 64", "[formats]") {
+TEST_CASE("a stored archive is read with 32-bit and 64-bit fields", "[formats]") {
   BuiltZip zip = two_entries();
   CHECK(contents(zip.bytes()) == kContents);
   zip.entries[1].zip64 = true;
@@ -53,7 +53,7 @@ TEST_CASE("a stored archive reads, in 32 bits and in 64", "[formats]") {
   CHECK(contents(BuiltZip{}.bytes()).empty());
 }
 
-TEST_CASE("an archive with a comment and one whose sizes follow the data read", "[formats]") {
+TEST_CASE("archives with a comment or with sizes after the data are read", "[formats]") {
   BuiltZip zip = two_entries();
   std::string bytes = zip.bytes();
   bytes.replace(bytes.size() - 2, 2, little_endian(7, 2) + "comment");
@@ -66,7 +66,7 @@ TEST_CASE("an archive with a comment and one whose sizes follow the data read", 
   CHECK(contents(zip.bytes()) == kContents);
 }
 
-TEST_CASE("an archive cut off anywhere is refused", "[formats]") {
+TEST_CASE("an archive truncated at any byte is refused", "[formats]") {
   for (const bool zip64 : {false, true}) {
     BuiltZip zip = two_entries();
     zip.zip64_end = zip64;
@@ -87,15 +87,15 @@ TEST_CASE("compressed and encrypted entries are refused by name", "[formats]") {
   }
 }
 
-TEST_CASE("two entries of one name are refused", "[formats]") {
+TEST_CASE("two entries with one name are refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].name = "w/one"; }),
              is_bad_input(kZipFile, "two ZIP entries are named w/one"));
 }
 
-TEST_CASE("entries that overlap, nest or reach into the directory are refused", "[formats]") {
+TEST_CASE("entries that overlap or nest or extend into the directory are refused", "[formats]") {
   const auto stretch = [](BuiltZip& zip) {
-    zip.entries[0].flags = 0x0008;  // or the local header would disagree first
-    zip.entries[0].size_error = 5;  // into the header of the second
+    zip.entries[0].flags = 0x0008;  // otherwise the local header would differ first
+    zip.entries[0].size_error = 5;  // into the header of the second entry
   };
   CHECK_THAT(refusal_of_zip(stretch), is_bad_input(kZipFile, "w/one", "w/two", "overlap"));
   const auto nest = [](BuiltZip& zip) {
@@ -126,7 +126,7 @@ TEST_CASE("a local header that disagrees with the directory is refused", "[forma
              is_bad_input(kZipFile, "local header lies outside the file"));
 }
 
-TEST_CASE("ZIP64 sizes and offsets beyond the file are refused, also near overflow", "[formats]") {
+TEST_CASE("ZIP64 sizes and offsets beyond the file are refused even near overflow", "[formats]") {
   for (const std::int64_t error : {std::int64_t{1} << 40, std::int64_t{-8}}) {
     CAPTURE(error);
     const auto size = [&](BuiltZip& zip) {
@@ -151,12 +151,12 @@ TEST_CASE("an entry whose bytes were changed is refused", "[formats]") {
   CHECK_THAT(refusal_of_bytes(bytes), is_bad_input(kZipFile, "w/two", "CRC"));
 }
 
-TEST_CASE("an entry larger than asked for is refused", "[formats]") {
+TEST_CASE("an entry larger than the caller's limit is refused", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) { zip.entries[1].data = std::string(101, 'x'); }),
              is_bad_input(kZipFile, "w/two", "101 bytes", "at most 100"));
 }
 
-TEST_CASE("a directory that is too large, too short or too long is refused", "[formats]") {
+TEST_CASE("a central directory of the wrong size is refused", "[formats]") {
   const auto claim = [](std::uint64_t entries) {
     return [entries](BuiltZip& zip) {
       zip.zip64_end = true;
@@ -171,7 +171,7 @@ TEST_CASE("a directory that is too large, too short or too long is refused", "[f
              is_bad_input(kZipFile, "1 bytes after the last record"));
 }
 
-// The archive with other bytes some way into the last of its records that begin so.
+// The archive with other bytes at an offset in the last of its records that begin with `record`.
 std::string changed(const BuiltZip& zip, std::string_view record, std::size_t offset,
                     const std::string& bytes) {
   std::string file = zip.bytes();
@@ -180,7 +180,7 @@ std::string changed(const BuiltZip& zip, std::string_view record, std::size_t of
 
 constexpr std::string_view kLocal = "PK\x03\x04", kCentral = "PK\x01\x02", kEnd = "PK\x05\x06";
 
-TEST_CASE("records that say what cannot be are refused", "[formats]") {
+TEST_CASE("records with impossible values are refused", "[formats]") {
   const BuiltZip zip = two_entries();
   const auto refusal = [&](std::string_view record, std::size_t offset, const std::string& bytes) {
     return refusal_of_bytes(changed(zip, record, offset, bytes));
@@ -199,7 +199,7 @@ TEST_CASE("records that say what cannot be are refused", "[formats]") {
   CHECK_THAT(refusal_of_bytes(zip.bytes() + "x"), is_bad_input(kZipFile, "no ZIP end record"));
 }
 
-TEST_CASE("ZIP64 records that lack what they stand for are refused", "[formats]") {
+TEST_CASE("ZIP64 records without the required fields are refused", "[formats]") {
   BuiltZip zip = two_entries();
   zip.entries[1].zip64 = true;  // with 24 bytes: size, packed size, offset
   const std::size_t size_at = 46 + std::string_view("w/two").size() + 2;
@@ -214,7 +214,7 @@ TEST_CASE("ZIP64 records that lack what they stand for are refused", "[formats]"
              is_bad_input(kZipFile, "locator points to no end record"));
 }
 
-TEST_CASE("names of entries are shown without their control bytes", "[formats]") {
+TEST_CASE("control bytes in names of entries are escaped", "[formats]") {
   CHECK_THAT(refusal_of_zip([](BuiltZip& zip) {
                zip.entries[1].name = "\x1b[2J\n";
                zip.entries[1].method = 8;

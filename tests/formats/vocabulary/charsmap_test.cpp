@@ -1,4 +1,4 @@
-// Normalisation rules of SentencePiece models, and what may not be in them.
+// Normalisation rules of SentencePiece models and their limits.
 #include "formats/vocabulary/charsmap.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,7 +17,7 @@ Error refusal_of_map(const std::string& charsmap) {
 
 }  // namespace
 
-TEST_CASE("a map of rules that stay inside it is taken", "[formats]") {
+TEST_CASE("a map whose rules stay within it is accepted", "[formats]") {
   CHECK_NOTHROW(check_charsmap("", "m"));
   CHECK_NOTHROW(check_charsmap(BuiltCharsmap().bytes(), "m"));
   BuiltCharsmap map;
@@ -28,7 +28,7 @@ TEST_CASE("a map of rules that stay inside it is taken", "[formats]") {
   CHECK_NOTHROW(check_charsmap(map.bytes(), "m"));
 }
 
-TEST_CASE("a map cut short is refused", "[formats]") {
+TEST_CASE("a truncated map is refused", "[formats]") {
   BuiltCharsmap map;
   map.add_rule("a", 0);
   const std::string whole = map.bytes();
@@ -37,16 +37,16 @@ TEST_CASE("a map cut short is refused", "[formats]") {
     CHECK_THAT(refusal_of_map(whole.substr(0, length)),
                is_bad_input("tokenizer.model", "precompiled_charsmap"));
   }
-  map.trie_bytes = map.bytes().size() - 1;  // what the library itself lets pass
+  map.trie_bytes = map.bytes().size() - 1;  // the library itself accepts this
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("a trie of"));
   map.trie_bytes = 0;
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("its trie is empty"));
   CHECK_THAT(refusal_of_map(std::string((4U << 20) + 1, '\0')), is_bad_input("at most 4194304"));
 }
 
-TEST_CASE("a trie that leads out of its array is refused", "[formats]") {
+TEST_CASE("a trie with offsets beyond its array is refused", "[formats]") {
   BuiltCharsmap map;
-  map.units[0] = BuiltCharsmap::child(0, 512, false);  // of two blocks
+  map.units[0] = BuiltCharsmap::child(0, 512, false);  // beyond its two blocks
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("points outside its array"));
   map.units[0] = BuiltCharsmap::child(0, 256, false);
   CHECK_NOTHROW(check_charsmap(map.bytes(), "m"));
@@ -57,13 +57,13 @@ TEST_CASE("a trie that leads out of its array is refused", "[formats]") {
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("points outside its array"));
 }
 
-TEST_CASE("a trie that leads in a circle is refused", "[formats]") {
+TEST_CASE("a trie with a cycle is refused", "[formats]") {
   BuiltCharsmap map;
-  map.units[256 + 'a'] = BuiltCharsmap::child('a', 'a', false);  // back to the node it is of
+  map.units[256 + 'a'] = BuiltCharsmap::child('a', 'a', false);  // back to its own node
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("has a cycle"));
 }
 
-TEST_CASE("replacements that lie outside of their text, or do not end, are refused", "[formats]") {
+TEST_CASE("replacements beyond their text and endless ones are refused", "[formats]") {
   BuiltCharsmap map;
   map.add_rule("a", 2);
   map.replacements = std::string("x\0", 2);
@@ -76,7 +76,7 @@ TEST_CASE("replacements that lie outside of their text, or do not end, are refus
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("within 255 bytes"));
 }
 
-TEST_CASE("more rules that begin alike than the library has room for are refused", "[formats]") {
+TEST_CASE("more than 31 rules with the same beginning are refused", "[formats]") {
   BuiltCharsmap map;
   map.replacements = std::string("x\0", 2);
   for (std::size_t length = 1; length <= 31; ++length) {
@@ -87,7 +87,7 @@ TEST_CASE("more rules that begin alike than the library has room for are refused
   CHECK_THAT(refusal_of_map(map.bytes()), is_bad_input("more than 31"));
 }
 
-TEST_CASE("maps are checked wherever a model has one", "[formats]") {
+TEST_CASE("maps are checked in both specs of a model", "[formats]") {
   const auto field = [](char number, const std::string& bytes) {
     return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) +
            bytes;

@@ -1,4 +1,4 @@
-// Tokenizers of each kind, made by hand, and files that are none.
+// Hand-made tokenizers of each kind, and files that are not tokenizers.
 #include "formats/vocabulary/vocabulary.h"
 
 #include <bit>
@@ -23,7 +23,7 @@ using Types = std::vector<std::int32_t>;
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5,
                        kByte = 6;
 
-// A protobuf field of bytes; lengths below 16,384 only, which take one or two bytes.
+// A protobuf field of bytes. Lengths are below 16,384 and take one or two bytes.
 std::string field(int number, const std::string& bytes) {
   std::string length(1, static_cast<char>(bytes.size()));
   if (bytes.size() >= 128) {
@@ -32,7 +32,7 @@ std::string field(int number, const std::string& bytes) {
   return static_cast<char>(number << 3 | 2) + length + bytes;
 }
 
-// A field of a small number.
+// A field with a small number.
 std::string field(int number, int value) {
   return {static_cast<char>(number << 3), static_cast<char>(value)};
 }
@@ -50,14 +50,14 @@ std::string piece(const std::string& text, float score, int type) {
   return field(1, field(1, text) + float_field(2, score) + field(3, type));
 }
 
-// Llama's first pieces in small.
+// The first pieces of Llama's tokenizer.
 std::string tiny_sentencepiece() {
   return piece("<unk>", 0, kUnknown) + piece("<s>", 0, kControl) + piece("</s>", 0, kControl) +
          piece("<0x41>", 0, kByte) + field(1, field(1, "\u2581a") + float_field(2, -1.5F)) +
          piece("\u2581\u2581", -2, kUserDefined) + field(2, field(3, 2));
 }
 
-// A byte-level BPE in small, of that way to split text.
+// A small byte-level BPE with the given pre-tokenizer.
 Json tiny_bpe(const char* pre_tokenizer = R"({"type": "ByteLevel"})") {
   Json tokenizer = Json::parse(R"({
     "added_tokens": [{"id": 4, "content": "<|end|>", "special": true},
@@ -82,7 +82,7 @@ Vocabulary bpe_with(const Json& tokenizer, const std::map<std::string, std::stri
   return vocabulary_of(files, 6);
 }
 
-TEST_CASE("SentencePiece pieces become tokens with scores and types, padded", "[formats]") {
+TEST_CASE("SentencePiece pieces become tokens with scores and types and padding", "[formats]") {
   const Vocabulary vocabulary = vocabulary_of({{"tokenizer.model", tiny_sentencepiece()}}, 8);
   CHECK(vocabulary.model == "llama");
   CHECK(vocabulary.pre == "default");
@@ -96,7 +96,8 @@ TEST_CASE("SentencePiece pieces become tokens with scores and types, padded", "[
   CHECK(vocabulary.notes.empty());
 }
 
-TEST_CASE("a SentencePiece model that adds no space, or is a unigram model, is told", "[formats]") {
+TEST_CASE("a SentencePiece model without a space prefix is read and a unigram model is noted",
+          "[formats]") {
   const Vocabulary vocabulary = vocabulary_of(
       {{"tokenizer.model", piece("a", 0, kNormal) + field(2, field(3, 1)) + field(3, field(3, 0))}},
       1);
@@ -105,7 +106,7 @@ TEST_CASE("a SentencePiece model that adds no space, or is a unigram model, is t
   CHECK(vocabulary.notes[0].find("unigram") != std::string::npos);
 }
 
-TEST_CASE("tokens added beside a SentencePiece model take their places", "[formats]") {
+TEST_CASE("tokens added to a SentencePiece model replace or extend its pieces", "[formats]") {
   const Vocabulary vocabulary =
       vocabulary_of({{"tokenizer.model", tiny_sentencepiece()},
                      {"added_tokens.json", R"({"<extra>": 6})"},
@@ -121,12 +122,12 @@ TEST_CASE("tokens added beside a SentencePiece model take their places", "[forma
   CHECK(vocabulary.scores[4] == -1000);
   CHECK(vocabulary.tokens[6] == "<extra>");
   CHECK(vocabulary.types[6] == kUserDefined);
-  CHECK(vocabulary.types[7] == kControl);  // by its looks
+  CHECK(vocabulary.types[7] == kControl);  // because of its form
   REQUIRE(vocabulary.notes.size() == 1);
   CHECK(vocabulary.notes[0].find("1 tokens beyond the 8 rows") != std::string::npos);
 }
 
-TEST_CASE("byte-level BPE is read with its merges and added tokens", "[formats]") {
+TEST_CASE("byte-level BPE is read with merges and added tokens", "[formats]") {
   const Vocabulary vocabulary = bpe_with(tiny_bpe());
   CHECK(vocabulary.model == "gpt2");
   CHECK(vocabulary.pre == "gpt-2");
@@ -137,13 +138,13 @@ TEST_CASE("byte-level BPE is read with its merges and added tokens", "[formats]"
   CHECK(vocabulary.notes.empty());
 }
 
-TEST_CASE("merges may be spelled as pairs, whose spaces are encoded", "[formats]") {
+TEST_CASE("merges may be pairs and their spaces are encoded", "[formats]") {
   Json tokenizer = tiny_bpe();
   tokenizer["model"]["merges"] = Json::parse(R"([["a", "b"], ["a b", "c"]])");
   CHECK(bpe_with(tokenizer).merges == Tokens{"a b", "a\u0120b c"});
 }
 
-TEST_CASE("the way text is split has llama.cpp's name", "[formats]") {
+TEST_CASE("pre-tokenizers get llama.cpp's names", "[formats]") {
   const auto split = [](const std::string& pattern) {
     return Json{{"type", "Sequence"},
                 {"pretokenizers",
@@ -165,7 +166,7 @@ TEST_CASE("the way text is split has llama.cpp's name", "[formats]") {
                  {"type": "ByteLevel"}, {"type": "Digits"}, {"type": "Split"}]})") == "falcon");
 }
 
-TEST_CASE("an unknown way to split text is called default, with a note", "[formats]") {
+TEST_CASE("an unknown pre-tokenizer is called default with a note", "[formats]") {
   for (const char* pre : {"null", R"({"type": "Whitespace"})", R"({"type": "Sequence"})",
                           R"({"type": "Sequence", "pretokenizers": [{"type": "Split",
                               "pattern": {"Regex": "x"}}, {"type": "ByteLevel"}]})"}) {
@@ -176,7 +177,8 @@ TEST_CASE("an unknown way to split text is called default, with a note", "[forma
   }
 }
 
-TEST_CASE("a BPE with byte fallback is a SentencePiece model, scored by its merges", "[formats]") {
+TEST_CASE("a BPE with byte fallback becomes a SentencePiece model scored by its merges",
+          "[formats]") {
   Json tokenizer = tiny_bpe("null");
   tokenizer["model"] = Json::parse(R"({"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
     "vocab": {"<unk>": 0, "<0x0A>": 1, "a": 2, "b": 3}, "merges": ["a b"]})");
@@ -189,7 +191,7 @@ TEST_CASE("a BPE with byte fallback is a SentencePiece model, scored by its merg
   CHECK(vocabulary.merges.empty());
 }
 
-TEST_CASE("GPT-2's own files serve where there is no tokenizer.json", "[formats]") {
+TEST_CASE("GPT-2's own files are read if there is no tokenizer.json", "[formats]") {
   const Vocabulary vocabulary =
       vocabulary_of({{"vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})"},
                      {"merges.txt", "#version: 0.2\na b\r\n\n# b"},
@@ -202,7 +204,7 @@ TEST_CASE("GPT-2's own files serve where there is no tokenizer.json", "[formats]
   CHECK(vocabulary.special_ids.at("eos") == 3);
 }
 
-TEST_CASE("special tokens are found by text first, then by the configs' ids", "[formats]") {
+TEST_CASE("special tokens are found by text first and then by the configs' ids", "[formats]") {
   const Vocabulary vocabulary = bpe_with(
       tiny_bpe(), {{"tokenizer_config.json",
                     R"({"eos_token": {"content": "<|end|>"}, "unk_token": "nowhere"})"},
@@ -214,7 +216,7 @@ TEST_CASE("special tokens are found by text first, then by the configs' ids", "[
   CHECK(vocabulary.types[1] == kControl);
 }
 
-TEST_CASE("whether texts begin and end with special tokens is told", "[formats]") {
+TEST_CASE("add_bos and add_eos are read from tokenizer.json and the config", "[formats]") {
   const std::string config =
       R"({"add_bos_token": false, "add_eos_token": true, "bos_token": "<|end|>"})";
   const Vocabulary flags = bpe_with(tiny_bpe(), {{"tokenizer_config.json", config}});
@@ -230,7 +232,7 @@ TEST_CASE("whether texts begin and end with special tokens is told", "[formats]"
   CHECK_FALSE(bpe_with(tiny_bpe()).add_bos.has_value());
 }
 
-TEST_CASE("a chat template is found in each of its places", "[formats]") {
+TEST_CASE("a chat template is found in every place", "[formats]") {
   const auto chat_template = [](const std::string& file, const std::string& text) {
     return bpe_with(tiny_bpe(), {{file, text}});
   };
@@ -246,7 +248,7 @@ TEST_CASE("a chat template is found in each of its places", "[formats]") {
   CHECK(bpe_with(tiny_bpe()).chat_template.empty());
 }
 
-TEST_CASE("without a tokenizer that can be told there is no vocabulary but a note", "[formats]") {
+TEST_CASE("an unsupported tokenizer gives no vocabulary and a note", "[formats]") {
   const Vocabulary none = vocabulary_of({{"vocab.json", "{}"}}, 4);
   CHECK_FALSE(none.present());
   CHECK(none.tokens.empty());
@@ -258,7 +260,7 @@ TEST_CASE("without a tokenizer that can be told there is no vocabulary but a not
   CHECK(other.notes[0].find("Unigram") != std::string::npos);
 }
 
-TEST_CASE("files that are no SentencePiece model are refused", "[formats]") {
+TEST_CASE("files that are not SentencePiece models are refused", "[formats]") {
   const auto refusal = [](const std::string& bytes) {
     return refusal_of([&] { parse_sentencepiece_model(bytes, "tokenizer.model"); });
   };
@@ -288,7 +290,7 @@ TEST_CASE("SentencePiece models that would crash the library are refused", "[for
   CHECK_THAT(refusal(good + piece(std::string("a\0b", 3), 0, kNormal)), is_bad_input("NUL byte"));
   CHECK_THAT(refusal(good + piece("b", std::numeric_limits<float>::quiet_NaN(), kNormal)),
              is_bad_input("piece \"b\"", "not a number"));
-  // A tag of more than 32 bits is another one to protobuf.
+  // protobuf truncates a tag of more than 32 bits to another one.
   CHECK_THAT(refusal(good + "\x8a\x80\x80\x80\x10" + std::string(1, '\0')),
              is_bad_input("malformed"));
   std::string nested = good;
@@ -301,7 +303,7 @@ TEST_CASE("SentencePiece models that would crash the library are refused", "[for
              is_bad_input("more than 64 user-defined pieces"));
 }
 
-TEST_CASE("fields of other kinds are passed over", "[formats]") {
+TEST_CASE("unknown fields are skipped", "[formats]") {
   const std::string eight_bytes = "\x59" + std::string(8, '\1');
   const SentencePieceModel model = parse_sentencepiece_model(
       eight_bytes + field(12, 1) + field(1, field(9, 1) + field(1, "a")) + field(9, "x"), "m");
@@ -330,7 +332,7 @@ TEST_CASE("malformed tokenizer.json files are refused", "[formats]") {
   CHECK_THAT(refusal("/added_tokens/0/id", "-4"), is_bad_input("added token", "-4"));
 }
 
-TEST_CASE("malformed files beside a tokenizer are refused", "[formats]") {
+TEST_CASE("malformed files next to a tokenizer are refused", "[formats]") {
   const auto refusal = [](const std::string& name, const std::string& text) {
     return refusal_of([&] { bpe_with(tiny_bpe(), {{name, text}}); });
   };

@@ -19,7 +19,7 @@
 namespace regroup {
 namespace {
 
-// A file whose tokens count up from `first`.
+// A file of tokens that count up from `first`.
 std::filesystem::path put_counting(const std::filesystem::path& path, std::size_t length,
                                    std::uint16_t first) {
   std::vector<std::uint16_t> ids(length);
@@ -30,7 +30,7 @@ std::filesystem::path put_counting(const std::filesystem::path& path, std::size_
 
 }  // namespace
 
-TEST_CASE("a permutation takes every index to one of its own", "[uptrain]") {
+TEST_CASE("a permutation maps the indices one to one", "[uptrain]") {
   const std::uint64_t size = GENERATE(1, 2, 3, 7, 64, 65, 1000, 4097);
   const Permutation permutation(size, 1, 2);
   std::set<std::uint64_t> reached;
@@ -44,7 +44,7 @@ TEST_CASE("a permutation takes every index to one of its own", "[uptrain]") {
   CHECK((size < 64 || in_place < 10));
 }
 
-TEST_CASE("permutations differ with their seed and their stream", "[uptrain]") {
+TEST_CASE("permutations differ by seed and stream", "[uptrain]") {
   const auto order = [](std::uint64_t seed, std::uint64_t stream) {
     std::vector<std::uint64_t> all;
     for (std::uint64_t i = 0; i < 100; ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("an epoch shows every window of every file once", "[uptrain]") {
       starts[epoch].insert(first);
     }
   }
-  // The first file's windows have only one place to be; the second's may begin anywhere.
+  // The first file's windows have one possible offset. The second's may start anywhere in a range.
   for (const auto& epoch : starts) {
     REQUIRE(epoch.size() == 15);
     std::int64_t expected = 0;
@@ -88,7 +88,7 @@ TEST_CASE("an epoch shows every window of every file once", "[uptrain]") {
   }
 }
 
-TEST_CASE("a sample depends on its number and the seed only", "[uptrain]") {
+TEST_CASE("a sample depends only on its number and the seed", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = put_counting(directory / "tokens", 1000, 0);
   const DataLoader data({path}, 10, 65536, 3);
@@ -110,7 +110,7 @@ TEST_CASE("a file shorter than one sequence and its target is refused", "[uptrai
              is_bad_input("short", "token 9 is 9"));
 }
 
-TEST_CASE("files with weights have exactly their shares, in epochs of their own", "[uptrain]") {
+TEST_CASE("weighted files get exact shares and have their own epochs", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::vector<std::filesystem::path> files{
       put_counting(directory / "a", 41, 0), put_counting(directory / "b", 201, 1000),
@@ -132,8 +132,9 @@ TEST_CASE("files with weights have exactly their shares, in epochs of their own"
   CHECK(counts[0] == all / 2);
   CHECK(counts[1] == all / 4);
   CHECK(counts[2] == all / 4);
-  CHECK(windows_of_a == std::vector<std::int64_t>(4, all / 8));  // whole epochs: each as often
-  // A part of a block holds about as much of each; any sample can be had alone.
+  // In whole epochs every window comes equally often.
+  CHECK(windows_of_a == std::vector<std::int64_t>(4, all / 8));
+  // Part of a block has about the same shares, and any sample can be read alone.
   CHECK(data.batch(77, 1).equal(data.batch(0, 100).narrow(0, 77, 1)));
   std::int64_t early = 0;
   for (std::int64_t i = 0; i < 400; ++i) {
@@ -145,7 +146,7 @@ TEST_CASE("files with weights have exactly their shares, in epochs of their own"
       DataLoader(files, 10, 3000, 8, {0.5, 0.25, 0.25}).batch(0, 50).equal(data.batch(0, 50)));
 }
 
-TEST_CASE("weights that make no mixture are refused", "[uptrain]") {
+TEST_CASE("invalid mixture weights are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::vector<std::filesystem::path> files{put_counting(directory / "a", 41, 0),
                                                  put_counting(directory / "b", 41, 0)};

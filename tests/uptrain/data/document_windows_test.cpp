@@ -1,4 +1,4 @@
-// Documents kept apart: their windows, predicted tokens, and how runs count them.
+// Separate documents: their windows, predicted tokens, and how runs count them.
 #include "uptrain/data/document_windows.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ using Ids = std::vector<std::int64_t>;
 
 const DocumentSettings kSeparate{.separate = true};
 
-// Megatron's pair of files: documents of such lengths, the tokens counting up from 0.
+// Megatron's two files with documents of the given lengths. The tokens count up from 0.
 std::filesystem::path put_documents(const std::filesystem::path& path,
                                     const std::vector<std::int64_t>& lengths) {
   TokenWriter writer(path, TokenLayout::kMegatron, 65536);
@@ -55,11 +55,11 @@ Ids ids_of(const at::Tensor& row) {
 
 }  // namespace
 
-TEST_CASE("windows begin with their documents and end with them", "[uptrain]") {
+TEST_CASE("windows begin and end with their documents", "[uptrain]") {
   const TemporaryDirectory directory;
   const TokenFile file = TokenFile::open(put_documents(directory / "a.bin", {5, 1, 3, 10}));
   const DocumentWindows windows(file, 4, {});
-  REQUIRE(windows.size() == 5);  // one, none, one and three
+  REQUIRE(windows.size() == 5);  // 1, 0, 1 and 3 windows
   CHECK(windows.predictions() == 4 + 2 + 9);
   const std::vector<Ids> expected{{0, 1, 2, 3, 4},
                                   {6, 7, 8, -1, -1},
@@ -74,12 +74,12 @@ TEST_CASE("windows begin with their documents and end with them", "[uptrain]") {
   }
 }
 
-TEST_CASE("documents apart: an epoch shows each window once, in an order of the seed's",
+TEST_CASE("separate documents: an epoch has each window once in an order given by the seed",
           "[uptrain]") {
   const TemporaryDirectory directory;
   const std::vector<std::filesystem::path> files{
       put_documents(directory / "a.bin", {5, 1, 3, 10}),  // 5 windows
-      put_documents(directory / "b.bin", {2, 2})};        // 2
+      put_documents(directory / "b.bin", {2, 2})};        // 2 windows
   const DataLoader data(files, 4, 65536, 3, {}, kSeparate);
   REQUIRE(data.windows() == 7);
   CHECK_THAT(data.filled(), WithinAbs(17.0 / 28.0, 1e-12));
@@ -105,7 +105,7 @@ TEST_CASE("documents apart: an epoch shows each window once, in an order of the 
   CHECK(packed.predictions(1, 5) == 20);
 }
 
-TEST_CASE("documents apart: weights mix files as they do otherwise", "[uptrain]") {
+TEST_CASE("separate documents: weights mix files", "[uptrain]") {
   const TemporaryDirectory directory;
   const DataLoader data(
       {put_documents(directory / "a.bin", {5, 5, 5, 5}), put_documents(directory / "b.bin", {3})},
@@ -115,7 +115,7 @@ TEST_CASE("documents apart: weights mix files as they do otherwise", "[uptrain]"
   CHECK(data.predictions(0, all) == all / 2 * 4 + all / 2 * 2);
 }
 
-TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]") {
+TEST_CASE("a document's loss does not depend on the documents around it", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("llama");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
@@ -131,7 +131,7 @@ TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]
     const Ids ids = ids_of(document);
     writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
     writer.end_document();
-    if (length > 1) {  // by itself, in the model's own length
+    if (length > 1) {  // alone, with a context of its own length
       const at::Tensor logits =
           model.logits(model.hidden_states(document.narrow(1, 0, length - 1)));
       sum += static_cast<double>(length - 1) *
@@ -152,11 +152,12 @@ TEST_CASE("a document's loss does not depend on what lies around it", "[uptrain]
     CHECK_THAT(apart.loss, WithinAbs(sum / 17, 1e-5));
   }
   CHECK(loss_of({.context = 12, .batch = 2, .max_tokens = 7, .documents = kSeparate}).tokens == 8);
-  // Packed they see one another.
+  // Packed documents attend to each other.
   CHECK(std::abs(loss_of({.context = 20, .batch = 1, .max_tokens = {}}).loss - sum / 17) > 1e-3);
 }
 
-TEST_CASE("documents apart: each token has the same weight, however a step is split", "[uptrain]") {
+TEST_CASE("separate documents: every token has the same weight however a step is divided",
+          "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 3);
   settings.documents = {.separate = true, .mark = DocumentMark{.token = 5, .ends = true}};
@@ -168,14 +169,15 @@ TEST_CASE("documents apart: each token has the same weight, however a step is sp
   settings.output = directory / "parts";
   CHECK_THAT(run_to_end(settings).last_loss, WithinAbs(whole, 1e-5));
   const DataLoader data(settings.data, 12, 64, 7, {}, settings.documents);
-  std::set<std::int64_t> asked;  // by micro-batches: a mean of their means would be another
+  // Numbers of predictions per micro-batch: averaging their means would be wrong.
+  std::set<std::int64_t> asked;
   for (std::int64_t first = 0; first < 18; first += 2) {
     asked.insert(data.predictions(first, 2));
   }
   CHECK(asked.size() > 1);
 }
 
-TEST_CASE("documents apart: a run resumes bit by bit, and with the same documents only",
+TEST_CASE("separate documents: a run resumes exactly and only with the same documents",
           "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
@@ -192,7 +194,7 @@ TEST_CASE("documents apart: a run resumes bit by bit, and with the same document
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
 }
 
-TEST_CASE("documents that cannot be kept apart are refused", "[uptrain]") {
+TEST_CASE("documents that cannot be separated are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 1);
   settings.documents = kSeparate;

@@ -1,4 +1,4 @@
-// Span corruption by hand.
+// Span corruption, compared with hand-computed examples.
 #include "uptrain/data/span_corruption.h"
 
 #include <map>
@@ -21,7 +21,7 @@ std::vector<std::int64_t> list_of(const at::Tensor& tensor) {
   return {values, values + flat.numel()};
 }
 
-// What source and answers say together: the text again.
+// The text that source and answers give together.
 std::vector<std::int64_t> put_together(const std::vector<std::int64_t>& source,
                                        const std::vector<std::int64_t>& answers) {
   const auto is_sentinel = [](std::int64_t id) { return id > 900; };
@@ -50,7 +50,7 @@ std::vector<std::int64_t> put_together(const std::vector<std::int64_t>& source,
 
 }  // namespace
 
-TEST_CASE("15 % of the tokens are hidden in spans of three on average", "[uptrain]") {
+TEST_CASE("15 % of the tokens are hidden in spans of 3 tokens on average", "[uptrain]") {
   const auto check = [](std::int64_t context, std::int64_t hidden, std::int64_t spans) {
     CAPTURE(context);
     const SpanCounts counts = span_counts(context, false);
@@ -62,45 +62,49 @@ TEST_CASE("15 % of the tokens are hidden in spans of three on average", "[uptrai
     CHECK(span_counts(context, true).target == counts.target + 1);
   };
   check(2, 1, 1);
-  check(10, 2, 1);  // 1.5 rounded
+  check(10, 2, 1);  // 1.5 rounds to 2
   check(13, 2, 1);  // 1.95
   check(30, 5, 2);  // 4.5 and 1.67
   check(100, 15, 5);
-  check(568, 85, 28);  // T5's: 512 tokens for the encoder, 114 for the decoder, end tokens included
+  check(568, 85, 28);  // T5: 512 tokens for the encoder and 114 for the decoder, with end tokens
   CHECK(span_counts(568, true).source == 512);
   CHECK(span_counts(568, true).target == 114);
 }
 
-TEST_CASE("two tokens: the first is shown, the second hidden", "[uptrain]") {
+TEST_CASE("of two tokens the second is hidden", "[uptrain]") {
   const at::Tensor ids = at::tensor({7, 8}, at::kLong).view({1, 2});
-  const CorruptedText text = corrupt_spans(ids, 0, {kSentinel, kEnd, 0}, kStart);
+  const CorruptedText text =
+      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = kEnd, .seed = 0}, kStart);
   CHECK(list_of(text.source) == std::vector<std::int64_t>{7, 999, 1});
   CHECK(list_of(text.answers) == std::vector<std::int64_t>{999, 8, 1});
   CHECK(list_of(text.target) == std::vector<std::int64_t>{0, 999, 8});
-  const CorruptedText endless = corrupt_spans(ids, 0, {kSentinel, {}, 0}, kStart);
+  const CorruptedText endless =
+      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = {}, .seed = 0}, kStart);
   CHECK(list_of(endless.source) == std::vector<std::int64_t>{7, 999});
   CHECK(list_of(endless.answers) == std::vector<std::int64_t>{999, 8});
 }
 
-TEST_CASE("thirteen tokens: eleven are shown, then one span of two", "[uptrain]") {
+TEST_CASE("of thirteen tokens the last two are hidden in one span", "[uptrain]") {
   const at::Tensor ids = at::arange(10, 23, at::kLong).view({1, 13});
-  const CorruptedText text = corrupt_spans(ids, 4, {kSentinel, kEnd, 3}, kStart);
+  const CorruptedText text =
+      corrupt_spans(ids, 4, {.first_sentinel = kSentinel, .end_token = kEnd, .seed = 3}, kStart);
   CHECK(list_of(text.source) ==
         std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 999, 1});
   CHECK(list_of(text.answers) == std::vector<std::int64_t>{999, 21, 22, 1});
   CHECK(list_of(text.target) == std::vector<std::int64_t>{0, 999, 21, 22});
 }
 
-TEST_CASE("source and answers together are the text", "[uptrain]") {
+TEST_CASE("source and answers together give the text", "[uptrain]") {
   const at::Tensor ids = at::arange(100, 300, at::kLong).view({2, 100});
-  const CorruptedText text = corrupt_spans(ids, 0, {kSentinel, {}, 5}, kStart);
+  const CorruptedText text =
+      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = {}, .seed = 5}, kStart);
   for (std::int64_t window = 0; window < 2; ++window) {
     CHECK(put_together(list_of(text.source[window]), list_of(text.answers[window])) ==
           list_of(ids[window]));
   }
 }
 
-TEST_CASE("spans cover the window, differ between windows and seeds, and repeat", "[uptrain]") {
+TEST_CASE("spans cover the window and depend on the seed and the window", "[uptrain]") {
   std::set<std::vector<std::int64_t>> seen;
   std::vector<std::int64_t> hidden_at(100);
   for (std::uint64_t window = 0; window < 400; ++window) {
@@ -119,16 +123,16 @@ TEST_CASE("spans cover the window, differ between windows and seeds, and repeat"
   }
   CHECK(seen.size() > 390);
   CHECK(draw_spans(100, 8, 0) != draw_spans(100, 7, 0));
-  // Any place but the first and the last few is hidden about as often as another.
+  // Every place except the first and the last few is hidden about equally often.
   for (std::size_t place = 10; place < 90; ++place) {
     CHECK(hidden_at[place] > 25);
     CHECK(hidden_at[place] < 110);
   }
 }
 
-TEST_CASE("what is hidden does not depend on the batch", "[uptrain]") {
+TEST_CASE("the hidden tokens do not depend on the batch", "[uptrain]") {
   const at::Tensor ids = at::arange(100, 340, at::kLong).view({6, 40});
-  const SpanCorruption corruption{kSentinel, kEnd, 2};
+  const SpanCorruption corruption{.first_sentinel = kSentinel, .end_token = kEnd, .seed = 2};
   const CorruptedText all = corrupt_spans(ids, 10, corruption, kStart);
   const CorruptedText last = corrupt_spans(ids.narrow(0, 4, 2), 14, corruption, kStart);
   CHECK(last.source.equal(all.source.narrow(0, 4, 2)));

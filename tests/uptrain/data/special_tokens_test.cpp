@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-// What is found when the directory holds one such file.
+// The sentinels found in a directory with this one file.
 std::optional<Sentinels> found_in(const char* name, const char* text) {
   const TemporaryDirectory directory;
   put_file(directory / name, text);
@@ -19,7 +19,7 @@ std::optional<Sentinels> found_in(const char* name, const char* text) {
 
 }  // namespace
 
-TEST_CASE("sentinels are found in each of the tokenizer's files", "[uptrain]") {
+TEST_CASE("sentinels are found in every tokenizer file", "[uptrain]") {
   const auto check = [](const std::optional<Sentinels>& found) {
     REQUIRE(found);
     CHECK(found->first == 99);
@@ -33,7 +33,7 @@ TEST_CASE("sentinels are found in each of the tokenizer's files", "[uptrain]") {
     {"id": 98, "content": "<extra_id_1>"}, {"id": 99, "content": "<extra_id_0>"}, {"id": 3}]})"));
 }
 
-TEST_CASE("no sentinels are found where none are named", "[uptrain]") {
+TEST_CASE("files without sentinels give none", "[uptrain]") {
   CHECK_FALSE(find_sentinels(golden("t5")));
   CHECK_FALSE(found_in("tokenizer_config.json", R"({"added_tokens_decoder": 3})"));
   CHECK_FALSE(found_in("tokenizer_config.json", R"({"added_tokens_decoder": {"99": 4, "x": {}}})"));
@@ -41,7 +41,7 @@ TEST_CASE("no sentinels are found where none are named", "[uptrain]") {
   CHECK_FALSE(found_in("added_tokens.json", R"({"<extra_id_>": 9, "<extra_id_0x>": 8})"));
 }
 
-TEST_CASE("sentinels that do not count down are refused", "[uptrain]") {
+TEST_CASE("sentinels whose ids do not count down are refused", "[uptrain]") {
   CHECK_THAT(refusal_of([] {
                found_in("added_tokens.json", R"({"<extra_id_0>": 99, "<extra_id_1>": 100})");
              }),
@@ -54,7 +54,7 @@ TEST_CASE("sentinels that do not count down are refused", "[uptrain]") {
              is_bad_input("added_tokens.json"));
 }
 
-TEST_CASE("a text ends with the config's token", "[uptrain]") {
+TEST_CASE("the end token is the config's only eos_token_id", "[uptrain]") {
   Model model = load_golden_case("t5").source;
   CHECK(end_token_of(model) == 1);
   model.config["eos_token_id"] = Json::array({1, 2});

@@ -1,4 +1,4 @@
-// What attentions teach one another, layer by layer.
+// Distillation of attention outputs, layer by layer.
 #include "uptrain/distill/attention_distillation.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace regroup {
 namespace {
 
-// A fixture as teacher, and with other weights as its student, in fp64.
+// A fixture as the teacher and, with other weights, as its student, in fp64.
 struct Pair {
   explicit Pair(const std::string& name, double change = 0.02)
       : golden(load_golden_case(name)),
@@ -51,7 +51,7 @@ struct Pair {
   Transformer teacher, student;
 };
 
-// Zeros for what attentions do not depend on, such as the last MLP.
+// Zeros for parameters that the attentions do not depend on, such as the last MLP.
 std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Parameters& parameters) {
   const std::vector<at::Tensor> weights = parameters.tensors();
   std::vector<at::Tensor> gradients =
@@ -76,8 +76,8 @@ TEST_CASE("equal attention outputs have no distillation loss", "[uptrain]") {
   CHECK(changed.term(something).item<double>() > 1e-5);
 }
 
-TEST_CASE("the error is the mean relative squared error of the attention outputs", "[uptrain]") {
-  // Of an attention that gives 1.25 times as much (1/4)² of the square is wrong.
+TEST_CASE("the loss is the mean relative squared error of the attention outputs", "[uptrain]") {
+  // An output 1.25 times too large has the relative squared error (1/4)².
   const GoldenCase golden = load_golden_case("llama_mha");
   ModelSpec spec = golden.source.spec;
   spec.layers.resize(1);
@@ -94,7 +94,8 @@ TEST_CASE("the error is the mean relative squared error of the attention outputs
   CHECK_THAT(distillation.take().item<double>(), Catch::Matchers::WithinRel(0.0625, 1e-12));
 }
 
-TEST_CASE("gradients of the attentions' error are its slopes, recomputed or not", "[uptrain]") {
+TEST_CASE("gradients of the loss equal differences of it with and without recomputation",
+          "[uptrain]") {
   const auto* name = GENERATE("llama_mha", "gpt2", "bloom", "t5_v1_1", "bert");
   const bool recomputing = GENERATE(false, true);
   CAPTURE(name, recomputing);
@@ -104,7 +105,7 @@ TEST_CASE("gradients of the attentions' error are its slopes, recomputed or not"
   AttentionDistillation distillation(pair.student, pair.teacher);
   const std::vector<at::Tensor> gradients = gradients_of(pair.term(distillation), pair.weights);
   const at::NoGradGuard no_gradients;
-  // Along its gradient, of length g, the error rises by g² per step.
+  // Along the gradient, of length g, the loss rises by g² per unit step.
   double square = 0.0;
   for (const at::Tensor& gradient : gradients) {
     square += gradient.square().sum().item<double>();
@@ -122,7 +123,7 @@ TEST_CASE("gradients of the attentions' error are its slopes, recomputed or not"
   CHECK_THAT((above - below) / (2 * step), Catch::Matchers::WithinRel(square, 1e-4));
 }
 
-TEST_CASE("models whose layers do not match cannot learn layer by layer", "[uptrain]") {
+TEST_CASE("models with different layers are refused", "[uptrain]") {
   Pair pair("llama_mha");
   ModelSpec shorter = pair.golden.source.spec;
   shorter.layers.pop_back();
@@ -132,7 +133,7 @@ TEST_CASE("models whose layers do not match cannot learn layer by layer", "[uptr
              is_bad_input("attentions of width", "layer by layer"));
 }
 
-TEST_CASE("a run learns from its teacher's attention, and goes on bit by bit", "[uptrain]") {
+TEST_CASE("a run with attention distillation resumes exactly", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
   settings.eval_data = settings.data.front();

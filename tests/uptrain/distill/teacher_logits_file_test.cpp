@@ -1,4 +1,4 @@
-// Stored teacher logits: damaged, forged and of other versions.
+// Stored teacher logits that are damaged, forged or of another version.
 #include "uptrain/distill/teacher_logits_file.h"
 
 #include <cstring>
@@ -26,7 +26,7 @@ TEST_CASE("damaged teacher logits are refused", "[uptrain]") {
   const fs::path last = directory / "answers" / "answers-00004.safetensors";
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
   std::string bytes = bytes_of_file(last);
-  SECTION("cut off") {
+  SECTION("truncated") {
     put_file(last, std::string_view(bytes).substr(0, bytes.size() - 2));
     CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors"));
   }
@@ -34,17 +34,17 @@ TEST_CASE("damaged teacher logits are refused", "[uptrain]") {
     fs::remove(last);
     CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors"));
   }
-  SECTION("one bit of the last window's answers") {
+  SECTION("one flipped bit in the last file") {
     bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 1);
     put_file(last, bytes);
     CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors", "window 23", "checksum"));
   }
-  SECTION("a file of its neighbours in its place") {
+  SECTION("a copy of another file in its place") {
     fs::copy_file(directory / "answers" / "answers-00003.safetensors", last,
                   fs::copy_options::overwrite_existing);
     CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors", "regroup.file is 3"));
   }
-  SECTION("answers of an earlier version") {
+  SECTION("an earlier version of the format") {
     const fs::path first = directory / "answers" / "answers-00000.safetensors";
     std::string text = bytes_of_file(first);
     const std::string now = R"(\"version\":2)";
@@ -54,7 +54,7 @@ TEST_CASE("damaged teacher logits are refused", "[uptrain]") {
     CHECK_THAT(refusal(), is_bad_input("answers-00000.safetensors", "earlier version",
                                        "run regroup teach again"));
   }
-  SECTION("a directory of something else") {
+  SECTION("a directory without teacher logits") {
     fs::remove_all(directory / "answers");
     fs::copy(golden("llama"), directory / "answers");
     CHECK_THAT(refusal(), is_bad_input("answers", "not made by regroup teach"));
@@ -85,7 +85,7 @@ TEST_CASE("every flipped bit of stored teacher logits is detected", "[uptrain]")
   }
 }
 
-// Stands for one who can compute checksums, too.
+// Changes the stored logits and updates the checksums.
 void change_answers(const fs::path& directory, const std::function<void(std::span<char>)>& change) {
   const TeacherLogitsFacts facts = read_teacher_logits_facts(directory);
   const TeacherLogitsFile file = open_teacher_logits_file(directory, facts, 0);
@@ -106,7 +106,7 @@ void change_answers(const fs::path& directory, const std::function<void(std::spa
   put_file(path, bytes);
 }
 
-TEST_CASE("impossible teacher logits are refused even with correct checksums", "[uptrain]") {
+TEST_CASE("impossible teacher logits are refused even with valid checksums", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = taught_run(directory.path(), 4);
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
@@ -119,14 +119,14 @@ TEST_CASE("impossible teacher logits are refused even with correct checksums", "
                    [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x7e; });
     CHECK_THAT(refusal(), is_bad_input("window 0", "sum to 1"));
   }
-  SECTION("a probability of a million") {
+  SECTION("a probability above 1") {
     change_answers(directory / "answers",
                    [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x4b; });
     CHECK_THAT(refusal(), is_bad_input("window 0", "sum to 1"));
   }
 }
 
-TEST_CASE("facts that no writer produces are refused", "[uptrain]") {
+TEST_CASE("impossible metadata are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = taught_run(directory.path(), 4);
   const fs::path first = directory / "answers" / "answers-00000.safetensors";

@@ -1,9 +1,9 @@
-// Where ranks on this machine can meet.
+// A port for ranks on this machine.
 #pragma once
 
 namespace regroup {
 
-/// A port that nobody listens on now.
+/// A port that no process listens on at this moment.
 int free_port();
 
 }  // namespace regroup

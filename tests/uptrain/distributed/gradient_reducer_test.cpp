@@ -1,4 +1,4 @@
-// Two ranks, threads of this process, that add up their gradients.
+// Two ranks, as threads of this process, that sum their gradients.
 #include "uptrain/distributed/gradient_reducer.h"
 
 #include <array>
@@ -19,13 +19,13 @@
 namespace regroup {
 namespace {
 
-// What one rank saw: the buckets that had set out when it had given its first, second, ... tensor,
-// and the sums that it has in the end.
+// What one rank saw: the buckets started by the time of its first, second, ... tensor, and the
+// final sums.
 struct Seen {
   std::vector<std::size_t> begun;
   std::vector<std::string> names;
   std::vector<at::Tensor> sums;
-  std::vector<at::Tensor> alone;  // this rank's own, of all tensors
+  std::vector<at::Tensor> alone;  // of this rank only, for all tensors
 };
 
 std::array<Seen, 2> on_two_ranks(const std::function<Seen(ProcessGroup&)>& work) {
@@ -51,7 +51,7 @@ SumTaker taker_of(GradientReducer& reducer, Seen& seen) {
   };
 }
 
-// A loss of a fixture's model, another one for each `part`.
+// A loss of a fixture's model that differs for each `part`.
 struct TrainingSetup {
   TrainingSetup(const std::string& name, at::ScalarType type, bool recomputing)
       : golden(load_golden_case(name)),
@@ -73,7 +73,7 @@ struct TrainingSetup {
   Transformer model;
 };
 
-// Two micro-batches on a rank, and the same once more, kept.
+// Two micro-batches on a rank, then the same without the other rank.
 Seen train_on(ProcessGroup& group, const TrainingSetup& setup, std::int64_t bucket_elements) {
   const ZeroPartition partition(group, setup.parameters, bucket_elements);
   GradientReducer reducer(partition);
@@ -92,14 +92,14 @@ Seen train_on(ProcessGroup& group, const TrainingSetup& setup, std::int64_t buck
 
 }  // namespace
 
-TEST_CASE("ranks begin buckets in one order, whatever order their gradients come in",
+TEST_CASE("ranks start buckets in the same order whatever the order of their gradients",
           "[uptrain][ranks]") {
   const auto seen = on_two_ranks([](ProcessGroup& group) {
     std::vector<Parameters::Entry> entries;
     for (const std::int64_t size : {6, 1, 4, 3, 2}) {
       entries.push_back({"t" + std::to_string(entries.size()), at::zeros({size})});
     }
-    // Owned by 0, 1, 1, 1, 0. In buckets of 6: 4 | 3 | 2 and 1 | 0.
+    // Owned by 0, 1, 1, 1, 0. The buckets of 6 elements: 4 | 3 | 2 and 1 | 0.
     const ZeroPartition partition(group, Parameters(entries), 6);
     GradientReducer reducer(partition);
     Seen here;
@@ -126,9 +126,9 @@ TEST_CASE("ranks begin buckets in one order, whatever order their gradients come
   CHECK(seen[1].sums[2].equal(at::full({3}, 44.0)));
 }
 
-TEST_CASE("sums of two ranks made during the backward pass are those made after it, to the bit",
+TEST_CASE("sums of two ranks made during and after the backward pass are identical",
           "[uptrain][ranks]") {
-  // Tied embeddings, learned positions, an encoder whose gradients come after the decoder's.
+  // Tied embeddings, learned positions, and an encoder whose gradients come after the decoder's.
   const auto* name = GENERATE("llama_mha", "gpt2", "bloom", "t5_small");
   const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kDouble);
   const bool recomputing = GENERATE(false, true);
@@ -147,7 +147,7 @@ TEST_CASE("sums of two ranks made during the backward pass are those made after 
         ++found;
       }
     }
-    // When the last gradient comes, that of the embedding, most others are on their way.
+    // When the last gradient (the embedding's) comes, most other buckets have started.
     REQUIRE(rank.begun.size() == entries.size());
     CHECK(rank.begun[entries.size() - 2] * 2 > rank.begun.back());
   }

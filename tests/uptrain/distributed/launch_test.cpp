@@ -1,4 +1,4 @@
-// What launchers say in the environment, and what is made of it.
+// Environment variables of launchers and the launch that they describe.
 #include "uptrain/distributed/launch.h"
 
 #include <map>
@@ -21,13 +21,13 @@ Launch launch_in(const Variables& variables) {
 
 }  // namespace
 
-TEST_CASE("a process that no launcher started is alone", "[uptrain]") {
+TEST_CASE("a process without a launcher is the only rank", "[uptrain]") {
   CHECK(launch_in({}).alone());
   CHECK(launch_in({{"MASTER_PORT", "4000"}}).alone());
   CHECK(launch_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).alone());
 }
 
-TEST_CASE("torchrun's variables are read, and that it keeps the store itself", "[uptrain]") {
+TEST_CASE("torchrun's variables are read including its own store", "[uptrain]") {
   const Launch launch = launch_in({{"RANK", "5"},
                                    {"WORLD_SIZE", "8"},
                                    {"LOCAL_RANK", "1"},
@@ -46,13 +46,13 @@ TEST_CASE("torchrun's variables are read, and that it keeps the store itself", "
   CHECK(launch.attempt == "2");
 }
 
-TEST_CASE("Open MPI's ranks of one machine meet there, those of several need an address",
+TEST_CASE("Open MPI ranks meet on localhost on one machine and need an address on several",
           "[uptrain]") {
   Variables variables{{"OMPI_COMM_WORLD_RANK", "1"},
                       {"OMPI_COMM_WORLD_SIZE", "2"},
                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                      {"SLURM_PROCID", "0"}};  // mpirun inside a job
+                      {"SLURM_PROCID", "0"}};  // mpirun inside a SLURM job
   const Launch launch = launch_in(variables);
   CHECK(launch.rank == 1);
   CHECK(launch.address == "127.0.0.1");
@@ -76,7 +76,7 @@ TEST_CASE("MPICH's variables are read", "[uptrain]") {
   CHECK(launch.local_rank == 1);
 }
 
-TEST_CASE("srun's tasks meet on the job's first machine; a batch script is no task", "[uptrain]") {
+TEST_CASE("srun tasks meet on the job's first host and a batch script runs alone", "[uptrain]") {
   Variables variables{{"SLURM_PROCID", "9"},       {"SLURM_STEP_NUM_TASKS", "16"},
                       {"SLURM_LOCALID", "1"},      {"SLURM_STEP_NODELIST", "gpu[08-09]"},
                       {"SLURM_JOB_ID", "1234567"}, {"SLURM_NTASKS", "16"}};
@@ -90,7 +90,7 @@ TEST_CASE("srun's tasks meet on the job's first machine; a batch script is no ta
   CHECK(launch.port == 24567);
 }
 
-TEST_CASE("the first of SLURM's hosts is found however they are written", "[uptrain]") {
+TEST_CASE("the first host is found in every form of SLURM's host list", "[uptrain]") {
   CHECK(first_host("node7") == "node7");
   CHECK(first_host("node7,node8") == "node7");
   CHECK(first_host("node[008-011,20],other3") == "node008");

@@ -23,7 +23,7 @@ std::vector<std::string> as_rank(int rank, int port) {
           fmt::format("MASTER_PORT={}", port)};
 }
 
-// Two ranks, with the same arguments unless the second is given others.
+// Two ranks with the same arguments, unless the second gets its own.
 class TwoRanks {
  public:
   explicit TwoRanks(const std::vector<std::string>& arguments)
@@ -50,7 +50,7 @@ void run_two(const std::vector<std::string>& arguments) {
   CHECK(second.out.empty());
 }
 
-// Every loss, gradient norm and evaluated loss of a run, in the order in which they were made.
+// Every loss, gradient norm and evaluation loss of a run, in order.
 std::vector<double> figures_of(const fs::path& run) {
   std::vector<double> figures;
   std::ifstream metrics(run / "metrics.jsonl");
@@ -71,7 +71,7 @@ bool agree(const std::vector<double>& a, const std::vector<double>& b) {
          });
 }
 
-// A few steps with evaluations among them.
+// A few steps with evaluations.
 std::vector<std::string> short_arguments(const TemporaryDirectory& directory,
                                          const std::string& output) {
   std::vector<std::string> arguments = uptrain_arguments(directory, output);
@@ -92,7 +92,7 @@ void check_same_as_one_rank(const std::vector<std::string>& options) {
   const std::vector<double> one = figures_of(directory / "one.run");
   CHECK(one.size() == 30 * 3 + 4 * 2);
   CHECK(agree(figures_of(directory / "two.run"), one));
-  CHECK_FALSE(agree(figures_of(directory / "half.run"), one));  // half of the batch shows
+  CHECK_FALSE(agree(figures_of(directory / "half.run"), one));  // half of the batch differs
 }
 
 void check_lost(int signal_number, const std::vector<std::string>& options) {
@@ -115,22 +115,22 @@ void check_lost(int signal_number, const std::vector<std::string>& options) {
 
 }  // namespace
 
-TEST_CASE("two ranks see what one sees that takes both their batches: AdamW", "[uptrain][ranks]") {
+TEST_CASE("two ranks match one rank with both batches: AdamW", "[uptrain][ranks]") {
   check_same_as_one_rank({});
 }
 
-TEST_CASE("two ranks see what one sees that takes both their batches: Adafactor, clipped",
+TEST_CASE("two ranks match one rank with both batches: Adafactor with clipping",
           "[uptrain][ranks]") {
   check_same_as_one_rank({"--optimizer", "adafactor", "--clip", "0.2", "--lr", "0.01"});
 }
 
-TEST_CASE("two ranks see what one sees that takes both their batches: kv alone, bf16",
+TEST_CASE("two ranks match one rank with both batches: only keys and values in bf16",
           "[uptrain][ranks]") {
-  // Gradients of the two are rounded to bf16 before they are added, as those of one are.
+  // Both ranks' gradients are rounded to bf16 before they are added, like those of micro-batches.
   check_same_as_one_rank({"--train", "kv", "--dtype", "bf16"});
 }
 
-TEST_CASE("two ranks read what a teacher answered as one does", "[uptrain][ranks]") {
+TEST_CASE("two ranks match one rank with stored teacher logits", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const auto arguments = uptrain_arguments(directory, "unused");
   const std::string answers = (directory / "answers").string();
@@ -142,16 +142,16 @@ TEST_CASE("two ranks read what a teacher answered as one does", "[uptrain][ranks
   check_same_as_one_rank({"--teacher-logits", answers, "--teacher-weight", "1"});
 }
 
-TEST_CASE("when a rank is killed the other ends with one line, and the run can go on",
+TEST_CASE("if a rank is killed the other ends with one line and the run can be resumed",
           "[uptrain][ranks]") {
   check_lost(SIGKILL, {});
 }
 
-TEST_CASE("when a rank does not answer the other ends within the timeout", "[uptrain][ranks]") {
+TEST_CASE("if a rank does not respond the other ends within the timeout", "[uptrain][ranks]") {
   check_lost(SIGSTOP, {"--timeout", "3"});
 }
 
-TEST_CASE("a rank that never comes is not waited for longer than the timeout", "[uptrain][ranks]") {
+TEST_CASE("a missing rank is waited for no longer than the timeout", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const ProgramResult result =
       run_program(with_all(uptrain_arguments(directory, "out"), {"--quiet", "--timeout", "2"}),
@@ -164,7 +164,8 @@ TEST_CASE("a rank that never comes is not waited for longer than the timeout", "
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("SIGINT to one of two ranks stops both; one, or two again, go on", "[uptrain][ranks]") {
+TEST_CASE("SIGINT to one of two ranks stops both and one or two ranks can resume",
+          "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   REQUIRE(run_program(with_all(uptrain_arguments(directory, "whole"), {"--accumulate", "2"}))
               .exit_code == 0);
@@ -190,7 +191,7 @@ TEST_CASE("SIGINT to one of two ranks stops both; one, or two again, go on", "[u
   CHECK(agree(figures_of(directory / "stopped.run"), figures_of(directory / "whole.run")));
 }
 
-TEST_CASE("ranks that were asked for different things say so and end", "[uptrain][ranks]") {
+TEST_CASE("ranks with different settings report them and end", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const auto arguments = uptrain_arguments(directory, "out");
   TwoRanks ranks(arguments, with_all(arguments, {"--lr", "0.5"}));
@@ -205,7 +206,7 @@ TEST_CASE("ranks that were asked for different things say so and end", "[uptrain
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("batches that ranks cannot share equally are refused", "[uptrain][ranks]") {
+TEST_CASE("a number of batches that the ranks cannot divide is refused", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const ProgramResult result =
       run_program(with_all(uptrain_arguments(directory, "out"), {"--accumulate", "3"}),
@@ -215,7 +216,7 @@ TEST_CASE("batches that ranks cannot share equally are refused", "[uptrain][rank
   CHECK(result.err.find("3 batches in a step cannot be shared by 2 ranks") != std::string::npos);
 }
 
-TEST_CASE("the plan of several ranks counts the batches of all", "[uptrain][ranks]") {
+TEST_CASE("the plan of several ranks counts all their batches", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--dry-run", "--json"});
   const Json plan = run_program(arguments, as_rank(0, free_port())).json();

@@ -1,12 +1,11 @@
-// Which rank owns which tensors.
+// The owner of each tensor.
 #include "uptrain/distributed/zero_partition.h"
 
 #include <catch2/catch_test_macros.hpp>
 
 namespace regroup {
 
-TEST_CASE("the largest tensors find their owners first, each the rank with least so far",
-          "[uptrain]") {
+TEST_CASE("tensors are assigned by size to the rank with the fewest elements", "[uptrain]") {
   CHECK(balanced_owners({4, 10, 6, 1, 3}, 2) == std::vector<int>{1, 0, 1, 1, 0});
   CHECK(balanced_owners({5, 5, 5}, 3) == std::vector<int>{0, 1, 2});
   CHECK(balanced_owners({5, 5}, 1) == std::vector<int>{0, 0});

@@ -1,4 +1,4 @@
-// Re-targeted models compute what their sources do; and the comparison notices when they do not.
+// Models written as another architecture compute the same, and the comparison detects differences.
 #include "uptrain/evaluate/compare_models.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -37,7 +37,8 @@ constexpr Retarget kExact[] = {
     {"llama_rope_yarn", "llama", 2},
 };
 
-TEST_CASE("a re-targeted model computes what its pooled source computes", "[uptrain]") {
+TEST_CASE("a model written as another architecture computes what its pooled source computes",
+          "[uptrain]") {
   for (const Retarget& retarget : kExact) {
     CAPTURE(retarget.source, retarget.target);
     const TemporaryDirectory directory;
@@ -50,7 +51,7 @@ TEST_CASE("a re-targeted model computes what its pooled source computes", "[uptr
   }
 }
 
-TEST_CASE("a Llama whose layers differ in kv heads computes the same as Nemotron-NAS",
+TEST_CASE("a Llama with different kv heads per layer computes the same as Nemotron-NAS",
           "[uptrain]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.hidden_size = 24, .intermediate_size = 256}));
@@ -63,7 +64,7 @@ TEST_CASE("a Llama whose layers differ in kv heads computes the same as Nemotron
   CHECK(other.largest_difference > 1e-2 * same.largest_logit);
 }
 
-TEST_CASE("the comparison tells models apart that differ in one setting", "[uptrain]") {
+TEST_CASE("the comparison detects a different setting", "[uptrain]") {
   const TemporaryDirectory directory;
   convert(golden("gpt_neox"), directory / "result", {.kv_heads = {2}, .target = "phi"});
   const std::string config = bytes_of_file(directory / "result" / "config.json");
@@ -72,7 +73,7 @@ TEST_CASE("the comparison tells models apart that differ in one setting", "[uptr
   CHECK(other.largest_difference > 1e-2);
 }
 
-// Replaces one layer's norm weights by zeros, where a quotient of norms would divide by them.
+// Sets one layer's norm weights to zero. A quotient of norm weights would divide by zero.
 void clear_norm(const fs::path& file, const std::string& name) {
   std::string bytes = bytes_of_file(file);
   const Checkpoint checkpoint = open_checkpoint(file);
@@ -81,7 +82,7 @@ void clear_norm(const fs::path& file, const std::string& name) {
   put_file(file, bytes);
 }
 
-TEST_CASE("norm weights of zero are folded the other way round", "[uptrain]") {
+TEST_CASE("norm weights of zero are folded without a division by zero", "[uptrain]") {
   const TemporaryDirectory directory;
   fs::copy(golden("gpt_neox"), directory / "source");
   clear_norm(directory / "source" / "model.safetensors",

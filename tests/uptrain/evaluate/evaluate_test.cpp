@@ -27,7 +27,7 @@ Transformer model_of(const GoldenCase& golden) {
   return load_transformer(golden.source, at::kFloat, at::kCPU);
 }
 
-// The fixture's sequences one after another, as a token file.
+// The fixture's sequences in one token file.
 TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
   const at::Tensor flat = golden.tokens.flatten().contiguous();
   const auto* ids = flat.const_data_ptr<std::int64_t>();
@@ -43,7 +43,8 @@ TEST_CASE("written logits of consecutive windows equal those of transformers", "
   const std::int64_t batch = GENERATE(1, 8);
   const GoldenCase golden = load_golden_case(name);
   const TokenFile file = put_tokens_of(golden, directory / "tokens");
-  const EvaluationSettings settings{golden.tokens.size(1), batch, {}};
+  const EvaluationSettings settings{
+      .context = golden.tokens.size(1), .batch = batch, .max_tokens = {}};
   write_logits(model_of(golden), file, settings, directory / "logits.safetensors", no_progress,
                kNeverStopped);
   const at::Tensor logits = read_tensor(directory / "logits.safetensors", "logits");
@@ -56,7 +57,7 @@ TEST_CASE("written logits of consecutive windows equal those of transformers", "
              is_wrong_usage("logits.safetensors", "exists already"));
 }
 
-TEST_CASE("evaluation is the mean loss over whole windows, whatever the batch", "[uptrain]") {
+TEST_CASE("evaluation is the mean loss over whole windows for any batch", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("llama");
   const Transformer model = model_of(golden);
@@ -64,48 +65,60 @@ TEST_CASE("evaluation is the mean loss over whole windows, whatever the batch", 
   const at::NoGradGuard no_gradients;
   double sum = 0.0;
   for (const std::int64_t begin :
-       {0, 8, 16}) {  // three windows of 8 predictions; one token is over
+       {0, 8, 16}) {  // three windows of 8 predictions, with one token left over
     const at::Tensor ids = golden.tokens.flatten().narrow(0, begin, 9).view({1, 9});
     const at::Tensor logits = model.logits(model.hidden_states(ids.narrow(1, 0, 8)));
     sum +=
         8 * at::cross_entropy_loss(logits.squeeze(0), ids.narrow(1, 1, 8).flatten()).item<double>();
   }
   for (const std::int64_t batch : {1, 2, 8}) {
-    const Evaluation evaluation = evaluate(model, file, {8, batch, {}}, no_progress, kNeverStopped);
+    const Evaluation evaluation = evaluate(
+        model, file, {.context = 8, .batch = batch, .max_tokens = {}}, no_progress, kNeverStopped);
     CHECK(evaluation.tokens == 24);
     CHECK_THAT(evaluation.loss, WithinAbs(sum / 24, 1e-5));
     CHECK_THAT(evaluation.perplexity, WithinAbs(std::exp(evaluation.loss), 1e-9));
   }
-  CHECK(evaluate(model, file, {8, 2, 9}, no_progress, kNeverStopped).tokens == 16);
+  CHECK(
+      evaluate(model, file, {.context = 8, .batch = 2, .max_tokens = 9}, no_progress, kNeverStopped)
+          .tokens == 16);
 }
 
-TEST_CASE("evaluation refuses what it cannot evaluate", "[uptrain]") {
+TEST_CASE("invalid evaluations are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("gpt2");
   const Transformer model = model_of(golden);
   const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {26, 1, {}}, no_progress, kNeverStopped); }),
+  CHECK_THAT(refusal_of([&] {
+               evaluate(model, file, {.context = 26, .batch = 1, .max_tokens = {}}, no_progress,
+                        kNeverStopped);
+             }),
              is_bad_input("tokens", "26 tokens", "needs 27"));
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {17, 1, {}}, no_progress, kNeverStopped); }),
+  CHECK_THAT(refusal_of([&] {
+               evaluate(model, file, {.context = 17, .batch = 1, .max_tokens = {}}, no_progress,
+                        kNeverStopped);
+             }),
              is_wrong_usage("17", "16"));
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {0, 1, {}}, no_progress, kNeverStopped); }),
+  CHECK_THAT(refusal_of([&] {
+               evaluate(model, file, {.context = 0, .batch = 1, .max_tokens = {}}, no_progress,
+                        kNeverStopped);
+             }),
              is_wrong_usage("context"));
   put_file(directory / "other", bytes_of_numbers(std::vector<std::uint16_t>(30, 64)));
   CHECK_THAT(refusal_of([&] {
-               evaluate(model, TokenFile::open(directory / "other"), {8, 1, {}}, no_progress,
-                        kNeverStopped);
+               evaluate(model, TokenFile::open(directory / "other"),
+                        {.context = 8, .batch = 1, .max_tokens = {}}, no_progress, kNeverStopped);
              }),
              is_bad_input("other", "token 0 is 64"));
 }
 
-TEST_CASE("evaluation that is stopped leaves no file behind", "[uptrain]") {
+TEST_CASE("a stopped evaluation leaves no file", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("gpt2");
   const TokenFile file = put_tokens_of(golden, directory / "tokens");
   const std::atomic<bool> stop{true};
   const Error error = refusal_of([&] {
-    write_logits(model_of(golden), file, {8, 1, {}}, directory / "logits.safetensors", no_progress,
-                 stop);
+    write_logits(model_of(golden), file, {.context = 8, .batch = 1, .max_tokens = {}},
+                 directory / "logits.safetensors", no_progress, stop);
   });
   CHECK(error.kind() == ErrorKind::kInterrupted);
   CHECK(tree_of(directory.path()).size() == 1);

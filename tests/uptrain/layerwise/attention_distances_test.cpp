@@ -1,4 +1,4 @@
-// How far attention looks, against what is known of simple attentions.
+// Attention by distance, compared with simple attentions whose distribution is known.
 #include "uptrain/layerwise/attention_distances.h"
 
 #include <cmath>
@@ -26,8 +26,9 @@ TEST_CASE("uniform attention is spread equally over each query's distances", "[u
   }
 }
 
-TEST_CASE("distances follow the scores, the mask and the scale", "[uptrain]") {
-  // Keys grow along the sequence, so the newest wins, more so with a larger scale.
+TEST_CASE("distances follow the scores and the mask and the scale", "[uptrain]") {
+  // Keys grow along the sequence, so the newest gets the most attention, and more with a larger
+  // scale.
   const at::Tensor queries = at::ones({1, 1, 3, 1});
   const at::Tensor keys = at::zeros({1, 1, 3, 1});
   keys[0][0][1] = 1.0;
@@ -45,7 +46,7 @@ TEST_CASE("distances follow the scores, the mask and the scale", "[uptrain]") {
   CHECK(std::abs(at_zero(hides_first, 1.0) - (1.0 + 1.0 + e / (1 + e)) / 3) < 1e-6);
 }
 
-TEST_CASE("distances beyond the most that count are left out", "[uptrain]") {
+TEST_CASE("distances beyond the maximum are omitted", "[uptrain]") {
   AttentionDistances distances(2);
   const at::Tensor keys = at::randn({1, 1, 5, 2});
   distances.add({at::zeros({1, 1, 5, 2}), keys, keys}, {}, std::nullopt, std::nullopt);

@@ -1,4 +1,5 @@
-// Statistics of attention inputs against their definition, and pooled models against their source.
+// Statistics of attention inputs compared with their definition, and pooled models compared with
+// their source.
 #include "uptrain/layerwise/calibrate.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ void check_moments(const at::Tensor& inputs, const std::filesystem::path& file,
         1e-4 * (1.0 + covariance.abs().max().item<double>()));
 }
 
-// The hidden states ahead of a layer: those of the model without the layers from there on.
+// The hidden states before a layer: those of the model without that layer and the later ones.
 at::Tensor hidden_before(const GoldenCase& golden, std::size_t layer) {
   ModelSpec spec = golden.source.spec;
   spec.layers.resize(layer);
@@ -65,7 +66,7 @@ at::Tensor hidden_before(const GoldenCase& golden, std::size_t layer) {
 
 }  // namespace
 
-TEST_CASE("statistics with a flipped bit are refused where they are read", "[uptrain]") {
+TEST_CASE("statistics with a flipped bit are refused when they are read", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("gpt2");
   calibrate_golden(golden, directory, 2);
@@ -82,9 +83,9 @@ TEST_CASE("statistics with a flipped bit are refused where they are read", "[upt
   };
   read_all();
   const std::string bytes = bytes_of_file(file);
-  const std::string constant = R"("format":"pt")";  // says nothing of this file
+  const std::string constant = R"("format":"pt")";  // not specific to this file
   const std::size_t skipped = bytes.find(constant);
-  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += 61) {  // each of the eight in turn
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += 61) {  // each bit position in turn
     if (bit / 8 >= skipped && bit / 8 < skipped + constant.size()) {
       continue;
     }
@@ -96,7 +97,7 @@ TEST_CASE("statistics with a flipped bit are refused where they are read", "[upt
   }
 }
 
-TEST_CASE("statistics are mean and covariance of what each layer's attention reads", "[uptrain]") {
+TEST_CASE("statistics are mean and covariance of each attention's inputs", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox"}) {
     for (const std::int64_t batch : {1, 8}) {
@@ -118,7 +119,7 @@ TEST_CASE("statistics are mean and covariance of what each layer's attention rea
   }
 }
 
-TEST_CASE("where keys rotate the statistics tell how far every head looks", "[uptrain]") {
+TEST_CASE("statistics have each head's attention by distance if keys rotate", "[uptrain]") {
   for (const char* name : {"llama_mha", "gpt_neox", "bloom"}) {
     const TemporaryDirectory directory;
     const GoldenCase golden = load_golden_case(name);
@@ -145,8 +146,7 @@ TEST_CASE("where keys rotate the statistics tell how far every head looks", "[up
   }
 }
 
-TEST_CASE("an encoder-decoder has statistics of both stacks and of what lies between",
-          "[uptrain]") {
+TEST_CASE("statistics of an encoder-decoder cover both stacks and cross-attention", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("t5");
   calibrate_golden(golden, directory, 2);
@@ -162,7 +162,7 @@ TEST_CASE("an encoder-decoder has statistics of both stacks and of what lies bet
   }
 }
 
-TEST_CASE("a text shorter than a window is refused, and so is an existing result", "[uptrain]") {
+TEST_CASE("a text shorter than a window and an existing result are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("llama_mha");
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
@@ -173,12 +173,14 @@ TEST_CASE("a text shorter than a window is refused, and so is an existing result
                 kNeverStopped);
     });
   };
-  CHECK_THAT(run({data.size() + 1, 1, 100}, "a"), is_bad_input("tokens", "context"));
-  CHECK_THAT(run({8, 0, 100}, "a"), is_wrong_usage("batch"));
-  CHECK_THAT(run({8, 1, 100}, "taken"), is_wrong_usage("taken", "exists"));
+  CHECK_THAT(run({.context = data.size() + 1, .batch = 1, .max_tokens = 100}, "a"),
+             is_bad_input("tokens", "context"));
+  CHECK_THAT(run({.context = 8, .batch = 0, .max_tokens = 100}, "a"), is_wrong_usage("batch"));
+  CHECK_THAT(run({.context = 8, .batch = 1, .max_tokens = 100}, "taken"),
+             is_wrong_usage("taken", "exists"));
 }
 
-// Groups of equal heads in the family's own layout: pooled by the mean, then stored repeatedly.
+// Groups of equal heads in the family's layout: pooled by the mean and stored repeatedly.
 std::filesystem::path with_equal_heads(const char* name, std::int64_t kv_heads,
                                        const TemporaryDirectory& directory) {
   ConversionRequest request;
@@ -197,7 +199,7 @@ double pooled_difference(const char* name, PoolMethod method, bool calibrated) {
   ConversionRequest request;
   request.kv_heads = {heads % 2 == 0 ? heads / 2 : 1};
   request.pooling = {method, 0};
-  request.dtype = DType::kF32;  // what is solved for is not among the numbers of a narrow type
+  request.dtype = DType::kF32;  // computed heads need more precision than a narrow dtype has
   if (calibrated) {
     calibrate_golden(golden, directory, 4);
     request.calibration = std::make_shared<const Calibration>(directory / "stats.safetensors");
@@ -212,8 +214,7 @@ double pooled_difference(const char* name, PoolMethod method, bool calibrated) {
   return largest_difference(before, after);
 }
 
-TEST_CASE("in every layout, groups of equal heads keep the logits when they are solved for",
-          "[uptrain]") {
+TEST_CASE("solving for groups of equal heads keeps the logits in every layout", "[uptrain]") {
   for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "mpt",
                            "falcon_rw", "stablelm", "gemma", "qwen3", "olmo2", "bert", "t5"}) {
     for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {

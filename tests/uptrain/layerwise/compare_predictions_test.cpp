@@ -1,5 +1,5 @@
-// How far two models' predictions lie apart, against both run whole and a sum written out by hand;
-// and `regroup verify --logits`.
+// The difference of two models' predictions, compared with whole passes and an explicit sum; and
+// `regroup verify --logits`.
 #include "uptrain/layerwise/compare_predictions.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ PredictionComparison compare(const Model& source, const Model& result, const at:
       source, result, {tokens}, c10::kCPU, [](std::size_t) {}, kNeverStopped);
 }
 
-// log p of every token of the vocabulary, one prediction of V logits at `logits`.
+// log p of every token of the vocabulary, for one prediction with V logits at `logits`.
 std::vector<double> log_probabilities(const double* logits, std::int64_t vocab) {
   double sum = 0.0;
   for (std::int64_t i = 0; i < vocab; ++i) {
@@ -47,7 +47,7 @@ std::vector<double> log_probabilities(const double* logits, std::int64_t vocab) 
   return result;
 }
 
-// What compare_predictions() measures, from both models run as wholes.
+// What compare_predictions() measures, computed from whole passes of both models.
 PredictionComparison by_hand(const Model& source, const Model& result, const at::Tensor& tokens) {
   const auto logits_of = [&](const Model& model) {
     return window_logits(load_transformer(model, at::kFloat, c10::kCPU), tokens)
@@ -80,7 +80,7 @@ PredictionComparison by_hand(const Model& source, const Model& result, const at:
 
 bool close(double a, double b) { return std::abs(a - b) <= 1e-4 * (std::abs(b) + 1e-2); }
 
-TEST_CASE("predictions of source and result are compared as both models make them", "[uptrain]") {
+TEST_CASE("the comparison equals one computed from whole passes", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   for (const char* name : {"llama_mha", "bloom", "gpt2", "opt_350m", "bert", "t5", "mt5"}) {
     CAPTURE(name);
@@ -101,10 +101,9 @@ TEST_CASE("predictions of source and result are compared as both models make the
   }
 }
 
-TEST_CASE("a copy predicts what its source does, and so do heads that are stored twice",
-          "[uptrain]") {
+TEST_CASE("copies and models with repeated heads predict the same as their source", "[uptrain]") {
   const TemporaryDirectory directory;
-  const GoldenCase subject = load_golden_case("llama");  // three query heads to a kv head
+  const GoldenCase subject = load_golden_case("llama");  // with three query heads per kv head
   convert(golden("llama"), directory / "copy", {.kv_heads = subject.source.spec.kv_heads});
   const PredictionComparison same =
       compare(subject.source, open_model(directory / "copy"), subject.tokens);
@@ -122,7 +121,7 @@ TEST_CASE("a copy predicts what its source does, and so do heads that are stored
   CHECK(twice.agreement == 1.0);
 }
 
-// Makes one number of a tensor of a model larger by `change`.
+// Adds `change` to one element of a tensor of a model.
 void damage(const fs::path& model, const std::string& tensor, float change) {
   const Checkpoint checkpoint = open_checkpoint(model);
   std::string file = bytes_of_file(model / "model.safetensors");
@@ -134,7 +133,7 @@ void damage(const fs::path& model, const std::string& tensor, float change) {
   put_file(model / "model.safetensors", file);
 }
 
-TEST_CASE("one damaged number shows, and a NaN is not lost", "[uptrain]") {
+TEST_CASE("one changed weight is detected and NaN is reported", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase subject = load_golden_case("llama");
   fs::copy(golden("llama"), directory / "model");
@@ -152,7 +151,7 @@ TEST_CASE("one damaged number shows, and a NaN is not lost", "[uptrain]") {
   CHECK(std::isnan(broken.largest_difference));
 }
 
-TEST_CASE("models of other vocabularies are not compared, and comparing stops when asked to",
+TEST_CASE("models with different vocabularies are refused and comparing stops on request",
           "[uptrain]") {
   const GoldenCase subject = load_golden_case("llama");
   CHECK_THAT(refusal_of([&] { compare(subject.source, open_model(golden("t5")), subject.tokens); }),
@@ -165,7 +164,7 @@ TEST_CASE("models of other vocabularies are not compared, and comparing stops wh
         }).kind() == ErrorKind::kInterrupted);
 }
 
-TEST_CASE("verify --logits reports on a file of tokens, and on random ones without", "[uptrain]") {
+TEST_CASE("verify --logits compares on a file of tokens or on random tokens", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
   const fs::path result = directory / "result";
@@ -202,8 +201,7 @@ TEST_CASE("verify --logits reports on a file of tokens, and on random ones witho
   CHECK_THAT(bytes_of_file(page), ContainsSubstring("same first choice"));
 }
 
-TEST_CASE("verify --logits tells what damage does, and leaves out what cannot be run",
-          "[uptrain]") {
+TEST_CASE("verify --logits reports the effect of damage and says what it cannot run", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
   const fs::path result = directory / "result";

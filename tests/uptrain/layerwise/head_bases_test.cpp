@@ -1,4 +1,4 @@
-// Rewrites of a model's heads that preserve its outputs, and some that do not.
+// Changes of a model's heads that preserve its outputs, and some that do not.
 #include <cmath>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -36,7 +36,7 @@ at::Tensor logits_of(const Model& model, const at::Tensor& tokens) {
                    tokens);
 }
 
-// Every layer's kv heads in another order, the same in layers that share it.
+// Another order of every layer's kv heads, the same in layers that must share it.
 HeadOrder turned_order(const ModelSpec& spec) {
   HeadOrder order;
   for (const AttentionRole role : spec.roles()) {
@@ -73,7 +73,7 @@ void transform(const Parameters& parameters, const LinearTensors& linear, std::i
   }
 }
 
-// Output columns of one query head, times a matrix.
+// Multiplies the output columns of one query head by a matrix.
 void transform_output(const Parameters& parameters, const LinearTensors& linear, std::int64_t head,
                       const at::Tensor& matrix) {
   const std::int64_t d = matrix.size(0);
@@ -83,7 +83,7 @@ void transform_output(const Parameters& parameters, const LinearTensors& linear,
   columns.copy_(at::matmul(columns.to(at::kDouble), matrix));
 }
 
-// Random changes of basis: rotations, with `scales` times factors between 0.7 and 1.4.
+// Random changes of basis: rotations, with `scales` also factors between 0.7 and 1.4.
 class Gauges {
  public:
   explicit Gauges(bool scales)
@@ -121,7 +121,8 @@ class Gauges {
   at::Generator generator_;
 };
 
-// Describes keys and values of every head in another basis, with their queries and outputs.
+// Expresses keys and values of every head in another basis, and changes queries and outputs to
+// match.
 void change_bases(const ModelSpec& spec, const Parameters& parameters, AttentionRole role,
                   const HeadBasis& keys, Gauges& gauges) {
   const std::int64_t d = spec.head_dim;
@@ -144,7 +145,7 @@ void change_bases(const ModelSpec& spec, const Parameters& parameters, Attention
 }
 
 // The change of logits, relative to the largest, when every role's heads are expressed in other
-// bases; `keys`, if given, replaces the bases that preserve logits.
+// bases. `keys`, if given, replaces the bases that preserve logits.
 double moved_by_bases(const std::string& name, bool scales, const HeadBasis* keys = nullptr) {
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case(name);
@@ -162,7 +163,7 @@ double moved_by_bases(const std::string& name, bool scales, const HeadBasis* key
 
 }  // namespace
 
-TEST_CASE("heads described in other bases compute the same logits", "[uptrain]") {
+TEST_CASE("heads expressed in other bases compute the same logits", "[uptrain]") {
   const auto* name = GENERATE("llama_mha", "llama", "gpt2", "bloom", "mpt", "gpt_neox", "gptj",
                               "phi", "opt", "qwen3", "t5", "umt5", "bert", "falcon_40b");
   CAPTURE(name);
@@ -177,7 +178,7 @@ TEST_CASE("a rotation across RoPE's planes changes logits", "[uptrain]") {
   CHECK(moved_by_bases(name, false, &everything) >= kWrongBasis);
 }
 
-TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
+TEST_CASE("reordered heads compute the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name =
       GENERATE("llama_mha", "llama", "gpt2", "gpt_neox", "gptj", "phi", "opt", "qwen3", "olmo2",
@@ -191,7 +192,7 @@ TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
   const at::Tensor before = logits_of(golden_case.source, golden_case.tokens);
   const Model moved = open_computable_model(directory / "moved");
   CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kBasisRounding);
-  // Controls: the outputs do not follow, nor the biases where there are any.
+  // Controls: outputs or biases that do not move with the heads.
   std::vector<std::string> left_behind{moved.spec.attention(AttentionRole::kSelf, 0).o.weight};
   for (const std::vector<LayerTensors>* stack : {&moved.spec.layers, &moved.spec.encoder_layers}) {
     if (!stack->empty() && !stack->front().relative_bias.empty()) {
@@ -210,8 +211,8 @@ TEST_CASE("heads in another order compute the same logits", "[uptrain]") {
   }
 }
 
-// Two groups of equal heads, so that pooling them loses nothing.
-TEST_CASE("ALiBi heads that moved with their slopes compute the same logits", "[uptrain]") {
+// Two groups of equal heads, so that pooling them is lossless.
+TEST_CASE("reordered ALiBi heads with their slopes compute the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const GoldenCase golden_case = load_golden_case("equal_heads_bloom");
   const ModelSpec& spec = golden_case.source.spec;
@@ -232,7 +233,7 @@ TEST_CASE("ALiBi heads that moved with their slopes compute the same logits", "[
           {.kv_heads = {2}, .grouping = "similar", .order = order});
   Model moved = open_computable_model(directory / "moved");
   CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) <= kBasisRounding);
-  moved.spec.alibi.slopes.clear();  // the formula's
+  moved.spec.alibi.slopes.clear();  // uses the formula's slopes
   CHECK(largest_difference(logits_of(moved, golden_case.tokens), before) >= kWrongBasis);
 }
 

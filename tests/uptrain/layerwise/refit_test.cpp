@@ -1,4 +1,4 @@
-// Refitted models against their source, on text they were not refitted on.
+// Refitted models compared with their source, on text that they were not refitted on.
 #include "uptrain/layerwise/refit.h"
 
 #include <cmath>
@@ -40,7 +40,7 @@ RefitSettings short_settings() {
   return settings;
 }
 
-// A golden model with half of its kv heads, with and without refitting.
+// A golden model converted to half of its kv heads, with and without refitting.
 struct Halved {
   TemporaryDirectory directory;
   GoldenCase golden;
@@ -70,7 +70,7 @@ struct Halved {
     return std::make_shared<Refit>(golden.source, data, short_settings(), kNeverStopped);
   }
 
-  // The mean square of what the logits are off.
+  // The mean squared error of the logits.
   double error_of(const char* name) const {
     const at::NoGradGuard no_gradients;
     const auto logits = [&](const Model& model) {
@@ -91,8 +91,7 @@ std::vector<std::int64_t> as_they_are(const AttentionHeads& heads) {
 
 }  // namespace
 
-TEST_CASE("refitted attentions are closer to the source's, and so are logits far from it",
-          "[uptrain]") {
+TEST_CASE("refitting brings attention outputs and poor logits closer to the source", "[uptrain]") {
   for (const char* name :
        {"llama_mha", "bloom", "gpt2", "gpt_neox", "mpt", "bert", "qwen3", "t5"}) {
     for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
@@ -107,7 +106,7 @@ TEST_CASE("refitted attentions are closer to the source's, and so are logits far
         REQUIRE(layer.refinement.has_value());
         CHECK(layer.refinement->error_after < layer.refinement->error_before);
       }
-      // The small gain after lowrank in each layer of a random model may cancel in later layers.
+      // In a random model, the small gain after lowrank in each layer may be lost in later layers.
       if (method == PoolMethod::kMean) {
         CHECK(half.error_of("refitted") < half.error_of("pooled"));
       }
@@ -115,7 +114,7 @@ TEST_CASE("refitted attentions are closer to the source's, and so are logits far
   }
 }
 
-TEST_CASE("refitting tells layer, step and error of every step, in order", "[uptrain]") {
+TEST_CASE("refitting reports layer and step and error of every step in order", "[uptrain]") {
   const Halved half("llama_mha");
   const std::shared_ptr<Refit> refit = half.refit();
   std::vector<RefinementStep> seen;
@@ -131,7 +130,7 @@ TEST_CASE("refitting tells layer, step and error of every step, in order", "[upt
   CHECK(seen[each - 1].error < seen.front().error);
 }
 
-TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "[uptrain]") {
+TEST_CASE("clamped projections are refitted with the clamp", "[uptrain]") {
   const Halved half("olmo");
   REQUIRE(half.golden.source.spec.clip_qkv.has_value());
   const ConversionRequest request = half.request(PoolMethod::kMean);
@@ -140,8 +139,7 @@ TEST_CASE("clamped queries, keys and values are refitted as they are clamped", "
   CHECK(half.error_of("refitted") < half.error_of("pooled"));
 }
 
-TEST_CASE("heads that moved are refitted with the slopes and biases that moved with them",
-          "[uptrain]") {
+TEST_CASE("reordered heads are refitted with their slopes and biases", "[uptrain]") {
   for (const char* name : {"bloom", "umt5", "t5"}) {
     CAPTURE(name);
     const Halved half(name);
@@ -154,7 +152,7 @@ TEST_CASE("heads that moved are refitted with the slopes and biases that moved w
         order.set(role, layer, turned);
       }
     }
-    // All heads in their new places, none pooled, give what the source gives.
+    // Reordered heads without pooling give the source's outputs.
     for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
       AttentionHeads heads =
           read_attention_heads(spec, AttentionRole::kSelf, layer, half.golden.source.checkpoint);
@@ -169,7 +167,7 @@ TEST_CASE("heads that moved are refitted with the slopes and biases that moved w
   }
 }
 
-TEST_CASE("a GGUF file is refitted as the model it was made of", "[uptrain]") {
+TEST_CASE("a GGUF file is refitted like the model that it was made from", "[uptrain]") {
   const Halved half("llama_mha");
   convert(golden("llama_mha"), half.directory / "source.gguf",
           {.container = Container::kGguf, .dtype = DType::kF32});
@@ -207,7 +205,7 @@ TEST_CASE("refitting twice gives the same bytes", "[uptrain]") {
         bytes_of_file(half.directory / "other" / "model.safetensors"));
 }
 
-TEST_CASE("a refitted model records how, and only its attention differs from the source",
+TEST_CASE("a refitted model records its settings and differs from the source only in attention",
           "[uptrain]") {
   const Halved half("llama_mha");
   half.convert_to("refitted", half.request(PoolMethod::kMean), half.refit());
@@ -228,7 +226,7 @@ TEST_CASE("a refitted model records how, and only its attention differs from the
   }
 }
 
-TEST_CASE("heads that already match the source are not changed", "[uptrain]") {
+TEST_CASE("heads that match the source are not changed", "[uptrain]") {
   const Halved half("llama_mha");
   AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,
                                               half.golden.source.checkpoint);
@@ -242,7 +240,7 @@ TEST_CASE("heads that already match the source are not changed", "[uptrain]") {
   }
 }
 
-TEST_CASE("a plan refuses to refit where nothing was pooled, or for other positions", "[uptrain]") {
+TEST_CASE("a plan refuses to refit without pooling or with new positions", "[uptrain]") {
   const Halved half("llama_mha");
   const auto refusal = [&](ConversionRequest request) {
     request.refiner = half.refit();
@@ -255,7 +253,7 @@ TEST_CASE("a plan refuses to refit where nothing was pooled, or for other positi
   CHECK_THAT(refusal(moved), is_wrong_usage("--refit", "positions"));
 }
 
-TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
+TEST_CASE("impossible refits are refused", "[uptrain]") {
   const Halved half("llama_mha");
   const auto run = [&](const Model& source, RefitSettings settings) {
     return refusal_of([&] { Refit(source, half.data, settings, kNeverStopped); });
@@ -268,7 +266,7 @@ TEST_CASE("refitting refuses what it cannot do", "[uptrain]") {
   CHECK_THAT(run(half.golden.source, settings), is_wrong_usage("step"));
   CHECK_THAT(run(load_golden_case("olmo2").source, short_settings()),
              is_wrong_usage("normalises keys"));
-  SECTION("and stops where it is told to") {
+  SECTION("stops on request") {
     const std::atomic<bool> stop{true};
     Refit refit(half.golden.source, half.data, short_settings(), stop);
     AttentionHeads heads = read_attention_heads(half.golden.source.spec, AttentionRole::kSelf, 0,

@@ -1,4 +1,4 @@
-// The effect of one pooled layer, against converting that layer and running both models; and
+// The effect of pooling one layer, compared with converting that layer and running both models; and
 // `regroup convert --kv-budget`.
 #include "uptrain/layerwise/sensitivity.h"
 
@@ -29,7 +29,7 @@ at::Tensor log_probabilities(const Model& model, const at::Tensor& tokens) {
   return at::log_softmax(transformer.logits(transformer.hidden_states(tokens)).to(at::kDouble), -1);
 }
 
-// KL of the model with one layer converted, as convert writes it.
+// The KL divergence after one layer is converted by convert().
 double divergence_of_converted(const GoldenCase& golden, const ConversionRequest& request,
                                std::size_t layer, std::int64_t kv_heads) {
   const TemporaryDirectory directory;
@@ -56,7 +56,9 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const auto* ids = flat.const_data_ptr<std::int64_t>();
   put_file(directory / "tokens",
            bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
-  const SensitivitySettings settings{{golden.tokens.size(1), 1, flat.numel()}, at::kCPU};
+  const SensitivitySettings settings{
+      .windows = {.context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()},
+      .device = at::kCPU};
   return measure_sensitivity(
       golden.source, request, TokenFile::open(directory / "tokens"), settings, [](std::size_t) {},
       kNeverStopped);
@@ -64,8 +66,7 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
 
 }  // namespace
 
-TEST_CASE("a layer's sensitivity is what converting it alone does to the predictions",
-          "[uptrain]") {
+TEST_CASE("a layer's sensitivity equals the divergence after converting it alone", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   for (const char* name : {"llama_mha", "bloom", "gpt2", "gpt_neox", "opt_350m"}) {
     for (const char* grouping : {"contiguous", "similar"}) {
@@ -88,7 +89,7 @@ TEST_CASE("a layer's sensitivity is what converting it alone does to the predict
   }
 }
 
-TEST_CASE("measuring stops when it is asked to", "[uptrain]") {
+TEST_CASE("measuring stops on request", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("llama_mha");
   put_file(directory / "tokens", bytes_of_numbers(learnable_text(400, 30)));
@@ -101,14 +102,14 @@ TEST_CASE("measuring stops when it is asked to", "[uptrain]") {
   CHECK(refusal_of(stopped_by_progress).kind() == ErrorKind::kInterrupted);
 }
 
-TEST_CASE("models with an encoder have no single budget", "[uptrain]") {
+TEST_CASE("a budget for a model with an encoder is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("t5");
   CHECK_THAT(refusal_of([&] { measure(golden, {}, directory); }),
              is_wrong_usage("--kv-budget", "encoder"));
 }
 
-TEST_CASE("convert --kv-budget shares a cache among layers and says how", "[uptrain]") {
+TEST_CASE("convert --kv-budget shares a cache among layers and reports how", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
   put_file(directory / "tokens", bytes_of_numbers(learnable_text(400, 30)));

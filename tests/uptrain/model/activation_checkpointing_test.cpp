@@ -23,7 +23,7 @@ std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const std::vector<a
   return gradients.sums();
 }
 
-// Gradients of a fixture's parameters, in the order of their names in the file.
+// Gradients of a fixture's parameters, by name.
 std::vector<at::Tensor> gradients_of_fixture(const GoldenCase& golden, bool recomputing) {
   const Parameters parameters =
       load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);
@@ -38,7 +38,7 @@ std::vector<at::Tensor> gradients_of_fixture(const GoldenCase& golden, bool reco
 
 }  // namespace
 
-TEST_CASE("a recomputed function has its value and its gradients", "[uptrain]") {
+TEST_CASE("a recomputed function has the same value and gradients", "[uptrain]") {
   const at::Tensor x = leaf(3), fixed = leaf(5).detach(), weight = leaf(2), unused = leaf(7);
   int calls = 0;
   const auto function = [&](const std::vector<at::Tensor>& inputs) {
@@ -65,7 +65,7 @@ TEST_CASE("models that recompute their blocks have the same gradients", "[uptrai
   const auto recomputed = gradients_of_fixture(golden, true);
   REQUIRE(kept.size() == recomputed.size());
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    CHECK(largest_difference(kept[i], recomputed[i]) < 1e-13);  // sums have another order
+    CHECK(largest_difference(kept[i], recomputed[i]) < 1e-13);  // sums in another order
   }
 }
 

@@ -1,4 +1,4 @@
-// Encoders and encoder-decoders whose positions were changed for ALiBi's.
+// Encoders and encoder-decoders whose positions were replaced by ALiBi.
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
@@ -31,14 +31,14 @@ Parameters parameters_of(const Model& model) {
   return load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU);
 }
 
-// Jina's kind.
+// As in Jina's models.
 TinyModel bert_with_alibi() {
   TinyModel bert = golden_model("bert").set("position_embedding_type", "\"alibi\"");
   bert.remove("bert.embeddings.position_embeddings.weight");
   return bert;
 }
 
-// Fills a T5's tables with ALiBi's penalties, each distance having a bucket of its own.
+// Sets a T5's bias tables to ALiBi's penalties. Each distance has its own bucket.
 void fill_tables(const ModelSpec& spec, const Parameters& parameters, AttentionRole role) {
   const bool causal = role == AttentionRole::kSelf;
   const std::vector<double> slopes = alibi_slopes(spec.query_heads);
@@ -58,10 +58,9 @@ void fill_tables(const ModelSpec& spec, const Parameters& parameters, AttentionR
 
 }  // namespace
 
-// transformers computes such a T5, too: its scores are those of a T5 whose learned biases happen to
-// be ALiBi's, in windows of up to 16 tokens, for which 32 buckets hold one distance each.
-TEST_CASE("a T5 with ALiBi computes what one computes whose tables hold ALiBi's penalties",
-          "[uptrain]") {
+// transformers computes such a T5, too. Its learned biases equal ALiBi's in windows of up to 16
+// tokens, where 32 buckets hold one distance each.
+TEST_CASE("a T5 with ALiBi equals a T5 whose bias tables hold ALiBi's penalties", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("t5_small", "t5_v1_1", "mt5");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
@@ -79,7 +78,7 @@ TEST_CASE("a T5 with ALiBi computes what one computes whose tables hold ALiBi's 
   Transformer alibi(model.spec, parameters_of(model));
   alibi.set_alibi_form(form);
   const at::Tensor computed = window_logits(alibi, tokens);
-  // Neither stack's biases can be left out.
+  // The biases of both stacks matter.
   CHECK(largest_difference(computed, window_logits(Transformer(filled.spec, parameters), tokens)) >=
         kWrongSlopes);
   fill_tables(filled.spec, parameters, AttentionRole::kEncoder);
@@ -88,7 +87,7 @@ TEST_CASE("a T5 with ALiBi computes what one computes whose tables hold ALiBi's 
   CHECK(largest_difference(computed, learned) >= kWrongSlopes);
 }
 
-TEST_CASE("slopes of zero are no positions at all", "[uptrain]") {
+TEST_CASE("slopes of zero equal a model without positions", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("t5_v1_1", "bert", "roberta");
   CAPTURE(name);
@@ -108,8 +107,7 @@ TEST_CASE("slopes of zero are no positions at all", "[uptrain]") {
   CHECK(largest_difference(steep, none) >= kWrongSlopes);
 }
 
-TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which direction",
-          "[uptrain]") {
+TEST_CASE("an encoder with ALiBi distinguishes distances but not directions", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   convert(golden("bert"), directory / "alibi",
@@ -124,7 +122,7 @@ TEST_CASE("an encoder with ALiBi sees how far apart tokens are, not in which dir
   CHECK(largest_difference(logits, rotated) >= kWrongSlopes);
 }
 
-TEST_CASE("a BERT that has ALiBi computes what one computes that was given it", "[uptrain]") {
+TEST_CASE("a BERT published with ALiBi equals a BERT converted to ALiBi", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   convert(golden("bert"), directory / "given", {.positions = PositionChange::kAlibi});
@@ -138,8 +136,8 @@ TEST_CASE("a BERT that has ALiBi computes what one computes that was given it", 
   CHECK(largest_difference(logits(directory / "has"), logits(golden("bert"))) >= kWrongSlopes);
 }
 
-// Under a name of regroup's own, as many heads as before may move.
-TEST_CASE("heads with ALiBi that move with their slopes compute what they did", "[uptrain]") {
+// With regroup's own model_type, heads may be reordered without pooling.
+TEST_CASE("reordered heads with ALiBi and their slopes compute the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("bloom", "mpt", "falcon_rw", "bert");
   CAPTURE(name);
@@ -161,11 +159,11 @@ TEST_CASE("heads with ALiBi that move with their slopes compute what they did", 
     return largest_difference(before, window_logits(Transformer(moved.spec, parameters), tokens));
   };
   CHECK(difference() <= 1e-4);
-  moved.spec.alibi.slopes.clear();  // as a stock loader has them
+  moved.spec.alibi.slopes.clear();  // what a stock loader would use
   CHECK(difference() >= kWrongSlopes);
 }
 
-TEST_CASE("every layer's own recorded slopes are used, in both stacks", "[uptrain]") {
+TEST_CASE("each layer uses its own recorded slopes in both stacks", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   convert(golden("t5_v1_1"), directory / "alibi", {.positions = PositionChange::kAlibi});

@@ -1,4 +1,4 @@
-// Models without an output head: commands that predict name what is missing, others work.
+// Models without an output head: commands that predict name what is missing, and others work.
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A fixture as the library saves its base model: no head, and names without the model's prefix.
+// A fixture as transformers saves its base model: without head and without the prefix of names.
 TinyModel base_of(const char* fixture, const std::vector<std::string>& head,
                   const std::string& prefix) {
   TinyModel model = golden_model(fixture);
@@ -43,7 +43,7 @@ std::vector<BaseCase> base_cases() {
           {"gpt_neox", {"embed_out."}, "gpt_neox.", "embed_out.weight", "3"}};
 }
 
-TEST_CASE("a base model is calibrated, compared, solved for and refitted", "[uptrain]") {
+TEST_CASE("a base model can be calibrated and compared and solved for and refitted", "[uptrain]") {
   for (const BaseCase& base : base_cases()) {
     CAPTURE(base.fixture);
     const TemporaryDirectory directory;
@@ -72,8 +72,7 @@ TEST_CASE("a base model is calibrated, compared, solved for and refitted", "[upt
   }
 }
 
-TEST_CASE("commands that predict refuse a base model in one line that names what is missing",
-          "[uptrain]") {
+TEST_CASE("commands that predict refuse a base model and name what is missing", "[uptrain]") {
   for (const BaseCase& base : base_cases()) {
     CAPTURE(base.fixture);
     const TemporaryDirectory directory;
@@ -96,7 +95,7 @@ TEST_CASE("commands that predict refuse a base model in one line that names what
   }
 }
 
-TEST_CASE("a base model whose output is its embedding predicts as before", "[uptrain]") {
+TEST_CASE("a base model with tied embeddings predicts as before", "[uptrain]") {
   CHECK(open_model(golden("gpt2_base")).missing_head.empty());
 }
 

@@ -1,4 +1,4 @@
-// Logits against transformers', for every fixture, with controls that must fail.
+// Logits compared with transformers' for every fixture, and controls that must differ.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <catch2/catch_test_macros.hpp>
@@ -30,7 +30,7 @@ Parameters parameters_of(const GoldenCase& golden) {
   return load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU);
 }
 
-// Exchanges the values of the first and the last kv head of layer 0, in place.
+// Swaps the values of the first and the last kv head of layer 0.
 void swap_value_heads(const ModelSpec& spec, const Parameters& parameters,
                       AttentionRole role = AttentionRole::kSelf) {
   const AttentionLayout& attention = spec.attention(role, 0);
@@ -76,7 +76,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
                            golden.logits) <= kTolerance);
 }
 
-TEST_CASE("logits with two value heads swapped do not equal those of transformers", "[uptrain]") {
+TEST_CASE("logits with two value heads swapped differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name =
       GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
@@ -94,7 +94,7 @@ TEST_CASE("logits with two value heads swapped do not equal those of transformer
                            golden.logits) >= kClearlyWrong);
 }
 
-TEST_CASE("logits without the model's positions do not equal those of transformers", "[uptrain]") {
+TEST_CASE("logits without positions differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "gpt2", "bloom", "bloom_12");
   CAPTURE(name);
@@ -106,7 +106,7 @@ TEST_CASE("logits without the model's positions do not equal those of transforme
                            golden.logits) >= kClearlyWrong);
 }
 
-TEST_CASE("logits without the sliding window do not equal those of transformers", "[uptrain]") {
+TEST_CASE("logits without the sliding window differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   GoldenCase golden = load_golden_case("mistral");
   const Parameters parameters = parameters_of(golden);
@@ -126,7 +126,7 @@ TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
         kTolerance);
 }
 
-TEST_CASE("logits without RoPE's scaling do not equal those of transformers", "[uptrain]") {
+TEST_CASE("logits without RoPE scaling differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3",
                               "llama_rope_yarn", "llama_rope_yarn_mscale");
@@ -138,7 +138,7 @@ TEST_CASE("logits without RoPE's scaling do not equal those of transformers", "[
                            golden.logits) >= kClearlyWrong);
 }
 
-TEST_CASE("converted models' logits equal those transformers computes from them", "[uptrain]") {
+TEST_CASE("converted models have the logits that transformers computes from them", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"llama_mha", 2},
                                                                          {"llama_bf16", 4},
@@ -164,7 +164,7 @@ TEST_CASE("converted models' logits equal those transformers computes from them"
                            read_tensor(expected, "logits")) <= kTolerance);
 }
 
-TEST_CASE("value heads of every role matter", "[uptrain]") {
+TEST_CASE("swapping value heads of any role changes the logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5");
   const auto role = GENERATE(AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross);
@@ -176,38 +176,41 @@ TEST_CASE("value heads of every role matter", "[uptrain]") {
                            golden.logits) >= kClearlyWrong);
 }
 
-TEST_CASE("logits of a T5 read wrongly do not equal those of transformers", "[uptrain]") {
+TEST_CASE("a T5 with one wrong setting has other logits than transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   GoldenCase golden = load_golden_case("umt5");
   const Parameters parameters = parameters_of(golden);
   ModelSpec& spec = golden.source.spec;
-  SECTION("other buckets") { spec.relative_bias.buckets = 6; }
-  SECTION("another farthest distance") { spec.relative_bias.max_distance = 20; }
-  SECTION("the first layer's bias in the second, too") { spec.layers[1].relative_bias.clear(); }
-  SECTION("the same in the encoder") { spec.encoder_layers[1].relative_bias.clear(); }
-  SECTION("scores divided by the root of the head dimension") { spec.attention_scale.reset(); }
-  SECTION("outputs that are not scaled") { spec.output_scale = 1.0; }
+  SECTION("another number of buckets") { spec.relative_bias.buckets = 6; }
+  SECTION("another maximum distance") { spec.relative_bias.max_distance = 20; }
+  SECTION("the first layer's bias in the second decoder layer") {
+    spec.layers[1].relative_bias.clear();
+  }
+  SECTION("the first layer's bias in the second encoder layer") {
+    spec.encoder_layers[1].relative_bias.clear();
+  }
+  SECTION("scaled scores") { spec.attention_scale.reset(); }
+  SECTION("unscaled outputs") { spec.output_scale = 1.0; }
   SECTION("another start token") { spec.decoder_start_token = 5; }
   CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
         kClearlyWrong);
 }
 
-TEST_CASE("logits of a BERT read wrongly do not equal those of transformers", "[uptrain]") {
+TEST_CASE("a BERT with one wrong setting has other logits than transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   GoldenCase golden = load_golden_case("roberta");
   const Parameters parameters = parameters_of(golden);
   ModelSpec& spec = golden.source.spec;
   SECTION("causal attention") { spec.causal = true; }
-  SECTION("positions from another row on") { spec.position_offset = 1; }
+  SECTION("other position offset") { spec.position_offset = 1; }
   SECTION("no token types") { spec.token_type_embedding.clear(); }
-  SECTION("no transform ahead of the output") { spec.head_transform = {}; }
+  SECTION("no transform before the output") { spec.head_transform = {}; }
   SECTION("norms before attention and MLP") { spec.norm_placement = NormPlacement::kBefore; }
   CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
         kClearlyWrong);
 }
 
-TEST_CASE("converted encoders and decoders compute what repeated heads compute in transformers",
-          "[uptrain]") {
+TEST_CASE("converted encoder models equal repeated heads in transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
                                                                          {"t5", 3},
@@ -231,15 +234,15 @@ TEST_CASE("converted encoders and decoders compute what repeated heads compute i
   CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) >= kClearlyWrong);
 }
 
-TEST_CASE("logits of a Nemotron-NAS read wrongly do not equal those of transformers", "[uptrain]") {
+TEST_CASE("a Nemotron-NAS with one wrong setting has other logits than transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   GoldenCase golden = load_golden_case("nemotron_nas");
   const Parameters parameters = parameters_of(golden);
   ModelSpec& spec = golden.source.spec;
-  SECTION("the last layer's attention passed over") { spec.layers[4].attention = {}; }
-  SECTION("the second layer's MLP passed over") { spec.layers[1].up = spec.layers[1].gate = {}; }
-  SECTION("attention before and after the MLP") { std::swap(spec.layers[0], spec.layers[1]); }
-  SECTION("an MLP in a layer that has none") {
+  SECTION("no attention in the last layer") { spec.layers[4].attention = {}; }
+  SECTION("no MLP in the second layer") { spec.layers[1].up = spec.layers[1].gate = {}; }
+  SECTION("the first two layers swapped") { std::swap(spec.layers[0], spec.layers[1]); }
+  SECTION("an MLP in a layer without one") {
     LayerTensors& layer = spec.layers[2];
     layer.mlp_norm = spec.layers[0].mlp_norm;
     layer.gate = spec.layers[0].gate;
@@ -250,8 +253,7 @@ TEST_CASE("logits of a Nemotron-NAS read wrongly do not equal those of transform
         kClearlyWrong);
 }
 
-TEST_CASE("a converted Nemotron-NAS computes what its heads stored repeatedly compute",
-          "[uptrain]") {
+TEST_CASE("a converted Nemotron-NAS equals its expanded form", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   const auto logits = [&](const char* target) {

@@ -8,7 +8,7 @@
 
 namespace regroup {
 
-TEST_CASE("this machine has memory, and not more than it says", "[uptrain]") {
+TEST_CASE("free memory is positive and at most the machine's total", "[uptrain]") {
   const auto free = free_host_memory();
   REQUIRE(free);
   CHECK(*free > 0);
@@ -17,7 +17,7 @@ TEST_CASE("this machine has memory, and not more than it says", "[uptrain]") {
   CHECK_FALSE(bytes_in("/proc/no-such-file", "MemTotal:"));
 }
 
-TEST_CASE("a control group's limit counts, and those of the groups around it", "[uptrain]") {
+TEST_CASE("limits of a control group and of its parents apply", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto mount = directory / "cgroup";
   put_file(directory / "second", "0::/outer/inner\n");

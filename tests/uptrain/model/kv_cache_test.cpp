@@ -1,4 +1,4 @@
-// Decoding with a cache against passes over whole sequences, for every kind of model.
+// Decoding with a cache compared with whole passes, for every kind of model.
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
@@ -19,14 +19,14 @@
 namespace regroup {
 namespace {
 
-constexpr double kCacheRounding = 1e-10;  // of fp64
+constexpr double kCacheRounding = 1e-10;  // of fp64 arithmetic
 constexpr double kWrongCache = 1e-2;
 
 Transformer model_of(const Model& source, at::ScalarType type = at::kDouble) {
   return load_transformer(source, type, at::kCPU);
 }
 
-// Logits of all tokens, read into the cache `chunk` at a time.
+// Logits of all tokens, read into the cache in chunks of `chunk` tokens.
 at::Tensor cached_logits(const Transformer& model, const at::Tensor& tokens, KvCache& cache,
                          std::int64_t chunk) {
   std::vector<at::Tensor> logits;
@@ -59,7 +59,7 @@ void check_decoding(const Transformer& model, const at::Tensor& tokens) {
 
 }  // namespace
 
-TEST_CASE("tokens read into a cache have the logits of a pass over all of them", "[uptrain]") {
+TEST_CASE("cached logits equal those of a whole pass", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE(
       "llama", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "qwen3", "gemma", "olmo", "olmo2",
@@ -75,7 +75,7 @@ TEST_CASE("tokens read into a cache have the logits of a pass over all of them",
   CHECK(largest_difference(cached_logits(model, golden.tokens, cache, 1), golden.logits) <= 1e-4);
 }
 
-TEST_CASE("a cache that has lost a token gives other logits", "[uptrain]") {
+TEST_CASE("a cache without one token gives other logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "gptj", "bloom", "gpt2", "olmo2", "nemotron_nas", "mpt_12");
   const auto chunk = GENERATE(std::int64_t{1}, std::int64_t{5});
@@ -88,13 +88,13 @@ TEST_CASE("a cache that has lost a token gives other logits", "[uptrain]") {
   const at::Tensor rest = golden.tokens.narrow(1, 6, 7);
   const at::Tensor expected = whole_logits(model, golden.tokens).narrow(1, 6, 7);
   CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) >= kWrongCache);
-  // With it, the right ones again.
+  // With the token, the logits are right again.
   cache.truncate(5);
   read_tokens(model, golden.tokens.narrow(1, 5, 1), cache, 1);
   CHECK(largest_difference(cached_logits(model, rest, cache, chunk), expected) <= kCacheRounding);
 }
 
-TEST_CASE("layers with kv heads of their own number decode, and take the cache that plan counts",
+TEST_CASE("layers with different kv heads decode with the cache size that plan predicts",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
@@ -114,9 +114,9 @@ TEST_CASE("layers with kv heads of their own number decode, and take the cache t
   CHECK(cache.bytes() == 2 * kv_cache_cost(source.spec, DType::kF64)->at(10));
 }
 
-TEST_CASE("a sliding window keeps no more than its own tokens", "[uptrain]") {
+TEST_CASE("a sliding window keeps only its own tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const GoldenCase golden = load_golden_case("mistral");  // with a window of 5
+  const GoldenCase golden = load_golden_case("mistral");  // window of 5
   const Transformer model = model_of(golden.source);
   KvCache cache = model.make_cache(room_for(golden.tokens));
   CHECK(cache.bytes() == 2 * kv_cache_cost(golden.source.spec, DType::kF64)->at(13));
@@ -128,7 +128,7 @@ TEST_CASE("a sliding window keeps no more than its own tokens", "[uptrain]") {
         kCacheRounding);
 }
 
-TEST_CASE("a window over any model is the sliding window of that model", "[uptrain]") {
+TEST_CASE("a cache window on any model equals the model with that sliding window", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "gptj", "bloom", "gpt2");
   const auto chunk = GENERATE(std::int64_t{1}, std::int64_t{3}, std::int64_t{6});
@@ -145,13 +145,13 @@ TEST_CASE("a window over any model is the sliding window of that model", "[uptra
   CHECK(largest_difference(whole_logits(model, golden.tokens), expected) >= kWrongCache);
 }
 
-TEST_CASE("attention sinks and the window are adjacent whatever was dropped between them",
+TEST_CASE("positions of attention sinks and window are contiguous after tokens are dropped",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "gptj", "bloom", "llama_rope_yarn_mscale");
   CAPTURE(name);
-  // In a single layer keys and values are those of the token alone, so that a sequence without the
-  // dropped tokens gives what StreamingLLM's cache must.
+  // In a single layer, keys and values depend on their token only. Therefore a sequence without the
+  // dropped tokens gives what StreamingLLM's cache should give.
   GoldenCase golden = load_golden_case(name);
   golden.source.spec.layers.resize(1);
   golden.source.spec.kv_heads.resize(1);
@@ -160,7 +160,8 @@ TEST_CASE("attention sinks and the window are adjacent whatever was dropped betw
   settings.window = 4;
   settings.sinks = 2;
   KvCache cache = model.make_cache(settings);
-  KvCache no_sinks = model.make_cache({settings.batch, settings.capacity, 6, 0});
+  KvCache no_sinks = model.make_cache(
+      {.batch = settings.batch, .capacity = settings.capacity, .window = 6, .sinks = 0});
   for (std::int64_t i = 0; i < golden.tokens.size(1); ++i) {
     CAPTURE(i);
     const at::Tensor token = golden.tokens.narrow(1, i, 1);
@@ -192,7 +193,7 @@ TEST_CASE("the decoder of an encoder-decoder continues its own output", "[uptrai
   CHECK(largest_difference(cached_logits(model, target, other, chunk), expected) >= kWrongCache);
 }
 
-TEST_CASE("in bf16 a cache gives the logits of a whole pass to bf16's precision", "[uptrain]") {
+TEST_CASE("a bf16 cache gives the logits of a whole pass to bf16's precision", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "bloom_12", "gpt2");
   const auto capacity = GENERATE(std::int64_t{13}, std::int64_t{16}, std::int64_t{60});
@@ -205,7 +206,7 @@ TEST_CASE("in bf16 a cache gives the logits of a whole pass to bf16's precision"
   CHECK(largest_difference(logits, golden.logits) <= 2 * whole);
 }
 
-TEST_CASE("angles asked for here and there are those of the whole table", "[uptrain]") {
+TEST_CASE("RoPE angles at any position equal those of the whole table", "[uptrain]") {
   const RopeSpec spec = load_golden_case("gptj").source.spec.rope;
   const at::TensorOptions wide(at::kDouble);
   const RopeTable whole = make_rope_table(spec, 3000, wide);
@@ -218,7 +219,7 @@ TEST_CASE("angles asked for here and there are those of the whole table", "[uptr
   }
 }
 
-TEST_CASE("greedy decoding takes the likeliest token each time", "[uptrain]") {
+TEST_CASE("greedy decoding takes the most likely token", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case("bloom_12");
   const Transformer model = model_of(golden.source);
@@ -235,7 +236,7 @@ TEST_CASE("greedy decoding takes the likeliest token each time", "[uptrain]") {
   CHECK(cache.length() == 14);
 }
 
-TEST_CASE("a cache refuses what it cannot hold", "[uptrain]") {
+TEST_CASE("caches that do not fit the model are refused", "[uptrain]") {
   const auto load = [](const char* name) { return model_of(load_golden_case(name).source); };
   const Transformer llama = load("llama");
   const auto make = [](const Transformer& model, const KvCacheSettings& settings) {
@@ -243,19 +244,23 @@ TEST_CASE("a cache refuses what it cannot hold", "[uptrain]") {
   };
   const KvCacheSettings plain{.batch = 2, .capacity = 6, .window = {}, .sinks = 0};
   CHECK_THAT(refusal_of(make(load("bert"), plain)), is_wrong_usage("bidirectional"));
-  CHECK_THAT(refusal_of(make(llama, {2, 0, {}, 0})), is_wrong_usage("of 0 tokens"));
-  CHECK_THAT(refusal_of(make(llama, {2, 6, {}, 2})), is_wrong_usage("need a window"));
-  CHECK_THAT(refusal_of(make(load("gpt2"), {2, 6, 3, 2})), is_wrong_usage("learned"));
-  CHECK_THAT(refusal_of(make(load("t5"), {2, 6, 3, 0})), is_wrong_usage("relative positions"));
+  CHECK_THAT(refusal_of(make(llama, {.batch = 2, .capacity = 0, .window = {}, .sinks = 0})),
+             is_wrong_usage("of 0 tokens"));
+  CHECK_THAT(refusal_of(make(llama, {.batch = 2, .capacity = 6, .window = {}, .sinks = 2})),
+             is_wrong_usage("need a window"));
+  CHECK_THAT(refusal_of(make(load("gpt2"), {.batch = 2, .capacity = 6, .window = 3, .sinks = 2})),
+             is_wrong_usage("learned"));
+  CHECK_THAT(refusal_of(make(load("t5"), {.batch = 2, .capacity = 6, .window = 3, .sinks = 0})),
+             is_wrong_usage("relative positions"));
   CHECK_THAT(refusal_of(make(load("t5"), plain)), is_wrong_usage("source"));
   const at::Tensor tokens = load_golden_case("llama").tokens;
   KvCache cache = llama.make_cache(plain);
   CHECK_THAT(refusal_of([&] { read_tokens(llama, tokens, cache, 4); }),
              is_wrong_usage("1 more tokens after 6", "takes no more"));
-  KvCache sinks = llama.make_cache({2, 13, 4, 2});
+  KvCache sinks = llama.make_cache({.batch = 2, .capacity = 13, .window = 4, .sinks = 2});
   CHECK_THAT(refusal_of([&] { llama.hidden_states(tokens, sinks); }),
              is_wrong_usage("13 more tokens after 0", "takes up to 6"));
-  read_tokens(llama, tokens, sinks, 8);  // as many at a time as it takes
+  read_tokens(llama, tokens, sinks, 8);  // the most tokens it takes at once
   CHECK(sinks.length() == 13);
   CHECK_THAT(refusal_of([&] { sinks.truncate(5); }), is_wrong_usage("cannot go back"));
 }

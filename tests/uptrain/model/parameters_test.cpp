@@ -16,7 +16,7 @@
 
 namespace regroup {
 
-TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
+TEST_CASE("saving an unchanged model gives the same bytes", "[uptrain]") {
   const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base",
                               "t5_small", "mt5", "umt5", "bert_base", "roberta");
   CAPTURE(name);
@@ -30,7 +30,7 @@ TEST_CASE("a model saved untouched is the model that was loaded", "[uptrain]") {
   }
 }
 
-TEST_CASE("tensors the model does not compute with are saved byte for byte", "[uptrain]") {
+TEST_CASE("tensors that the computation does not use are saved byte for byte", "[uptrain]") {
   const TemporaryDirectory directory;
   const Model source = open_computable_model(golden("gpt2_base"));  // has attn.bias buffers
   const Parameters parameters =
@@ -49,7 +49,7 @@ TEST_CASE("tensors the model does not compute with are saved byte for byte", "[u
   CHECK(unused > 0);
 }
 
-TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
+TEST_CASE("a stored copy of the tied embedding is updated with it", "[uptrain]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_gpt2();
   BuiltTensor head = model.tensor("transformer.wte.weight");
@@ -65,7 +65,7 @@ TEST_CASE("a stored copy of the tied embedding follows it", "[uptrain]") {
   CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
 }
 
-TEST_CASE("every stored copy of tied tensors follows them", "[uptrain]") {
+TEST_CASE("every stored copy of tied tensors is updated", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto [name, original, copies] =
       GENERATE(table<const char*, const char*, std::vector<std::string>>(
@@ -90,7 +90,7 @@ TEST_CASE("every stored copy of tied tensors follows them", "[uptrain]") {
   }
 }
 
-TEST_CASE("a fresh encoder-decoder has norms of one, biases of zero and quiet outputs",
+TEST_CASE("a fresh encoder-decoder has unit norms and zero biases and scaled-down outputs",
           "[uptrain]") {
   for (const char* name : {"t5_v1_1", "bert"}) {
     CAPTURE(name);
@@ -109,7 +109,7 @@ TEST_CASE("a fresh encoder-decoder has norms of one, biases of zero and quiet ou
   }
 }
 
-TEST_CASE("companion files of a model are saved with it", "[uptrain]") {
+TEST_CASE("companion files are saved with the model", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = put_model(directory / "model", tiny_llama());
   put_file(path / "tokenizer.json", "{}");
@@ -123,14 +123,14 @@ TEST_CASE("a tensor that cannot be trained is refused by name", "[uptrain]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_llama();
   BuiltTensor& norm = model.tensor("model.norm.weight");
-  norm.dtype = DType::kI32;  // as wide as what was there
+  norm.dtype = DType::kI32;  // of the same size
   const Model source = open_computable_model(put_model(directory / "model", model));
   CHECK_THAT(
       refusal_of([&] { load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU); }),
       is_bad_input("model.norm.weight", "I32", "BF16"));
 }
 
-TEST_CASE("checkpoints are told apart by their config, names and contents", "[uptrain]") {
+TEST_CASE("fingerprints differ if config or contents differ", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string original =
       fingerprint_of(open_computable_model(put_model(directory / "a", tiny_llama())));
@@ -144,7 +144,7 @@ TEST_CASE("checkpoints are told apart by their config, names and contents", "[up
   CHECK(fingerprint_of(open_computable_model(put_model(directory / "d", renamed))) != original);
 }
 
-TEST_CASE("a fresh model is normal noise with quiet residual projections", "[uptrain]") {
+TEST_CASE("fresh weights are normal with scaled-down residual projections", "[uptrain]") {
   const TemporaryDirectory directory;
   TinySizes sizes;
   sizes.head_dim = 16;
@@ -184,7 +184,7 @@ TEST_CASE("a config sets the standard deviation of a fresh model's weights", "[u
              is_bad_input("config.json", "initializer_range", "0"));
 }
 
-TEST_CASE("queries of a fresh model compensate for scores that are not scaled", "[uptrain]") {
+TEST_CASE("a fresh model with unscaled scores has smaller queries", "[uptrain]") {
   const auto ratio_to_keys = [](const char* name) {
     const ModelSpec spec = open_computable_model(golden(name)).spec;
     const Parameters parameters = initialise_parameters(spec, 1);

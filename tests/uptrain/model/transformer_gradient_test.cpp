@@ -1,4 +1,4 @@
-// Gradients of whole models against differences of their losses, in fp64.
+// Gradients of whole models compared with differences of their losses, in fp64.
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -44,7 +44,7 @@ double slope_at(const Transformer& model, const at::Tensor& tokens, const at::Te
   return (above - below) / (2 * kStep);
 }
 
-// Of every parameter: the element with the largest gradient, and one from the middle.
+// For every parameter, checks the element with the largest gradient and one from the middle.
 void check_gradients(const Model& source, const at::Tensor& tokens, AlibiForm form) {
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kDouble, at::kCPU);
@@ -91,7 +91,7 @@ TEST_CASE("gradients through ALiBi in encoders and decoders equal differences of
   check_gradients(open_computable_model(directory / "alibi"), load_golden_case(name).tokens, form);
 }
 
-TEST_CASE("gradients add up over micro-batches", "[uptrain]") {
+TEST_CASE("gradients are summed over micro-batches", "[uptrain]") {
   const GoldenCase golden = load_golden_case("llama");
   const Parameters parameters =
       load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);

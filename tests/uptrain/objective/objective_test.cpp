@@ -1,4 +1,4 @@
-// Masked tokens and targets, checked against hand-computed values.
+// Masked tokens and targets, compared with hand-computed values.
 #include "uptrain/objective/objective.h"
 
 #include <set>
@@ -42,18 +42,18 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
 
 }  // namespace
 
-TEST_CASE("the default objective is that of the model's training", "[uptrain]") {
+TEST_CASE("the default evaluation objective follows from the architecture", "[uptrain]") {
   CHECK(objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(objective_of(load_golden_case("t5").source.spec) == Objective::kContinuation);
-  CHECK(predictions_in({Objective::kNextToken, {}, {}}, 13) == 13);
-  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 13) == 1);
-  CHECK(predictions_in({Objective::kMaskedTokens, {}, {}}, 100) == 15);
-  CHECK(predictions_in({Objective::kContinuation, {}, {}}, 13) == 7);
+  CHECK(predictions_in({.objective = Objective::kNextToken}, 13) == 13);
+  CHECK(predictions_in({.objective = Objective::kMaskedTokens}, 13) == 1);
+  CHECK(predictions_in({.objective = Objective::kMaskedTokens}, 100) == 15);
+  CHECK(predictions_in({.objective = Objective::kContinuation}, 13) == 7);
 }
 
-TEST_CASE("of 15 % of the tokens 80 % are masked, 10 % replaced and 10 % left", "[uptrain]") {
-  // Even tokens only, so that half of the random ones are seen to be new.
+TEST_CASE("15 % of tokens are selected and of these 80 % masked and 10 % replaced", "[uptrain]") {
+  // Even tokens only, so that about half of the random replacements are recognised as odd.
   const at::Tensor ids = (at::arange(200 * 100, at::kLong) * 2 % 5000).view({200, 100});
   const MaskedTokens masked = mask_tokens(ids, 0, {kMask, 1}, 5000);
   REQUIRE(masked.positions.numel() == 200 * 15);
@@ -67,10 +67,10 @@ TEST_CASE("of 15 % of the tokens 80 % are masked, 10 % replaced and 10 % left", 
   CHECK_THAT(share(shown.eq(kMask)), WithinAbs(0.8, 0.03));
   CHECK_THAT(share(shown.eq(masked.targets)), WithinAbs(0.1, 0.03));
   CHECK_THAT(share(shown.remainder(2).eq(1).logical_and(shown.ne(kMask))), WithinAbs(0.05, 0.02));
-  CHECK(masked.ids.ne(ids).sum().item<std::int64_t>() <= 3000);  // nothing else is changed
+  CHECK(masked.ids.ne(ids).sum().item<std::int64_t>() <= 3000);  // no other tokens change
 }
 
-TEST_CASE("the choice of masked tokens depends on seed and window, not on the batch", "[uptrain]") {
+TEST_CASE("masked tokens depend on seed and window but not on the batch", "[uptrain]") {
   const at::Tensor ids = at::arange(6 * 40, at::kLong).view({6, 40});
   const MaskedTokens all = mask_tokens(ids, 0, {kMask, 1}, 300);
   const MaskedTokens last = mask_tokens(ids.narrow(0, 4, 2), 4, {kMask, 1}, 300);
@@ -82,7 +82,7 @@ TEST_CASE("the choice of masked tokens depends on seed and window, not on the ba
   CHECK_FALSE(two.ids.select(0, 0).equal(two.ids.select(0, 1)));
 }
 
-TEST_CASE("the encoder reads the first half, the decoder the second behind its start",
+TEST_CASE("the encoder reads the first half and the decoder the second after its start token",
           "[uptrain]") {
   const Halves halves = split_halves(at::arange(5, at::kLong).view({1, 5}) + 10, 3);
   CHECK(halves.source.equal(at::tensor({10, 11}, at::kLong).view({1, 2})));
@@ -90,22 +90,28 @@ TEST_CASE("the encoder reads the first half, the decoder the second behind its s
   CHECK(halves.answers.equal(at::tensor({12, 13, 14}, at::kLong).view({1, 3})));
 }
 
-TEST_CASE("an encoder-decoder's loss is that of the second halves", "[uptrain]") {
+TEST_CASE("an encoder-decoder's loss is the loss of the second halves", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Evaluation evaluation = evaluate(model, file, {13, 1, {}}, no_progress, kNeverStopped);
+  const Evaluation evaluation = evaluate(model, file, {.context = 13, .batch = 1, .max_tokens = {}},
+                                         no_progress, kNeverStopped);
   CHECK(evaluation.tokens == 2 * 7);
   CHECK_THAT(evaluation.loss,
              WithinAbs(cross_entropy(golden.logits, golden.tokens.narrow(1, 6, 7)), 1e-5));
-  CHECK(evaluate(model, file, {13, 2, 7}, no_progress, kNeverStopped).tokens == 7);
-  CHECK_THAT(refusal_of([&] { evaluate(model, file, {1, 1, {}}, no_progress, kNeverStopped); }),
+  CHECK(evaluate(model, file, {.context = 13, .batch = 2, .max_tokens = 7}, no_progress,
+                 kNeverStopped)
+            .tokens == 7);
+  CHECK_THAT(refusal_of([&] {
+               evaluate(model, file, {.context = 1, .batch = 1, .max_tokens = {}}, no_progress,
+                        kNeverStopped);
+             }),
              is_wrong_usage("context is 1", "2 tokens"));
 }
 
-TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
+TEST_CASE("an encoder's loss is the loss of the masked tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("bert");
@@ -115,20 +121,24 @@ TEST_CASE("an encoder's loss is that of the masked tokens", "[uptrain]") {
   const at::Tensor logits = window_logits(model, masked.ids).flatten(0, 1);
   const double loss = cross_entropy(logits.index_select(0, masked.positions), masked.targets);
   for (const std::int64_t batch : {1, 2}) {
-    const Evaluation evaluation =
-        evaluate(model, file, {13, batch, {}, {3, 8}}, no_progress, kNeverStopped);
+    const Evaluation evaluation = evaluate(
+        model, file,
+        {.context = 13, .batch = batch, .max_tokens = {}, .task = {.mask_token = 3, .seed = 8}},
+        no_progress, kNeverStopped);
     CHECK(evaluation.tokens == 2);
     CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
   }
 }
 
-TEST_CASE("the mask token must be known and in the vocabulary", "[uptrain]") {
+TEST_CASE("the mask token must be given and in the vocabulary", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase golden = load_golden_case("bert");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   ModelSpec spec = golden.source.spec;
   const auto windows = [&](std::optional<std::int64_t> mask_token) {
-    return evaluation_windows(file, {13, 1, {}, {mask_token}}, spec);
+    return evaluation_windows(
+        file, {.context = 13, .batch = 1, .max_tokens = {}, .task = {.mask_token = mask_token}},
+        spec);
   };
   CHECK_THAT(refusal_of([&] { windows({}); }), is_wrong_usage("--mask-token"));
   CHECK_THAT(refusal_of([&] { windows(40); }), is_wrong_usage("mask token 40", "40 tokens"));
@@ -136,10 +146,12 @@ TEST_CASE("the mask token must be known and in the vocabulary", "[uptrain]") {
   CHECK(windows(39) == 2);
   spec.mask_token = 4;
   CHECK(windows({}) == 2);
-  CHECK(logits_windows(file, {13, 1, {}}, golden.source.spec) == 2);  // hides nothing
+  // Writing logits masks no tokens.
+  CHECK(logits_windows(file, {.context = 13, .batch = 1, .max_tokens = {}}, golden.source.spec) ==
+        2);
 }
 
-TEST_CASE("hidden states of one and of two sequences are not mixed up", "[uptrain]") {
+TEST_CASE("passing the wrong number of sequences is refused", "[uptrain]") {
   const GoldenCase two = load_golden_case("t5"), one = load_golden_case("bert");
   const Transformer both = load_transformer(two.source, at::kFloat, at::kCPU);
   const Transformer encoder = load_transformer(one.source, at::kFloat, at::kCPU);
@@ -148,7 +160,7 @@ TEST_CASE("hidden states of one and of two sequences are not mixed up", "[uptrai
              is_wrong_usage("only encoder-decoder"));
 }
 
-TEST_CASE("a model is trained on what it was pretrained on", "[uptrain]") {
+TEST_CASE("the default training objective is that of pretraining", "[uptrain]") {
   CHECK(training_objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(training_objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(training_objective_of(load_golden_case("t5").source.spec) == Objective::kSpanCorruption);
@@ -182,7 +194,7 @@ TEST_CASE("objectives that a model does not support are refused", "[uptrain]") {
   CHECK_THAT(refusal_of([&] { task(both, spans, 40); }), is_wrong_usage("end token -1"));
 }
 
-TEST_CASE("names of objectives are read back with either mark between words", "[uptrain]") {
+TEST_CASE("names of objectives are parsed with hyphens or underscores", "[uptrain]") {
   CHECK(parse_objective("span-corruption") == Objective::kSpanCorruption);
   CHECK(parse_objective("next_token") == Objective::kNextToken);
   CHECK_THAT(refusal_of([] { parse_objective("words"); }), is_wrong_usage("words"));

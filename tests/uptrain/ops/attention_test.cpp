@@ -41,7 +41,7 @@ Heads random_heads(at::ScalarType type) {
   return {draw(kQueryHeads), draw(kKvHeads), draw(kKvHeads)};
 }
 
-// The definition, written out: every query head with its own copy of keys and values.
+// The definition, written explicitly: every query head has its own copy of keys and values.
 at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes,
                            std::int64_t window) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
@@ -58,7 +58,7 @@ at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes
   return at::matmul(at::softmax(scores, -1), repeated(heads.v));
 }
 
-// Output and gradients of q, k, v for one fixed gradient of the output.
+// The output and the gradients of q, k and v for a fixed gradient of the output.
 std::vector<at::Tensor> output_and_gradients(const at::Tensor& output, const Heads& heads) {
   at::Generator generator = at::detail::createCPUGenerator(4);
   const at::Tensor outer =
@@ -88,7 +88,7 @@ TEST_CASE("grouped attention and its gradients equal the definition", "[uptrain]
   CHECK(worst_of(computed, defined) <= 1e-5);
 }
 
-TEST_CASE("attention in a sliding window equals the definition", "[uptrain]") {
+TEST_CASE("sliding-window attention equals the definition", "[uptrain]") {
   const std::int64_t window = GENERATE(1, 5, 36);
   const Heads heads = random_heads(at::kFloat);
   const auto computed = output_and_gradients(attend_in_window(heads, window), heads);
@@ -96,7 +96,7 @@ TEST_CASE("attention in a sliding window equals the definition", "[uptrain]") {
   CHECK(worst_of(computed, defined) <= 1e-5);
 }
 
-TEST_CASE("ALiBi in both forms, with its gradients, equals the definition", "[uptrain]") {
+TEST_CASE("ALiBi in both forms equals the definition including gradients", "[uptrain]") {
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const Heads heads = random_heads(at::kFloat);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
@@ -107,7 +107,7 @@ TEST_CASE("ALiBi in both forms, with its gradients, equals the definition", "[up
                  output_and_gradients(plain_attention(heads, kNoSlopes, kLength), heads)) > 0.1);
 }
 
-TEST_CASE("ALiBi within a sliding window equals the definition", "[uptrain]") {
+TEST_CASE("ALiBi in a sliding window equals the definition", "[uptrain]") {
   const Heads heads = random_heads(at::kFloat);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
   const auto computed = output_and_gradients(alibi.attend(heads, AlibiForm::kBias, 9), heads);
@@ -115,7 +115,7 @@ TEST_CASE("ALiBi within a sliding window equals the definition", "[uptrain]") {
   CHECK(worst_of(computed, defined) <= 2e-5);
 }
 
-TEST_CASE("ALiBi's two forms are equally good in bf16", "[uptrain]") {
+TEST_CASE("both forms of ALiBi are equally accurate in bf16", "[uptrain]") {
   const Heads heads = random_heads(at::kBFloat16);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
   const auto defined = output_and_gradients(plain_attention(heads, kSlopes, kLength), heads);
@@ -124,7 +124,7 @@ TEST_CASE("ALiBi's two forms are equally good in bf16", "[uptrain]") {
   }
 }
 
-// Each query head by itself: scores of its own queries with its group's keys, plus its own bias.
+// Each query head separately: its queries with its group's keys, plus its own bias.
 at::Tensor attention_head_by_head(const Heads& heads, const at::Tensor& bias, bool causal) {
   const std::int64_t per_group = heads.q.size(1) / heads.k.size(1);
   std::vector<at::Tensor> mixed;
@@ -141,7 +141,7 @@ at::Tensor attention_head_by_head(const Heads& heads, const at::Tensor& bias, bo
   return at::stack(mixed, 1);
 }
 
-TEST_CASE("T5's attention in every role equals its formula, head by head", "[uptrain]") {
+TEST_CASE("T5 attention equals its formula for every role and head", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto groups = GENERATE(12, 4, 3, 1);
   const auto role = GENERATE(AttentionRole::kSelf, AttentionRole::kCross, AttentionRole::kEncoder);
@@ -157,7 +157,7 @@ TEST_CASE("T5's attention in every role equals its formula, head by head", "[upt
   const at::Tensor table = draw({spec.buckets, 12});
   const bool causal = role == AttentionRole::kSelf;
   at::Tensor bias = at::zeros({1, 12, queries, keys}, table.options());
-  at::Tensor mask;  // none in cross-attention, where every query sees every key
+  at::Tensor mask;  // none in cross-attention, which is not masked
   if (role != AttentionRole::kCross) {
     RelativeBuckets buckets(spec);
     mask = relative_bias(table, buckets, queries, causal);
@@ -172,8 +172,7 @@ TEST_CASE("T5's attention in every role equals its formula, head by head", "[upt
   CHECK(largest_difference(mixed, attention_head_by_head(heads, bias, causal)) <= 1e-12);
 }
 
-TEST_CASE("ALiBi's bias is the distance times the slope, one per query head of every group",
-          "[uptrain]") {
+TEST_CASE("ALiBi's bias is distance times slope for each query head", "[uptrain]") {
   const auto [query_heads, groups] =
       GENERATE(table<std::int64_t, std::int64_t>({{12, 4}, {8, 2}, {6, 3}, {5, 1}}));
   const std::int64_t length = 7, per_group = query_heads / groups;
@@ -192,7 +191,7 @@ TEST_CASE("ALiBi's bias is the distance times the slope, one per query head of e
   }
 }
 
-TEST_CASE("attention with ALiBi in every role equals its formula, head by head", "[uptrain]") {
+TEST_CASE("attention with ALiBi equals its formula for every role and head", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [query_heads, groups] = GENERATE(
       table<std::int64_t, std::int64_t>({{12, 4}, {12, 12}, {12, 1}, {8, 2}, {6, 3}, {5, 1}}));
@@ -210,7 +209,7 @@ TEST_CASE("attention with ALiBi in every role equals its formula, head by head",
   at::Tensor bias = at::zeros({1, query_heads, queries, keys}, wide);
   for (std::int64_t h = 0; role != AttentionRole::kCross && h < query_heads; ++h) {
     for (std::int64_t i = 0; i < queries; ++i) {
-      for (std::int64_t j = 0; j < keys; ++j) {  // keys after a causal query are hidden below
+      for (std::int64_t j = 0; j < keys; ++j) {  // later keys are masked below
         bias[0][h][i][j] =
             -slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(i - j));
       }
@@ -233,8 +232,8 @@ TEST_CASE("attention with ALiBi in every role equals its formula, head by head",
   }
 }
 
-TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[uptrain]") {
-  // One direction: 8 buckets, half of them for distances 0 to 3, then 4·3^(k/4) up to 12.
+TEST_CASE("relative positions map to buckets as in the T5 paper's code", "[uptrain]") {
+  // One direction: 8 buckets. Half of them are for distances 0 to 3, then 4·3^(k/4) up to 12.
   const RelativeBiasSpec spec{8, 12};
   const auto buckets = [&](std::int64_t first, std::int64_t last, bool causal) {
     std::vector<std::int64_t> all;
@@ -246,9 +245,9 @@ TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[up
   // 4·3^(1/4) = 5.26, 4·3^(2/4) = 6.93, 4·3^(3/4) = 9.12
   CHECK(buckets(-14, 2, true) ==
         std::vector<std::int64_t>{7, 7, 7, 7, 7, 6, 6, 6, 5, 4, 4, 3, 2, 1, 0, 0, 0});
-  // Two directions: 4 buckets each, 0 and 1 alone, then 2·6^(k/2): 2 to 4 and from 4.9 on.
+  // Two directions with 4 buckets each: 0 and 1 alone, then 2·6^(k/2): 2 to 4, and from 4.9 on.
   CHECK(buckets(-6, 6, false) == std::vector<std::int64_t>{3, 3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7, 7});
-  // T5's own: 32 buckets up to 128, exact where distances double.
+  // T5's own: 32 buckets up to 128, exact at powers of two.
   const RelativeBiasSpec own;
   CHECK(relative_bucket(own, -15, true) == 15);
   CHECK(relative_bucket(own, -16, true) == 16);
@@ -260,8 +259,8 @@ TEST_CASE("relative positions fall into buckets as in the T5 paper's code", "[up
   CHECK(relative_bucket(own, -8, false) == 8);
 }
 
-TEST_CASE("a relative bias lies where key and query are that far apart", "[uptrain]") {
-  // One head whose bias is the number of the bucket: row i, column j is the bucket of j - i.
+TEST_CASE("a relative bias depends on the distance of query and key", "[uptrain]") {
+  // One head whose bias is the bucket's number: row i and column j hold the bucket of j - i.
   const at::Tensor table = at::arange(8, at::kFloat).unsqueeze(1);
   const auto expected = [](const std::vector<float>& rows) {
     return at::tensor(rows).view({1, 1, 3, 3});
@@ -273,8 +272,8 @@ TEST_CASE("a relative bias lies where key and query are that far apart", "[uptra
             .equal(expected({0, hidden, hidden, 1, 0, hidden, 2, 1, 0})));
 }
 
-TEST_CASE("fused features fall into heads as their packing says", "[uptrain]") {
-  // Two query heads per group, one dimension each: features are numbered by where they lie.
+TEST_CASE("fused features are split into heads according to the packing", "[uptrain]") {
+  // Two query heads per group with one dimension each. Features are numbered by position.
   const at::Tensor features = at::arange(8, at::kFloat).view({1, 1, 8});
   const auto values = [](const at::Tensor& heads) {  // [1, n, 1, 1]
     const at::Tensor flat = heads.flatten().contiguous();

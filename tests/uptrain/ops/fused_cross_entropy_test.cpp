@@ -35,7 +35,7 @@ LossAndGradient fused(const at::Tensor& logits, const at::Tensor& targets, doubl
   return {loss.item<double>(), gradient};
 }
 
-// LibTorch's in fp64.
+// LibTorch's cross entropy in fp64.
 LossAndGradient reference(const at::Tensor& logits, const at::Tensor& targets, double scale) {
   const at::Tensor input = logits.to(at::kDouble).requires_grad_();
   const at::Tensor loss = at::cross_entropy_loss(input, targets, {}, at::Reduction::Sum) * scale;
@@ -44,7 +44,7 @@ LossAndGradient reference(const at::Tensor& logits, const at::Tensor& targets, d
 
 }  // namespace
 
-TEST_CASE("the fused cross-entropy is LibTorch's, and so is its gradient", "[uptrain]") {
+TEST_CASE("the fused cross-entropy and its gradient equal LibTorch's", "[uptrain]") {
   const auto [type, tolerance] =
       GENERATE(std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 2.5e-3});
   const std::int64_t vocabulary = GENERATE(1, 37, 5000);
@@ -63,7 +63,7 @@ TEST_CASE("the fused cross-entropy is LibTorch's, and so is its gradient", "[upt
   CHECK((vocabulary == 1 || relative_error(other.gradient, expected.gradient) > 0.1));
 }
 
-TEST_CASE("the fused cross-entropy adds to a loss and leaves logits where no gradient is wanted",
+TEST_CASE("the fused cross-entropy adds to a loss and keeps the logits if no gradient is needed",
           "[uptrain]") {
   const at::Tensor logits = at::tensor({0.0F, 0.0F, 0.0F, 0.0F}).view({2, 2});
   const at::Tensor before = logits.clone();
@@ -73,7 +73,7 @@ TEST_CASE("the fused cross-entropy adds to a loss and leaves logits where no gra
   CHECK(at::equal(logits, before));
 }
 
-TEST_CASE("the fused cross-entropy is the same with any number of threads", "[uptrain]") {
+TEST_CASE("the fused cross-entropy does not depend on the number of threads", "[uptrain]") {
   const at::Tensor logits = at::randn({50, 1001}).to(at::kBFloat16);
   const at::Tensor targets = at::randint(1001, {50});
   const int before = at::get_num_threads();

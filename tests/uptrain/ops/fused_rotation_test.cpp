@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kLength = 37;
 
-// Angles of kLength positions, `turning` dimensions of each head.
+// Angles of kLength positions for `turning` dimensions of each head.
 RopeTable table_of(std::int64_t turning, bool interleaved, at::ScalarType type) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor angles =
@@ -47,7 +47,7 @@ Turned turned_by(const Function& turn, const at::Tensor& x, const at::Tensor& ou
 
 }  // namespace
 
-TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[uptrain]") {
+TEST_CASE("the fused rotation and its gradient equal the separate operations", "[uptrain]") {
   const bool interleaved = GENERATE(false, true);
   const auto [width, turning] = GENERATE(std::pair{64, 64}, std::pair{80, 20}, std::pair{6, 2});
   const auto [type, tolerance] =
@@ -73,7 +73,7 @@ TEST_CASE("the fused rotation is what it is made of, and so is its gradient", "[
   CHECK((turning == 2 || relative_error(fused_rotation(x, wrong), expected.y) > 0.1));
 }
 
-TEST_CASE("a quarter turn takes the first of a pair to the second's place", "[uptrain]") {
+TEST_CASE("a quarter turn moves the first of a pair to the second", "[uptrain]") {
   const at::Tensor x = at::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F}).view({1, 1, 1, 5});
   const at::Tensor zero = at::full({1, 2}, 0.0F);
   const at::Tensor one = at::full({1, 2}, 1.0F);
@@ -83,7 +83,7 @@ TEST_CASE("a quarter turn takes the first of a pair to the second's place", "[up
                   at::tensor({-2.0F, 1.0F, -4.0F, 3.0F, 5.0F})));
 }
 
-TEST_CASE("the fused rotation's result lies as projections read it, with any number of threads",
+TEST_CASE("the fused rotation's result is contiguous for projections and independent of threads",
           "[uptrain]") {
   const RopeTable table = table_of(16, false, at::kBFloat16);
   const at::Tensor x = at::randn({2, 4, 16, kLength}).to(at::kBFloat16).transpose(2, 3);
@@ -97,7 +97,8 @@ TEST_CASE("the fused rotation's result lies as projections read it, with any num
   CHECK(at::equal(alone, together));
 }
 
-TEST_CASE("the fused rotation rounds no more than its operations and propagates NaN", "[uptrain]") {
+TEST_CASE("the fused rotation rounds no more than the separate operations and propagates NaN",
+          "[uptrain]") {
   const RopeTable table = table_of(64, false, at::kBFloat16);
   const at::Tensor x = at::randn({2, 3, kLength, 64}).to(at::kBFloat16);
   const at::Tensor first = x.narrow(-1, 0, 32);

@@ -31,7 +31,7 @@ Gated gated_by(const Function& function, const at::Tensor& gate, const at::Tenso
   return {y.detach(), gradients[0], gradients[1]};
 }
 
-// The operations one after the other.
+// The separate operations.
 Gated separate(Activation activation, const at::Tensor& gate, const at::Tensor& up,
                const at::Tensor& outer, at::ScalarType type) {
   return gated_by(
@@ -48,14 +48,14 @@ Gated fused(Activation activation, const at::Tensor& gate, const at::Tensor& up,
 
 }  // namespace
 
-TEST_CASE("the fused gated activation is what it is made of, and so are its gradients",
+TEST_CASE("the fused gated activation and its gradients equal the separate operations",
           "[uptrain]") {
   const Activation activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   const auto [type, tolerance] =
       GENERATE(std::pair{at::kFloat, 1e-6}, std::pair{at::kBFloat16, 2.5e-3});
   CAPTURE(static_cast<int>(activation), type);
   const at::Tensor gate = (at::randn({3, 41, 100}) * 3.0).to(type);
-  const at::Tensor up = at::randn({3, 100, 41}).to(type).transpose(1, 2);  // as it lies
+  const at::Tensor up = at::randn({3, 100, 41}).to(type).transpose(1, 2);  // not contiguous
   const at::Tensor outer = at::randn({3, 41, 100}).to(type);
   REQUIRE(can_fuse_gated_activation(activation, gate, up));
   const Gated expected = separate(activation, gate, up, outer, at::kDouble);
@@ -69,7 +69,8 @@ TEST_CASE("the fused gated activation is what it is made of, and so are its grad
   CHECK(relative_error(fused(wrong, gate, up, outer).by_gate, expected.by_gate) > 0.01);
 }
 
-TEST_CASE("the fused gated activation rounds no more than its operations in bf16", "[uptrain]") {
+TEST_CASE("the fused gated activation rounds no more in bf16 than the separate operations",
+          "[uptrain]") {
   const at::Tensor gate = at::randn({5, 1000}).to(at::kBFloat16);
   const at::Tensor up = at::randn({5, 1000}).to(at::kBFloat16);
   const at::Tensor outer = at::randn({5, 1000}).to(at::kBFloat16);
@@ -95,7 +96,7 @@ TEST_CASE("saturated gates and NaN are computed correctly", "[uptrain]") {
   }
 }
 
-TEST_CASE("the fused gated activation is the same with any number of threads", "[uptrain]") {
+TEST_CASE("the fused gated activation does not depend on the number of threads", "[uptrain]") {
   const at::Tensor gate = at::randn({70, 1001}).to(at::kBFloat16);
   const at::Tensor up = at::randn({70, 1001}).to(at::kBFloat16);
   const int before = at::get_num_threads();
@@ -109,7 +110,7 @@ TEST_CASE("the fused gated activation is the same with any number of threads", "
   CHECK(at::equal(alone.by_up, together.by_up));
 }
 
-TEST_CASE("a gated activation that cannot be fused is left to LibTorch", "[uptrain]") {
+TEST_CASE("gated activations that cannot be fused use LibTorch", "[uptrain]") {
   const at::Tensor x = at::randn({2, 16});
   CHECK_FALSE(can_fuse_gated_activation(Activation::kGeluErf, x, x));
   CHECK_FALSE(can_fuse_gated_activation(Activation::kSilu, x.to(at::kDouble), x.to(at::kDouble)));

@@ -41,7 +41,7 @@ at::Tensor reference_loss(const Subject& subject) {
   return at::cross_entropy_loss(at::linear(subject.hidden, subject.head), subject.targets);
 }
 
-// (1-w)·CE + w·τ²·KL as one would write it with all logits at hand.
+// (1-w)·CE + w·τ²·KL, computed from all logits.
 at::Tensor plain_distillation(const Subject& subject, const LmHeadInputs& teacher,
                               const DistillationSettings& settings) {
   const double tau = settings.temperature;
@@ -68,7 +68,7 @@ TopKLogits likeliest(const LmHeadInputs& teacher, std::int64_t k, double tempera
   return {ids.narrow(1, 0, k), at::cat({kept, rest}, 1).log()};
 }
 
-// (1-w)·CE + w·τ²·KL of k tokens and one event of all others, from probabilities.
+// (1-w)·CE + w·τ²·KL of k tokens and of one event for all others, from probabilities.
 at::Tensor plain_coarse_distillation(const Subject& subject, const TopKLogits& teacher,
                                      const DistillationSettings& settings) {
   const double tau = settings.temperature;
@@ -95,7 +95,7 @@ TEST_CASE("chunked loss and its gradients equal LibTorch's cross entropy", "[upt
       next_token_loss(subject.hidden, subject.head, subject.targets, tokens_per_chunk);
   const at::Tensor reference = reference_loss(subject);
   CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-13);
-  // An outer factor reaches the gradients.
+  // A factor outside the loss scales the gradients.
   const auto computed = torch::autograd::grad({loss * 3.0}, {subject.hidden, subject.head});
   const auto expected = torch::autograd::grad({reference * 3.0}, {subject.hidden, subject.head});
   CHECK(largest_difference(computed[0], expected[0]) <= 1e-13);
@@ -121,14 +121,14 @@ TEST_CASE("chunked loss of a bf16 model is summed in fp32", "[uptrain]") {
   CHECK(computed[1].scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("loss of a model that knows nothing is the logarithm of its vocabulary", "[uptrain]") {
+TEST_CASE("the loss of a uniform prediction is the logarithm of the vocabulary size", "[uptrain]") {
   const Subject subject = make_subject(at::kFloat);
   const at::NoGradGuard no_gradients;
   CHECK_THAT(next_token_loss(subject.hidden * 0.0, subject.head, subject.targets).item<double>(),
              Catch::Matchers::WithinAbs(std::log(static_cast<double>(kVocab)), 1e-6));
 }
 
-TEST_CASE("a head that is not trained gets no gradient, hidden states the same", "[uptrain]") {
+TEST_CASE("a frozen head gets no gradient and the hidden states get the same one", "[uptrain]") {
   const Subject subject = make_subject(at::kDouble);
   const auto whole = torch::autograd::grad(
       {next_token_loss(subject.hidden, subject.head, subject.targets, 2)}, {subject.hidden});
@@ -138,7 +138,7 @@ TEST_CASE("a head that is not trained gets no gradient, hidden states the same",
   CHECK(part[0].equal(whole[0]));
 }
 
-TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]") {
+TEST_CASE("distillation and its gradients equal the explicit formula", "[uptrain]") {
   const std::int64_t tokens_per_chunk = GENERATE(1, 4, 1000);
   const auto settings = GENERATE(DistillationSettings{0.0, 1.0}, DistillationSettings{0.3, 1.0},
                                  DistillationSettings{0.5, 2.5}, DistillationSettings{1.0, 0.7});
@@ -155,7 +155,7 @@ TEST_CASE("distillation and its gradients equal the plain formula", "[uptrain]")
   CHECK(largest_difference(computed[1], expected[1]) <= 1e-12);
 }
 
-TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[uptrain]") {
+TEST_CASE("top-k distillation equals the explicit formula", "[uptrain]") {
   const std::int64_t k = GENERATE(1, 5, 30, 31);
   const std::int64_t tokens_per_chunk = GENERATE(4, 1000);
   const auto settings = GENERATE(DistillationSettings{0.3, 1.0}, DistillationSettings{1.0, 2.5});
@@ -175,7 +175,7 @@ TEST_CASE("distillation from the likeliest tokens equals the plain formula", "[u
 TEST_CASE("the top-k loss grows with k and equals the full loss with all tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
-  const DistillationSettings settings{1.0, 1.5};
+  const DistillationSettings settings{.weight = 1.0, .temperature = 1.5};
   const LmHeadInputs student{subject.hidden, subject.head};
   const double whole =
       distillation_loss(student, subject.targets, make_teacher(), settings).item<double>();
@@ -192,22 +192,26 @@ TEST_CASE("the top-k loss grows with k and equals the full loss with all tokens"
   CHECK_THAT(before, Catch::Matchers::WithinAbs(whole, 1e-12));
 }
 
-TEST_CASE("stored probabilities need not sum to 1", "[uptrain]") {
+TEST_CASE("stored probabilities that do not sum to 1 are normalised", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const Subject subject = make_subject(at::kDouble);
   const LmHeadInputs student{subject.hidden, subject.head};
   TopKLogits teacher = likeliest(make_teacher(), 4, 1.0);
   const double exact =
-      distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>();
+      distillation_loss(student, subject.targets, teacher, {.weight = 1.0, .temperature = 1.0})
+          .item<double>();
   teacher.log_probabilities = teacher.log_probabilities + 0.25;
-  CHECK_THAT(distillation_loss(student, subject.targets, teacher, {1.0, 1.0}).item<double>(),
-             Catch::Matchers::WithinAbs(exact, 1e-12));
+  CHECK_THAT(
+      distillation_loss(student, subject.targets, teacher, {.weight = 1.0, .temperature = 1.0})
+          .item<double>(),
+      Catch::Matchers::WithinAbs(exact, 1e-12));
 }
 
-TEST_CASE("a teacher that is the student has nothing to say", "[uptrain]") {
+TEST_CASE("distilling a model into itself has zero loss and zero gradients", "[uptrain]") {
   const Subject subject = make_subject(GENERATE(at::kFloat, at::kBFloat16));
   const LmHeadInputs own{subject.hidden, subject.head};
-  const at::Tensor loss = distillation_loss(own, subject.targets, own, {1.0, 2.0}, 2);
+  const at::Tensor loss =
+      distillation_loss(own, subject.targets, own, {.weight = 1.0, .temperature = 2.0}, 2);
   CHECK(loss.item<double>() == 0.0);
   const auto gradients = torch::autograd::grad({loss}, {subject.hidden, subject.head});
   CHECK(gradients[0].abs().max().item<double>() == 0.0);

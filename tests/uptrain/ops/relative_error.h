@@ -1,4 +1,4 @@
-// How far a tensor is from the one that was expected.
+// The relative error of a tensor.
 #pragma once
 
 #include <ATen/TensorOperators.h>

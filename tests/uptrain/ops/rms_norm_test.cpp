@@ -18,7 +18,7 @@ struct Norms {
   at::Tensor y, by_x, by_weight;
 };
 
-// Of the sum of y² and its gradients.
+// The value and the gradients of the sum of y².
 template <typename Function>
 Norms norms_by(const Function& function, const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor input = x.detach().requires_grad_();
@@ -28,7 +28,7 @@ Norms norms_by(const Function& function, const at::Tensor& x, const at::Tensor& 
   return {y.detach(), gradients[0], gradients[1]};
 }
 
-// LibTorch's own, operation by operation in fp64.
+// LibTorch's separate operations in fp64.
 Norms reference(const at::Tensor& x, const at::Tensor& weight) {
   return norms_by(
       [](const at::Tensor& input, const at::Tensor& scale) {
@@ -49,13 +49,12 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 
 }  // namespace
 
-TEST_CASE("fused RMSNorm equals the operations it is made of, and so do its gradients",
-          "[uptrain]") {
+TEST_CASE("fused RMSNorm and its gradients equal the separate operations", "[uptrain]") {
   const auto width = GENERATE(1, 7, 64, 100);
   const auto [type, tolerance] =
       GENERATE(std::pair{at::kFloat, 1e-6}, std::pair{at::kBFloat16, 4e-3});
   CAPTURE(width, type);
-  // More rows than a block has, not a multiple of it.
+  // More rows than a block, and not a multiple of it.
   const at::Tensor x = at::randn({3, 47, width}, at::kDouble).to(type);
   const at::Tensor weight = (at::randn({width}, at::kDouble) + 1.0).to(type);
   REQUIRE(can_fuse_rms_norm(x, weight));
@@ -64,12 +63,12 @@ TEST_CASE("fused RMSNorm equals the operations it is made of, and so do its grad
   CHECK((found.y.scalar_type() == type && found.by_weight.scalar_type() == type));
   CHECK(near(found.y, expected.y, tolerance));
   CHECK(near(found.by_weight, expected.by_weight, 2 * tolerance));
-  // With one number per row only the effect of epsilon remains.
+  // With one number per row, only the effect of epsilon remains.
   CHECK((width == 1 || near(found.by_x, expected.by_x, 2 * tolerance)));
   CHECK_FALSE(near(found.y, 1.02 * expected.y, tolerance));
 }
 
-TEST_CASE("fused RMSNorm takes tensors as they lie, and numbers that are none", "[uptrain]") {
+TEST_CASE("fused RMSNorm accepts strided tensors and propagates NaN", "[uptrain]") {
   const at::Tensor x = at::randn({8, 5, 16}).transpose(0, 1);
   const at::Tensor weight = at::randn({32}).slice(0, 0, 32, 2);
   const Norms found = fused(x, weight);
@@ -81,7 +80,7 @@ TEST_CASE("fused RMSNorm takes tensors as they lie, and numbers that are none", 
             .item<bool>());
 }
 
-TEST_CASE("what cannot be fused is left to LibTorch", "[uptrain]") {
+TEST_CASE("norms that cannot be fused use LibTorch", "[uptrain]") {
   const at::Tensor x = at::randn({2, 16});
   CHECK_FALSE(can_fuse_rms_norm(x, at::Tensor()));
   CHECK_FALSE(can_fuse_rms_norm(x, at::randn({16}, at::kDouble)));

@@ -51,7 +51,7 @@ std::vector<at::Tensor> results_of(const Function& attend, const Heads& heads,
   return results;
 }
 
-// LibTorch's own, told everything by a mask. In fp64 it is the reference.
+// LibTorch's attention with an explicit mask. In fp64 it is the reference.
 at::Tensor plain(const Heads& heads, const TiledAttention& attention) {
   const std::int64_t queries = heads.q.size(2);
   const std::int64_t keys = heads.k.size(2);
@@ -66,8 +66,8 @@ at::Tensor plain(const Heads& heads, const TiledAttention& attention) {
 
 }  // namespace
 
-TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", "[uptrain]") {
-  // Tiles are 64 by 128: full tiles, partial tiles, an odd last key.
+TEST_CASE("tiled attention and its gradients equal LibTorch's", "[uptrain]") {
+  // Tiles are 64 by 128. The sizes give full tiles, partial tiles and an odd last key.
   const Sizes sizes = GENERATE(Sizes{2, 64, 64, 16, true}, Sizes{2, 129, 129, 64, true},
                                Sizes{6, 300, 300, 80, true}, Sizes{1, 200, 200, 128, true},
                                Sizes{3, 70, 257, 96, false}, Sizes{2, 130, 33, 32, false});
@@ -77,7 +77,9 @@ TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", 
   if (!can_attend_in_tiles(heads)) {
     SKIP("no bf16 products of tiles on this processor");
   }
-  TiledAttention attention{1.3 / std::sqrt(static_cast<double>(sizes.width)), sizes.causal, {}};
+  TiledAttention attention{.scale = 1.3 / std::sqrt(static_cast<double>(sizes.width)),
+                           .causal = sizes.causal,
+                           .bias = {}};
   if (biased) {
     attention.bias = (at::randn({1, kQueryHeads, 1, 1}).abs() * at::arange(sizes.keys)) / 20;
   }
@@ -89,17 +91,17 @@ TEST_CASE("attention in tiles is what LibTorch's is, and so are its gradients", 
   for (std::size_t i = 0; i < found.size(); ++i) {
     CAPTURE(i);
     CHECK(found[i].scalar_type() == at::kBFloat16);
-    CHECK(relative_error(found[i], expected[i]) < 4e-3);  // bf16 has eight bits
+    CHECK(relative_error(found[i], expected[i]) < 4e-3);  // bf16 has 8 bits of precision
     CHECK(relative_error(found[i], 1.02 * expected[i]) > 4e-3);
   }
 }
 
-TEST_CASE("attention in tiles rounds no more than LibTorch's kernel does", "[uptrain]") {
+TEST_CASE("tiled attention rounds no more than LibTorch's kernel", "[uptrain]") {
   const Heads heads = random_heads({2, 256, 256, 64, true});
   if (!can_attend_in_tiles(heads)) {
     SKIP("no bf16 products of tiles on this processor");
   }
-  const TiledAttention attention{0.125, true, {}};
+  const TiledAttention attention{.scale = 0.125, .causal = true, .bias = {}};
   const at::Tensor outer = random_heads(kQueryHeads, 256, 64);
   const auto kernel = [&](const Heads& x) {
     return at::scaled_dot_product_attention(x.q, x.k, x.v, {}, 0.0, true, 0.125, true);
@@ -114,13 +116,15 @@ TEST_CASE("attention in tiles rounds no more than LibTorch's kernel does", "[upt
   }
 }
 
-TEST_CASE("attention in tiles is the same with any number of threads", "[uptrain]") {
+TEST_CASE("tiled attention does not depend on the number of threads", "[uptrain]") {
   const Heads heads = random_heads({2, 190, 190, 32, true});
   if (!can_attend_in_tiles(heads)) {
     SKIP("no bf16 products of tiles on this processor");
   }
   const at::Tensor outer = random_heads(kQueryHeads, 190, 32);
-  const auto attend = [](const Heads& x) { return attend_in_tiles(x, {0.2, true, {}}); };
+  const auto attend = [](const Heads& x) {
+    return attend_in_tiles(x, {.scale = 0.2, .causal = true, .bias = {}});
+  };
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const auto alone = results_of(attend, heads, outer, at::kBFloat16);
@@ -132,22 +136,28 @@ TEST_CASE("attention in tiles is the same with any number of threads", "[uptrain
   }
 }
 
-TEST_CASE("attention in tiles hides later keys, and no number that is none", "[uptrain]") {
+TEST_CASE("tiled attention masks later keys and propagates NaN", "[uptrain]") {
   Heads heads = random_heads({2, 128, 128, 16, true});
   if (!can_attend_in_tiles(heads)) {
     SKIP("no bf16 products of tiles on this processor");
   }
-  const at::Tensor before = attend_in_tiles(heads, {0.25, true, {}}).narrow(2, 0, 100).clone();
+  const at::Tensor before =
+      attend_in_tiles(heads, {.scale = 0.25, .causal = true, .bias = {}}).narrow(2, 0, 100).clone();
   heads.k.narrow(2, 100, 28).fill_(30.0);
-  CHECK(at::equal(attend_in_tiles(heads, {0.25, true, {}}).narrow(2, 0, 100), before));
-  CHECK_FALSE(at::equal(attend_in_tiles(heads, {0.25, false, {}}).narrow(2, 0, 100), before));
+  CHECK(at::equal(
+      attend_in_tiles(heads, {.scale = 0.25, .causal = true, .bias = {}}).narrow(2, 0, 100),
+      before));
+  CHECK_FALSE(at::equal(
+      attend_in_tiles(heads, {.scale = 0.25, .causal = false, .bias = {}}).narrow(2, 0, 100),
+      before));
   heads.q.select(2, 70).fill_(NAN);
-  const at::Tensor broken = attend_in_tiles(heads, {0.25, true, {}}).isnan();
+  const at::Tensor broken =
+      attend_in_tiles(heads, {.scale = 0.25, .causal = true, .bias = {}}).isnan();
   CHECK(broken.select(2, 70).all().item<bool>());
   CHECK_FALSE(broken.narrow(2, 0, 70).any().item<bool>());
 }
 
-TEST_CASE("what tiles do not take is left to LibTorch", "[uptrain]") {
+TEST_CASE("attention that tiles do not support uses LibTorch", "[uptrain]") {
   const Heads heads = random_heads({2, 64, 64, 16, true});
   CHECK_FALSE(can_attend_in_tiles(random_heads({2, 63, 64, 16, true})));
   CHECK_FALSE(can_attend_in_tiles(random_heads({2, 64, 64, 24, true})));

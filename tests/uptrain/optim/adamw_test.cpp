@@ -39,7 +39,7 @@ Parameters named(const std::vector<at::Tensor>& tensors) {
   return Parameters(std::move(entries));
 }
 
-// One weight followed by hand through the formula in the header.
+// One weight, updated by the formula in the header.
 struct ByHand {
   double weight, first = 0, second = 0;
   void step(double gradient, double rate, double decay, int count) {
@@ -53,7 +53,7 @@ struct ByHand {
 
 }  // namespace
 
-TEST_CASE("AdamW follows its formula, with decay for matrices only", "[uptrain]") {
+TEST_CASE("AdamW follows its formula and decays matrices only", "[uptrain]") {
   const at::Tensor matrix = at::full({2, 3}, 0.5, at::kDouble);
   const at::Tensor bias = at::full({3}, 0.5, at::kDouble);
   AdamW optimizer(named({matrix, bias}), kSettings);
@@ -84,7 +84,7 @@ TEST_CASE("AdamW divides gradients before it uses them", "[uptrain]") {
   CHECK(divided.first_moments()[0].equal(plain.first_moments()[0]));
 }
 
-TEST_CASE("AdamW with bf16 moments rounds them after each update, which it computes in full",
+TEST_CASE("AdamW with bf16 moments rounds them after computing the update in full precision",
           "[uptrain]") {
   const at::Tensor matrix = at::full({2, 3}, 0.5, at::kDouble);
   const at::Tensor bias = at::full({3}, 0.5, at::kDouble);
@@ -106,7 +106,7 @@ TEST_CASE("AdamW with bf16 moments rounds them after each update, which it compu
   CHECK(optimizer.state().front().value.scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("AdamW told to skip changes nothing", "[uptrain]") {
+TEST_CASE("a skipped AdamW step changes nothing", "[uptrain]") {
   const at::Tensor weight = at::full({2, 2}, 0.5, at::kFloat);
   AdamW optimizer(named({weight}), with_moments(GENERATE(Precision::kFp32, Precision::kBf16)));
   optimizer.step({at::full_like(weight, 1.0)}, 0.1, scalar(1), scalar(0));
@@ -118,7 +118,7 @@ TEST_CASE("AdamW told to skip changes nothing", "[uptrain]") {
   CHECK(optimizer.count().item<double>() == 1.0);
 }
 
-TEST_CASE("gradients are clipped to a norm, and left alone below it", "[uptrain]") {
+TEST_CASE("gradients above the norm are clipped and others are unchanged", "[uptrain]") {
   const std::vector<at::Tensor> gradients{at::tensor({3.0}, at::kFloat),
                                           at::tensor({0.0, 4.0}, at::kFloat)};
   const at::Tensor norm = global_norm(gradients);

@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// A full window of losses, 1.9 and 2.1 in turn: mean 2, standard deviation 0.1.
+// After a full window of losses alternating between 1.9 and 2.1: mean 2, standard deviation 0.1.
 LossSpikeDetector after_a_window() {
   LossSpikeDetector watch;
   for (std::size_t i = 0; i < LossSpikeDetector::kWindow; ++i) {
@@ -18,7 +18,7 @@ LossSpikeDetector after_a_window() {
 
 }  // namespace
 
-TEST_CASE("a loss far above those before it is a spike, once", "[uptrain]") {
+TEST_CASE("a loss far above the previous ones is reported as a spike once", "[uptrain]") {
   LossSpikeDetector watch = after_a_window();
   CHECK_FALSE(watch.add(2.55));
   watch = after_a_window();
@@ -27,7 +27,7 @@ TEST_CASE("a loss far above those before it is a spike, once", "[uptrain]") {
   CHECK_FALSE(watch.add(2.0));
 }
 
-TEST_CASE("losses that hardly stray need a tenth more for a spike", "[uptrain]") {
+TEST_CASE("a spike exceeds nearly constant losses by at least 10 %", "[uptrain]") {
   LossSpikeDetector watch;
   for (std::size_t i = 0; i < LossSpikeDetector::kWindow; ++i) {
     watch.add(2.0);
@@ -37,13 +37,13 @@ TEST_CASE("losses that hardly stray need a tenth more for a spike", "[uptrain]")
   CHECK(other.add(2.21));
 }
 
-TEST_CASE("there are no spikes before a window is full", "[uptrain]") {
+TEST_CASE("no spikes are reported before the window is full", "[uptrain]") {
   LossSpikeDetector watch;
   watch.add(1.0);
   CHECK_FALSE(watch.add(100.0));
 }
 
-TEST_CASE("the mean is of the last losses", "[uptrain]") {
+TEST_CASE("the mean covers the last window of losses", "[uptrain]") {
   CHECK(std::isnan(LossSpikeDetector().mean()));
   LossSpikeDetector watch;
   watch.add(1.0);

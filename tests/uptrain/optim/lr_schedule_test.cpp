@@ -14,7 +14,7 @@ namespace regroup {
 
 using Catch::Matchers::WithinRel;
 
-TEST_CASE("learning rate warms up in a line and falls along half a cosine", "[uptrain]") {
+TEST_CASE("the learning rate rises linearly and then falls as half a cosine", "[uptrain]") {
   const LrSchedule schedule{.peak = 1.0, .final_ratio = 0.1, .warmup_steps = 4, .steps = 12};
   CHECK(schedule.at(0) == 0.25);
   CHECK(schedule.at(2) == 0.75);
@@ -27,12 +27,12 @@ TEST_CASE("learning rate warms up in a line and falls along half a cosine", "[up
   }
 }
 
-TEST_CASE("learning rate needs no warm-up and no second step", "[uptrain]") {
-  CHECK(LrSchedule{2.0, 0.5, 0, 1}.at(0) == 1.0);
-  CHECK(LrSchedule{2.0, 0.5, 1, 1}.at(0) == 2.0);
+TEST_CASE("the cosine schedule works with one step and with or without warm-up", "[uptrain]") {
+  CHECK(LrSchedule{.peak = 2.0, .final_ratio = 0.5, .warmup_steps = 0, .steps = 1}.at(0) == 1.0);
+  CHECK(LrSchedule{.peak = 2.0, .final_ratio = 0.5, .warmup_steps = 1, .steps = 1}.at(0) == 2.0);
 }
 
-TEST_CASE("schedules are those of transformers", "[uptrain]") {
+TEST_CASE("schedules equal those of transformers", "[uptrain]") {
   const Json golden =
       parse_json_object(read_text(regroup::golden("optimizers.json"), 1 << 20), "golden");
   const auto check = [&](const char* name, const LrSchedule& schedule) {
@@ -53,7 +53,7 @@ TEST_CASE("schedules are those of transformers", "[uptrain]") {
         {.peak = 2.0, .warmup_steps = 4, .steps = 20, .kind = LrScheduleKind::kConstant});
 }
 
-TEST_CASE("warm-up, stable, decay: a line up, the peak, a line down", "[uptrain]") {
+TEST_CASE("the warmup-stable-decay schedule has three linear parts", "[uptrain]") {
   const LrSchedule schedule{.peak = 1.0,
                             .final_ratio = 0.0,
                             .warmup_steps = 2,
@@ -66,7 +66,8 @@ TEST_CASE("warm-up, stable, decay: a line up, the peak, a line down", "[uptrain]
   }
 }
 
-TEST_CASE("T5's learning rate is flat for 10,000 steps and goes on where it was", "[uptrain]") {
+TEST_CASE("the inverse square root schedule is flat for 10000 steps and continues from start_step",
+          "[uptrain]") {
   const LrSchedule fresh{.peak = 1.0, .steps = 1 << 20, .kind = LrScheduleKind::kInverseSqrt};
   CHECK(fresh.at(0) == 0.01);
   CHECK(fresh.at(10'000) == 0.01);
@@ -80,7 +81,7 @@ TEST_CASE("T5's learning rate is flat for 10,000 steps and goes on where it was"
   CHECK_THAT(continued.at(1), WithinRel(continued.at(3) / 2, 1e-15));
 }
 
-TEST_CASE("names of schedules are read back, others refused", "[uptrain]") {
+TEST_CASE("schedules are parsed from their names and others refused", "[uptrain]") {
   for (const LrScheduleKind kind : {LrScheduleKind::kCosine, LrScheduleKind::kWarmupStableDecay,
                                     LrScheduleKind::kConstant, LrScheduleKind::kInverseSqrt}) {
     CHECK(parse_lr_schedule(name_of(kind)) == kind);

@@ -1,4 +1,5 @@
-// Optimizers against torch and transformers (tests/golden/optimizers.json), and what they share.
+// Optimizers compared with torch and transformers (tests/golden/optimizers.json), and their common
+// behaviour.
 #include "uptrain/optim/optimizer.h"
 
 #include <cmath>
@@ -33,7 +34,7 @@ at::Tensor numbers(const std::vector<std::int64_t>& shape, const Function& funct
   return tensor;
 }
 
-// Parameters and gradients as make_optimizers.py has them.
+// Parameters and gradients as in make_optimizers.py.
 struct Course {
   Json golden = parse_json_object(read_text(regroup::golden("optimizers.json"), 1 << 20), "golden");
   std::vector<std::vector<std::int64_t>> shapes = golden["shapes"];
@@ -86,21 +87,21 @@ OptimizerSettings settings_of(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("optimizers update as torch's and transformers' do", "[uptrain]") {
+TEST_CASE("optimizers update like torch's and transformers'", "[uptrain]") {
   const Course course;
   const std::string name = GENERATE("adamw", "adafactor", "adafactor_decayed", "adafactor_scaled");
   CAPTURE(name);
   const Parameters parameters = course.parameters();
   const auto optimizer = make_optimizer(parameters, settings_of(name));
   course.run(*optimizer);
-  // Its count is fp32, so AdamW's bias corrections are, too.
+  // torch counts steps in fp32, and so computes AdamW's bias corrections in fp32.
   CHECK(stray(parameters, course.golden[name]) < (name == "adamw" ? 1e-7 : 1e-12));
   for (const std::string other : {"adamw", "adafactor", "adafactor_decayed", "adafactor_scaled"}) {
     CHECK((stray(parameters, course.golden[other]) < 1e-3) == (other == name));
   }
 }
 
-TEST_CASE("an optimizer told to skip remembers nothing", "[uptrain]") {
+TEST_CASE("a skipped optimizer step leaves the state unchanged", "[uptrain]") {
   const Course course;
   OptimizerSettings settings;
   settings.kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
@@ -145,7 +146,7 @@ TEST_CASE("an optimizer divides gradients before it uses them", "[uptrain]") {
   }
 }
 
-TEST_CASE("Adafactor remembers a row and a column of a matrix", "[uptrain]") {
+TEST_CASE("Adafactor's state has a row and a column for each matrix", "[uptrain]") {
   const Course course;  // [3, 4], [4], [2, 3, 2]
   const auto state =
       make_optimizer(course.parameters(), {.kind = OptimizerKind::kAdafactor})->state();
@@ -173,7 +174,7 @@ TEST_CASE("Adafactor remembers a row and a column of a matrix", "[uptrain]") {
   CHECK(optimizer_state_bytes({.moments = Precision::kBf16}, {3, 4}) == 4 * 12);
 }
 
-TEST_CASE("names of optimizers are read back, others refused", "[uptrain]") {
+TEST_CASE("optimizers are parsed from their names and others refused", "[uptrain]") {
   CHECK(parse_optimizer("adamw") == OptimizerKind::kAdamW);
   CHECK(parse_optimizer("adafactor") == OptimizerKind::kAdafactor);
   CHECK_THAT(refusal_of([] { parse_optimizer("sgd\n"); }), is_wrong_usage("sgd", "adamw"));

@@ -15,7 +15,7 @@ ProgramResult bench_decode(const std::string& model, const std::vector<std::stri
   return run_program(arguments);
 }
 
-TEST_CASE("bench decode reports the cache and the weights of every variant and load", "[uptrain]") {
+TEST_CASE("bench decode reports cache and weights of every variant and load", "[uptrain]") {
   const ProgramResult result = bench_decode(
       golden("llama_mha").string(),
       {"--kv-heads", "6,2,1", "--batch", "1,3", "--context", "5,8", "--dtype", "fp32", "--json"});
@@ -33,7 +33,7 @@ TEST_CASE("bench decode reports the cache and the weights of every variant and l
         const int layers = about["layers"], head_dim = about["head_dim"];
         CHECK(row["kv_heads"] == kv_heads);
         CHECK(row["cache_bytes"] == 2 * layers * kv_heads * head_dim * 4 * batch * context);
-        // K and V of each head less: weights [d, D] and biases [d], four bytes each.
+        // One kv head less: the weights [d, D] and biases [d] of K and V, four bytes per element.
         const int each = 2 * layers * head_dim * (about["hidden_size"].get<int>() + 1) * 4;
         CHECK(row["weight_bytes"] == about["parameters"].get<int>() * 4 - (6 - kv_heads) * each);
         CHECK(row["seconds_per_token"] > 0.0);
@@ -43,8 +43,7 @@ TEST_CASE("bench decode reports the cache and the weights of every variant and l
   }
 }
 
-TEST_CASE("bench decode measures models of all kinds as they are, and configs without weights",
-          "[uptrain]") {
+TEST_CASE("bench decode runs all kinds of models and configs without weights", "[uptrain]") {
   const TemporaryDirectory directory;
   put_file(directory / "config.json", bytes_of_file(golden("bloom") / "config.json"));
   for (const std::string& model :
@@ -69,7 +68,7 @@ TEST_CASE("bench decode measures models of all kinds as they are, and configs wi
   CHECK(fewer.out.find("speed-up") != std::string::npos);
 }
 
-TEST_CASE("bench decode keeps what a window and attention sinks leave", "[uptrain]") {
+TEST_CASE("bench decode reports the cache with a window and attention sinks", "[uptrain]") {
   const std::string llama = golden("llama_mha").string();
   const auto bytes = [](const std::string& model, std::vector<std::string> more) {
     more.insert(more.end(), {"--dtype", "fp32", "--json"});
@@ -86,7 +85,7 @@ TEST_CASE("bench decode keeps what a window and attention sinks leave", "[uptrai
                       "4"}) == 8 * one);
 }
 
-TEST_CASE("bench decode refuses with one line what it cannot measure", "[uptrain]") {
+TEST_CASE("bench decode refuses invalid requests with one line", "[uptrain]") {
   const auto check = [](const std::string& model, const std::vector<std::string>& more,
                         int exit_code, const std::string& word) {
     const ProgramResult result = bench_decode(model, more);

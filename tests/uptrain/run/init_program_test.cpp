@@ -1,4 +1,4 @@
-// `regroup init` as a user meets it: what it writes, and what it refuses.
+// `regroup init` as a program: what it writes and what it refuses.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/checkpoint_builder.h"
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A config on its own, as `regroup init` reads it.
+// A config alone, as `regroup init` reads it.
 std::string put_config(const TemporaryDirectory& directory, const std::string& text) {
   put_file(directory / "given.json", text);
   return (directory / "given.json").string();
@@ -26,7 +26,7 @@ ProgramResult init(const std::string& config, const fs::path& output,
   return run_program(arguments);
 }
 
-TEST_CASE("init writes a model that uptrain trains", "[uptrain]") {
+TEST_CASE("init writes a model that uptrain accepts", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string config = bytes_of_file(golden("t5_v1_1") / "config.json");
   const ProgramResult made = init(put_config(directory, config), directory / "new");
@@ -60,7 +60,7 @@ TEST_CASE("init gives the same bytes for the same seed only", "[uptrain]") {
   }
 }
 
-TEST_CASE("init refuses with one line what it cannot make, and leaves nothing", "[uptrain]") {
+TEST_CASE("init refuses invalid requests with one line and leaves no files", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto check = [&](const std::string& text, const fs::path& output, int exit_code,
                          const std::string& word) {

@@ -1,4 +1,4 @@
-// Training that needs more memory than there is, as a user meets it.
+// Training that needs more memory than there is, as a program.
 #include <algorithm>
 #include <iterator>
 
@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// As much as the program takes to start, and some more.
+// Enough for the program to start, and a little more.
 const std::vector<std::string> kLittleMemory{"sh", "-c", R"(ulimit -v 4000000; exec "$0" "$@")"};
 
 std::vector<std::string> with_value(std::vector<std::string> arguments, const std::string& option,
@@ -22,7 +22,7 @@ std::vector<std::string> with_value(std::vector<std::string> arguments, const st
 
 }  // namespace
 
-TEST_CASE("training that cannot fit is refused with what would, before anything is written",
+TEST_CASE("training that does not fit is refused with options that would before files are written",
           "[uptrain]") {
   const TemporaryDirectory directory;
   const auto huge = with_value(
@@ -45,7 +45,7 @@ TEST_CASE("training that cannot fit is refused with what would, before anything 
   CHECK(plan["leaner"][0]["memory_bytes"] <= plan["memory_available"]);
 }
 
-TEST_CASE("running out of memory ends with one line that says what to do", "[uptrain]") {
+TEST_CASE("running out of memory ends with one line of advice", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto arguments =
       with_all(with_value(uptrain_arguments(directory, "out"), "--batch", "600000"), {"--quiet"});

@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-// A fake estimate: 8 units per sequence, 40 for weights and optimizer.
+// A fake estimate: 8 units per sequence and 40 for weights and optimizer.
 double bytes_of(const UptrainSettings& settings) {
   double bytes = 8.0 * static_cast<double>(settings.batch);
   bytes /= settings.recomputing ? 4 : 1;
@@ -29,7 +29,7 @@ std::vector<std::string> options_of(const std::vector<LeanerRun>& runs) {
 
 }  // namespace
 
-TEST_CASE("each option that is enough by itself is named, with what it comes to", "[uptrain]") {
+TEST_CASE("each option that suffices alone is listed with its memory", "[uptrain]") {
   UptrainSettings settings;
   settings.batch = 8;
   settings.accumulation = 2;
@@ -45,7 +45,7 @@ TEST_CASE("each option that is enough by itself is named, with what it comes to"
   CHECK(runs[1].bytes == 92);
 }
 
-TEST_CASE("where no option is enough several are named together", "[uptrain]") {
+TEST_CASE("several options are combined if none suffices alone", "[uptrain]") {
   UptrainSettings settings;
   settings.batch = 8;
   const std::vector<LeanerRun> runs = leaner_runs(settings, 61, bytes_of);
@@ -55,7 +55,7 @@ TEST_CASE("where no option is enough several are named together", "[uptrain]") {
   CHECK(runs.front().bytes == 61);
 }
 
-TEST_CASE("where nothing is enough the leanest run is named", "[uptrain]") {
+TEST_CASE("the leanest run is listed if no options suffice", "[uptrain]") {
   UptrainSettings settings;
   settings.batch = 6;
   const std::vector<LeanerRun> runs = leaner_runs(settings, 1, bytes_of);

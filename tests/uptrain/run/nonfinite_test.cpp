@@ -1,4 +1,4 @@
-// NaN and infinities are reported and stop commands that would write them.
+// Commands report NaN and infinities and do not write them.
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A fixture with that number everywhere in one of its tensors.
+// A fixture with one tensor filled with `number`.
 std::string put_filled(const TemporaryDirectory& directory, const std::string& name,
                        double number) {
   TinyModel model = golden_model("llama_mha");
@@ -34,7 +34,7 @@ TEST_CASE("commands that read a model with NaN end with one line and write nothi
     const std::string data = (directory / "tokens").string();
     const std::string output = (directory / "output").string();
     const auto check = [&](std::vector<std::string> arguments) {
-      arguments.emplace_back("--quiet");  // no plan ahead of the error
+      arguments.emplace_back("--quiet");  // omits the plan before the error
       const ProgramResult result = run_program(arguments);
       CAPTURE(number, arguments[0], result.err, result.out);
       CHECK(result.exit_code == 3);
@@ -52,7 +52,7 @@ TEST_CASE("commands that read a model with NaN end with one line and write nothi
   }
 }
 
-TEST_CASE("init writes no infinities", "[uptrain]") {
+TEST_CASE("init refuses to write infinities", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto init = [&](const char* deviation, const char* dtype) {
     put_file(directory / "config.json", tiny_llama().set("initializer_range", deviation).config);

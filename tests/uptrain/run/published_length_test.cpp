@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-// A config of Llama 2 7B's shape, converted to 8 kv heads; no weights.
+// A config with the shape of Llama 2 7B converted to 8 kv heads, without weights.
 UptrainSettings run_of_llama_2(const TemporaryDirectory& directory) {
   TinyModel model = golden_model("llama");
   model.set("hidden_size", "4096")
@@ -32,7 +32,8 @@ UptrainSettings run_of_llama_2(const TemporaryDirectory& directory) {
 
 }  // namespace
 
-TEST_CASE("a model that is known has a pretraining length, and its source is named", "[uptrain]") {
+TEST_CASE("a recognised model gets its published pretraining length and the reference",
+          "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = run_of_llama_2(directory);
   take_published_length(settings);
@@ -41,7 +42,7 @@ TEST_CASE("a model that is known has a pretraining length, and its source is nam
   CHECK_NOTHROW(settings.validate());
 }
 
-TEST_CASE("a length that is said is not looked up", "[uptrain]") {
+TEST_CASE("an explicit length takes precedence", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = run_of_llama_2(directory);
   SECTION("tokens") { settings.pretrain_tokens = 7; }
@@ -56,7 +57,7 @@ TEST_CASE("a length that is said is not looked up", "[uptrain]") {
   CHECK(settings.published.empty());
 }
 
-TEST_CASE("a model that is not known needs its length said", "[uptrain]") {
+TEST_CASE("alpha without a known pretraining length is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = run_of_llama_2(directory);
   settings.model = put_model(directory / "other", golden_model("llama"));

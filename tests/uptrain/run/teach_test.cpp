@@ -38,7 +38,7 @@ double loss_of(const UptrainSettings& run, const fs::path& output) {
   return run_to_end(settings).last_loss;
 }
 
-// The teacher's probabilities for one window, computed without any batch: [N, V].
+// The teacher's probabilities for one window, computed without a batch: [N, V].
 at::Tensor probabilities_of(const Transformer& teacher, const at::Tensor& window,
                             std::int64_t sample, const Task& task, double temperature) {
   const at::NoGradGuard no_gradients;
@@ -49,7 +49,8 @@ at::Tensor probabilities_of(const Transformer& teacher, const at::Tensor& window
 
 }  // namespace
 
-TEST_CASE("answers are the teacher's likeliest tokens for the windows a run draws", "[uptrain]") {
+TEST_CASE("teacher logits are the most likely tokens for the windows that a run draws",
+          "[uptrain]") {
   const auto* name = GENERATE("llama", "t5", "bert");
   CAPTURE(name);
   const TemporaryDirectory directory;
@@ -81,7 +82,7 @@ TEST_CASE("answers are the teacher's likeliest tokens for the windows a run draw
   }
 }
 
-TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
+TEST_CASE("teacher logits hold tokens of vocabularies beyond 16 bits", "[uptrain]") {
   const std::int64_t vocab_size = GENERATE(65'536, 65'537);
   CAPTURE(vocab_size);
   const TemporaryDirectory directory;
@@ -96,12 +97,12 @@ TEST_CASE("answers name tokens of large vocabularies, too", "[uptrain]") {
   const DataLoader data = open_training_data(run, teacher.spec);
   const at::Tensor ids = answers.read(data.batch(1, 1), 1).ids;
   const auto [sorted, order] = ids.sort(1);
-  CHECK(sorted.select(0, 11).equal(at::arange(vocab_size, at::kLong)));  // each of them once
+  CHECK(sorted.select(0, 11).equal(at::arange(vocab_size, at::kLong)));  // each token once
   CHECK(answers.facts().id_bytes() ==
         static_cast<std::uint64_t>(12 * vocab_size * (vocab_size == 65'536 ? 2 : 4)));
 }
 
-TEST_CASE("logits of all tokens equal the teacher, logits of a few tokens approximate it",
+TEST_CASE("logits of all tokens equal the teacher and those of a few tokens approximate it",
           "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings all = taught_run(directory / "all", 64);
@@ -113,7 +114,7 @@ TEST_CASE("logits of all tokens equal the teacher, logits of a few tokens approx
   CHECK(loss_of(taught_run(directory / "few", 2), directory / "less") < online - 1e-3);
 }
 
-TEST_CASE("a run that learns from answers goes on bit by bit", "[uptrain]") {
+TEST_CASE("a run with stored teacher logits resumes exactly", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 8);
   run_to_end(run);
@@ -140,10 +141,10 @@ TEST_CASE("teacher logits do not depend on batch and micro-batches", "[uptrain]"
   run.accumulation = 6;
   CHECK_THAT(loss_of(run, directory / "one"), Catch::Matchers::WithinRel(loss, 1e-5));
   run.steps = 3;
-  CHECK(loss_of(run, directory / "fewer") > 0);  // a shorter run needs fewer of them
+  CHECK(loss_of(run, directory / "fewer") > 0);  // a shorter run needs fewer windows
 }
 
-TEST_CASE("documents kept apart have answers as long as they are", "[uptrain]") {
+TEST_CASE("separate documents have teacher logits for their own lengths", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = short_run(directory.path(), "llama", 4);
   run.documents = {.separate = true, .mark = DocumentMark{.token = 3}};
@@ -151,10 +152,10 @@ TEST_CASE("documents kept apart have answers as long as they are", "[uptrain]") 
   make_answers(settings_for(run, run.model, 24, 64), directory / "answers");
   run.teacher.logits = directory / "answers";
   run.steps = 1;
-  CHECK(std::abs(loss_of(run, directory / "same")) < 1e-5);  // model and teacher are one
+  CHECK(std::abs(loss_of(run, directory / "same")) < 1e-5);  // model and teacher are equal
 }
 
-TEST_CASE("teacher logits for other settings are refused before a run exists", "[uptrain]") {
+TEST_CASE("teacher logits for other settings are refused before files are written", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);
   const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
@@ -174,7 +175,7 @@ TEST_CASE("teacher logits for other settings are refused before a run exists", "
     run.documents = {.separate = true, .mark = DocumentMark{.token = 3}};
     CHECK_THAT(refusal(), is_wrong_usage("documents is null there, \"separate\" here"));
   }
-  SECTION("more windows than there are answers") {
+  SECTION("more windows than stored") {
     run.steps = 5;
     CHECK_THAT(refusal(), is_wrong_usage("24 windows, this run reads 30", "--windows 30"));
   }
@@ -192,14 +193,14 @@ TEST_CASE("teacher logits for other settings are refused before a run exists", "
     run.task.sentinels = Sentinels{39, 3};
     CHECK_THAT(refusal(), is_bad_input("vocabulary has 64 tokens", "40"));
   }
-  SECTION("a model that is asked as well") {
+  SECTION("a teacher model in addition") {
     run.teacher.model = golden("llama");
     CHECK_THAT(refusal(), is_wrong_usage("exclude each other"));
   }
   CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
-TEST_CASE("teacher logits of another model than the student's source are refused unless allowed",
+TEST_CASE("teacher logits of a model other than the student's source are refused unless allowed",
           "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings run = taught_run(directory.path(), 4);  // of llama_bf16
@@ -229,7 +230,7 @@ TEST_CASE("teacher logits of another model than the student's source are refused
   CHECK(notes().empty());
 }
 
-TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
+TEST_CASE("interrupted teaching resumes to the same bytes", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
   TeachSettings settings = settings_for(run, golden("llama_bf16"), 24, 4);
@@ -244,7 +245,7 @@ TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
   CHECK(std::string(stopped.what()).find("10 of 24") != std::string::npos);
   CHECK_FALSE(fs::exists(directory / "stopped"));
   CHECK(tree_of(directory / "stopped.parts").size() == 2);
-  SECTION("and asked the same it answers only what is left") {
+  SECTION("with the same settings it computes only what is missing") {
     std::int64_t first = 0;
     make_answers(settings, directory / "stopped",
                  [&](std::int64_t done, std::int64_t) { first = first == 0 ? done : first; });
@@ -252,7 +253,7 @@ TEST_CASE("teaching that is stopped goes on to the same bytes", "[uptrain]") {
     CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
     CHECK_FALSE(fs::exists(directory / "stopped.parts"));
   }
-  SECTION("and asked for something else it says so") {
+  SECTION("with other settings it is refused") {
     settings.top = 5;
     CHECK_THAT(refusal_of([&] { make_answers(settings, directory / "stopped"); }),
                is_wrong_usage("other teacher logits", "remove", "stopped.parts"));
@@ -270,15 +271,15 @@ TEST_CASE("invalid settings of teach are refused", "[uptrain]") {
     settings.top = 0;
     CHECK_THAT(refusal(), is_wrong_usage("top is 0", "1 to 64"));
   }
-  SECTION("more tokens than there are") {
+  SECTION("more tokens than the vocabulary") {
     settings.top = 65;
     CHECK_THAT(refusal(), is_wrong_usage("top is 65", "1 to 64"));
   }
-  SECTION("no warmth") {
+  SECTION("temperature 0") {
     settings.run.teacher.distillation.temperature = 0;
     CHECK_THAT(refusal(), is_wrong_usage("temperature is 0"));
   }
-  SECTION("answers that are there already") {
+  SECTION("an existing output") {
     fs::create_directory(directory / "answers");
     CHECK_THAT(refusal(), is_wrong_usage("answers", "exists already"));
   }

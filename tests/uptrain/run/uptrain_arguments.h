@@ -1,4 +1,4 @@
-// `regroup uptrain` run as a program: its arguments, and how far it has come.
+// Arguments of `regroup uptrain` as a program, and its progress.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace regroup {
 
-/// A run of 300 steps on a tiny Llama, with its data and its output inside `directory`.
+/// A run of 300 steps on a tiny Llama with its data and output inside `directory`.
 std::vector<std::string> uptrain_arguments(const TemporaryDirectory& directory,
                                            const std::string& output);
 
-/// `arguments` and another, or several, after them.
+/// `arguments` followed by one or more others.
 std::vector<std::string> with(std::vector<std::string> arguments, const std::string& more);
 std::vector<std::string> with_all(std::vector<std::string> arguments,
                                   const std::vector<std::string>& more);
 
-/// Waits until the run in that directory has taken `steps` steps.
+/// Waits until the run in the directory `run` has taken `steps` steps.
 void wait_for_steps(const std::filesystem::path& run, std::ptrdiff_t steps);
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// `regroup uptrain` and `regroup eval` as a user meets them: signals, kills, exit codes.
+// `regroup uptrain` and `regroup eval` as programs: signals, kills, exit codes.
 #include <array>
 #include <csignal>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing had been",
+TEST_CASE("SIGTERM and SIGHUP save the state and a resumed run gives the same result",
           "[uptrain]") {
   const int signal_number = GENERATE(SIGTERM, SIGHUP);
   const TemporaryDirectory directory;
@@ -39,7 +39,7 @@ TEST_CASE("SIGTERM and SIGHUP save the state, and --resume ends as if nothing ha
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
 }
 
-TEST_CASE("training goes on where nobody reads its messages any more", "[uptrain]") {
+TEST_CASE("training continues if its messages cannot be written", "[uptrain]") {
   const TemporaryDirectory directory;
   REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
   std::array<int, 2> ends{};
@@ -53,7 +53,7 @@ TEST_CASE("training goes on where nobody reads its messages any more", "[uptrain
   CHECK(tree_of(directory / "alone") == tree_of(directory / "whole"));
 }
 
-TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[uptrain]") {
+TEST_CASE("a run killed at any time resumes to the same result", "[uptrain]") {
   const TemporaryDirectory directory;
   REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
   const auto arguments = uptrain_arguments(directory, "killed");
@@ -71,7 +71,7 @@ TEST_CASE("a run that is killed, whenever that is, goes on to the same end", "[u
   CHECK(tree_of(directory / "killed") == tree_of(directory / "whole"));
 }
 
-TEST_CASE("a run resumed by itself begins, goes on, and leaves alone what is complete",
+TEST_CASE("uptrain --resume=auto starts or resumes a run and leaves a complete one unchanged",
           "[uptrain]") {
   const TemporaryDirectory directory;
   REQUIRE(run_program(uptrain_arguments(directory, "whole")).exit_code == 0);
@@ -89,7 +89,7 @@ TEST_CASE("a run resumed by itself begins, goes on, and leaves alone what is com
   CHECK(tree_of(directory / "again") == complete);
 }
 
-TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
+TEST_CASE("invalid requests end with one line and their exit code", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto good = uptrain_arguments(directory, "out");
   const auto check = [&](std::vector<std::string> arguments, int exit_code,
@@ -125,7 +125,7 @@ TEST_CASE("wrong requests end with one line and their exit code", "[uptrain]") {
   check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
 }
 
-TEST_CASE("whatever reads tokens refuses text, and says how tokens are made of it", "[uptrain]") {
+TEST_CASE("commands that read tokens refuse text and name regroup tokenize", "[uptrain]") {
   const TemporaryDirectory directory;
   std::string text;
   for (int line = 0; line < 100; ++line) {
@@ -154,7 +154,7 @@ TEST_CASE("whatever reads tokens refuses text, and says how tokens are made of i
   }
 }
 
-TEST_CASE("a dry run shows the plan and leaves nothing", "[uptrain]") {
+TEST_CASE("a dry run shows the plan and writes no files", "[uptrain]") {
   const TemporaryDirectory directory;
   auto arguments = uptrain_arguments(directory, "out");
   arguments.insert(arguments.end(), {"--dry-run", "--json"});
@@ -165,7 +165,7 @@ TEST_CASE("a dry run shows the plan and leaves nothing", "[uptrain]") {
   CHECK(tree_of(directory.path()).size() == 1);
 }
 
-TEST_CASE("options of a run can come from a file", "[uptrain]") {
+TEST_CASE("options can be given in a config file", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto arguments = uptrain_arguments(directory, "out");
   put_file(directory / "run.toml",
@@ -183,7 +183,7 @@ TEST_CASE("options of a run can come from a file", "[uptrain]") {
   CHECK(run((directory / "wrong.toml").string()).exit_code == 2);
 }
 
-TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[uptrain]") {
+TEST_CASE("eval writes the logits of transformers and reports the loss as JSON", "[uptrain]") {
   const TemporaryDirectory directory;
   const GoldenCase subject = load_golden_case("bloom_12");
   const at::Tensor flat = subject.tokens.flatten().contiguous();
@@ -206,8 +206,9 @@ TEST_CASE("eval writes the logits of transformers and reports loss as JSON", "[u
   CHECK(report["warnings"].empty());
 }
 
-TEST_CASE("eval warns of windows longer than the model was made for, and takes none by itself",
-          "[uptrain]") {
+TEST_CASE(
+    "eval warns of windows longer than the context length and does not choose them by default",
+    "[uptrain]") {
   const TemporaryDirectory directory;
   TinyModel model = golden_model("llama");
   model.set("max_position_embeddings", "16");
@@ -240,7 +241,7 @@ TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
       eval("t5", {"--context", "21", "--objective", "span-corruption", "--first-sentinel", "39"})
           .json();
   CHECK(spans["objective"] == "span_corruption");
-  CHECK(spans["tokens"] == 9 * (3 + 1 + 1));  // a span of three, its sentinel, the end
+  CHECK(spans["tokens"] == 9 * (3 + 1 + 1));  // a span of three, its sentinel and the end token
   CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
   CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
         eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
@@ -250,7 +251,7 @@ TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
   CHECK(tree_of(directory.path()).size() == 1);
 }
 
-TEST_CASE("eval at several contexts gives a row for each, those not possible too", "[uptrain]") {
+TEST_CASE("eval has a row for each context including impossible ones", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(200, 40)));
@@ -272,7 +273,7 @@ TEST_CASE("eval at several contexts gives a row for each, those not possible too
   const std::string table = eval("gpt2", "4,16,17").out;
   CHECK(table.find("perplexity") != std::string::npos);
   CHECK(table.find("17: not possible: learned positions for 16 only") != std::string::npos);
-  // Rotary and ALiBi positions have no end.
+  // Rotary and ALiBi positions are not limited.
   CHECK(eval("bloom", "8,64", {"--json"}).json()["contexts"][1].contains("loss"));
   CHECK(eval("llama", "8,100", {"--json"}).json()["contexts"][1].contains("loss"));
   CHECK(eval("gpt2", "17,18").exit_code == kExitUsage);
@@ -282,7 +283,7 @@ TEST_CASE("eval at several contexts gives a row for each, those not possible too
         kExitUsage);
 }
 
-TEST_CASE("the recipes that come with the program are understood", "[uptrain]") {
+TEST_CASE("the example recipes are accepted", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(20000, 36)));
@@ -297,7 +298,7 @@ TEST_CASE("the recipes that come with the program are understood", "[uptrain]") 
                                        "--data",    data,
                                        "--output",  (directory / "out").string(),
                                        "--dry-run", "--json"};
-    // What the command line says prevails: these fixtures read no long sequences.
+    // The command line takes precedence. These fixtures do not support long sequences.
     arguments.insert(arguments.end(),
                      {"--sequence", "20", name == "little-memory" ? "--steps" : "--alpha",
                       name == "little-memory" ? "10" : "1e-7"});
@@ -314,7 +315,7 @@ TEST_CASE("the recipes that come with the program are understood", "[uptrain]") 
   CHECK(found >= 4);
 }
 
-TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
+TEST_CASE("uptrain reads all its options from a file", "[uptrain]") {
   const TemporaryDirectory directory;
   const std::string data = (directory / "tokens").string();
   put_file(data, bytes_of_numbers(learnable_text(400, 36)));
@@ -349,7 +350,7 @@ TEST_CASE("uptrain takes its whole recipe from a file", "[uptrain]") {
   CHECK(recipe["teacher"].is_string());
 }
 
-TEST_CASE("data files may have weights, all or none of them", "[uptrain]") {
+TEST_CASE("either all data files have weights or none", "[uptrain]") {
   const TemporaryDirectory directory;
   for (const char* name : {"a", "b", "odd:0.5"}) {
     put_file(directory / name, bytes_of_numbers(learnable_text(400, 64)));
@@ -366,7 +367,7 @@ TEST_CASE("data files may have weights, all or none of them", "[uptrain]") {
   CHECK(mixed["recipe"]["data_weights"] == Json::array({3.0, 1.0}));
   CHECK(mixed["state_bytes"].get<double>() == 3 * 4 * mixed["parameters"].get<double>());
   CHECK(mixed["memory_available"].get<double>() > 0);
-  const Json plain = plan("a", "odd:0.5").json();  // a file's own name
+  const Json plain = plan("a", "odd:0.5").json();  // a file whose name ends like a weight
   CHECK(plain["data"][0]["share"] == 0.5);
   CHECK_FALSE(plain["recipe"].contains("data_weights"));
   CHECK(plan("a:3", "b").exit_code == kExitUsage);

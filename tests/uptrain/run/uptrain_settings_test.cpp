@@ -21,8 +21,8 @@ UptrainPlan plan_of(const UptrainSettings& settings) {
 
 }  // namespace
 
-TEST_CASE("a fraction of the pretraining is rounded up, but not for rounding errors", "[uptrain]") {
-  CHECK(fraction_of(0.05, 1000) == 50);  // 0.05 * 1000 in doubles is a little more than 50
+TEST_CASE("a fraction of the pretraining rounds up except for rounding errors", "[uptrain]") {
+  CHECK(fraction_of(0.05, 1000) == 50);  // 0.05 * 1000 in doubles is slightly more than 50
   CHECK(fraction_of(0.05, 1001) == 51);
   CHECK(fraction_of(0.1, 3) == 1);
   CHECK(fraction_of(0.07, 100) == 7);   // 7.000000000000001
@@ -37,18 +37,18 @@ TEST_CASE("a fraction of the pretraining is rounded up, but not for rounding err
   }
 }
 
-TEST_CASE("steps follow from tokens by way of the tokens in a step", "[uptrain]") {
+TEST_CASE("steps follow from the tokens and the tokens per step", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama_mha", 1);
   settings.steps.reset();
   settings.alpha = 0.05;
-  settings.pretrain_tokens = 72 * 1000;  // 3 sequences of 12, twice
+  settings.pretrain_tokens = 72 * 1000;  // a step has 2 · 3 sequences of 12 tokens
   CHECK(plan_of(settings).steps == 50);
   settings.pretrain_tokens = 72 * 1000 + 20;  // one token more than 50 steps have
   CHECK(plan_of(settings).steps == 51);
 }
 
-TEST_CASE("a plan counts parameters, operations and passes over the data", "[uptrain]") {
+TEST_CASE("a plan counts parameters and operations and passes over the data", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "gpt2", 10);
   const UptrainPlan plan = plan_of(settings);
@@ -62,7 +62,7 @@ TEST_CASE("a plan counts parameters, operations and passes over the data", "[upt
   CHECK(plan.epochs == 60.0 / 166.0);  // 2000 tokens hold 166 windows
 }
 
-TEST_CASE("layers that lack attention or MLP count for what they have", "[uptrain]") {
+TEST_CASE("a plan counts layers without attention or MLP correctly", "[uptrain]") {
   const ModelSpec spec = open_model(golden("nemotron_nas")).spec;
   // D = 24, 6 heads of 4, V = 48, untied; kv heads 6, -, 2, -, 3; MLPs of 256, 512, -, -, -.
   const std::int64_t attention = 3 * (24 + 2 * 24 * 24) + 2 * (6 + 2 + 3) * 4 * 24;
@@ -80,7 +80,7 @@ TEST_CASE("an output inside the model's directory is refused before training", "
   CHECK_THAT(refusal_of([&] { plan_of(settings); }), is_wrong_usage("lies inside the source"));
 }
 
-TEST_CASE("settings report all their faults together", "[uptrain]") {
+TEST_CASE("all invalid settings are reported together", "[uptrain]") {
   UptrainSettings settings;
   settings.alpha = 0.0;
   settings.batch = 0;
@@ -92,7 +92,7 @@ TEST_CASE("settings report all their faults together", "[uptrain]") {
                             "batch is 0", "learning rate", "ratio is 1.5", "evaluation data"));
 }
 
-TEST_CASE("a number of steps excludes a fraction of the pretraining", "[uptrain]") {
+TEST_CASE("steps and alpha exclude each other", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama_mha", 5);
   CHECK_NOTHROW(settings.validate());
@@ -100,7 +100,7 @@ TEST_CASE("a number of steps excludes a fraction of the pretraining", "[uptrain]
   CHECK_THAT(refusal_of([&] { settings.validate(); }), is_wrong_usage("steps excludes alpha"));
 }
 
-TEST_CASE("sequences longer than a model's learned positions are refused", "[uptrain]") {
+TEST_CASE("sequences longer than the learned positions are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "gpt2", 5);
   settings.sequence_length = 17;
@@ -109,7 +109,7 @@ TEST_CASE("sequences longer than a model's learned positions are refused", "[upt
   CHECK(plan_of(settings).sequence_length == 16);
 }
 
-TEST_CASE("a schedule is filled in from the run it is for", "[uptrain]") {
+TEST_CASE("schedule defaults follow from the run", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama_mha", 200);
   CHECK(plan_of(settings).schedule.warmup_steps == 4);
@@ -131,7 +131,7 @@ TEST_CASE("a schedule is filled in from the run it is for", "[uptrain]") {
   CHECK(plan_of(settings).schedule.at(0) == 1e-2);
 }
 
-TEST_CASE("settings of one schedule are refused with another", "[uptrain]") {
+TEST_CASE("settings of another schedule are refused", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama_mha", 20);
   settings.decay_steps = 4;
@@ -142,7 +142,7 @@ TEST_CASE("settings of one schedule are refused with another", "[uptrain]") {
                             "teacher's weight is 1.5", "temperature is 0"));
 }
 
-TEST_CASE("a plan counts both stacks of an encoder-decoder, each with its tokens", "[uptrain]") {
+TEST_CASE("a plan counts both stacks of an encoder-decoder with their own tokens", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "t5", 10);
   put_file(settings.data.front(), bytes_of_numbers(learnable_text(2000, 36)));
@@ -154,7 +154,7 @@ TEST_CASE("a plan counts both stacks of an encoder-decoder, each with its tokens
   // H·d = 36, D = 20, MLP of 24, 8 buckets of 12 heads; norms of 20.
   const double attention = 4 * 36 * 20, mlp = 2 * 20 * 24;
   const double encoder = 2 * (attention + mlp + 2 * 20) + 8 * 12;
-  const double decoder = 3 * (2 * attention + mlp + 3 * 20) + 8 * 12 + 2 * 20;  // two last norms
+  const double decoder = 3 * (2 * attention + mlp + 3 * 20) + 8 * 12 + 2 * 20;  // two final norms
   const double scores =
       12 * 36 * (2 * source * source + 3 * target * target / 2 + 3 * source * target);
   const double per_window = 6 * encoder * source + 6 * (decoder + 40 * 20) * target + scores;
@@ -162,8 +162,9 @@ TEST_CASE("a plan counts both stacks of an encoder-decoder, each with its tokens
   CHECK(plan.flops == per_window / 20 * static_cast<double>(plan.tokens));
 }
 
-TEST_CASE("training less, or with Adafactor, takes less memory; a teacher takes more",
-          "[uptrain]") {
+TEST_CASE(
+    "the memory estimate falls with Adafactor and fewer trained weights and rises with a teacher",
+    "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 10);
   const double all = plan_of(settings).memory.total();
@@ -187,7 +188,7 @@ TEST_CASE("training less, or with Adafactor, takes less memory; a teacher takes 
   CHECK(plan_of(settings).memory.total() > adafactor);
 }
 
-TEST_CASE("memory is counted by what it is for", "[uptrain]") {
+TEST_CASE("the memory estimate lists each use", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 10);
   settings.batch = 2;
@@ -207,14 +208,14 @@ TEST_CASE("memory is counted by what it is for", "[uptrain]") {
   CHECK(narrow.memory.masters == 4 * parameters);
   CHECK(narrow.memory.gradients == (4 + 2) * parameters);
   CHECK(narrow.memory.optimizer == 4 * parameters);
-  // Two layers of hidden size 36 with 12 query heads and 4 kv heads of 8, and an MLP of 40: each
-  // keeps what it reads, and one of them all.
+  // Two layers of hidden size 36 with 12 query heads and 4 kv heads of 8, and an MLP of 40. Each
+  // keeps its input, and one of them keeps everything.
   const double block = 3 * 36 + (2 * (12 + 2 * 4) + 12) * 8 + 3 * 36 + 4 * 40;
   CHECK(narrow.memory.activations ==
         2 * static_cast<double>(narrow.sequence_length) * 2 * (2 * 36 + block));
 }
 
-TEST_CASE("bf16 moments are refused where they would remember for ever", "[uptrain]") {
+TEST_CASE("bf16 moments are refused with a beta2 above 0.99", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 10);
   settings.optimizer.moments = Precision::kBf16;

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 std::string weights_in(const fs::path& model) { return bytes_of_file(model / "model.safetensors"); }
 
-// The metrics without what depends on the clock.
+// The metrics without fields that depend on the time.
 std::vector<Json> timeless_metrics(const fs::path& run) {
   std::vector<Json> lines;
   std::ifstream file(run / "metrics.jsonl");
@@ -36,7 +36,7 @@ std::vector<Json> timeless_metrics(const fs::path& run) {
   return lines;
 }
 
-// A short run on a fixture of 40 tokens, which may have an encoder.
+// A short run on a fixture with a vocabulary of 40 or more, which may have an encoder.
 UptrainSettings encoder_run(const fs::path& directory, const std::string& name,
                             std::int64_t steps) {
   UptrainSettings settings = short_run(directory, name, steps);
@@ -48,7 +48,7 @@ UptrainSettings encoder_run(const fs::path& directory, const std::string& name,
 
 }  // namespace
 
-TEST_CASE("uptraining learns, and leaves a model and its metrics", "[uptrain]") {
+TEST_CASE("uptraining lowers the loss and writes a model and metrics", "[uptrain]") {
   const auto* name = GENERATE("llama", "gpt2", "bloom");
   const auto precision = GENERATE(Precision::kFp32, Precision::kBf16);
   CAPTURE(name, name_of(precision));
@@ -67,15 +67,15 @@ TEST_CASE("uptraining learns, and leaves a model and its metrics", "[uptrain]") 
   CHECK(saved.config["regroup"]["uptrain"]["steps"] == 25);
   CHECK(saved.config["regroup"]["uptrain"]["tokens"] == 25 * 72);
   const auto lines = timeless_metrics(directory / "out.run");
-  CHECK(lines.size() == 25 + 4);                      // evaluated at 0, 10, 20, 25
-  CHECK(tree_of(directory / "out.run").size() == 2);  // run.json, metrics.jsonl; no states
+  CHECK(lines.size() == 25 + 4);                      // evaluated at steps 0, 10, 20 and 25
+  CHECK(tree_of(directory / "out.run").size() == 2);  // run.json and metrics.jsonl, no states
   const Evaluation again = evaluate(
       load_transformer(saved, scalar_type_of(precision), at::kCPU),
       TokenFile::open(settings.eval_data), {12, 3, {}}, [](auto, auto) {}, false);
   CHECK(std::abs(again.loss - result.after->loss) < 1e-6);
 }
 
-TEST_CASE("the same run twice gives the same bytes, another seed does not", "[uptrain]") {
+TEST_CASE("the same run gives the same bytes and another seed other ones", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
   run_to_end(settings);
@@ -88,8 +88,7 @@ TEST_CASE("the same run twice gives the same bytes, another seed does not", "[up
   CHECK(weights_in(directory / "other") != weights_in(directory / "out"));
 }
 
-TEST_CASE("a run stopped after any step and resumed ends bit by bit as if it had not been",
-          "[uptrain]") {
+TEST_CASE("a run stopped after any step resumes to the same bytes", "[uptrain]") {
   const auto* name = GENERATE("llama", "gpt2", "bloom");
   const auto precision = GENERATE(Precision::kFp32, Precision::kBf16);
   const TemporaryDirectory directory;
@@ -112,7 +111,7 @@ TEST_CASE("a run stopped after any step and resumed ends bit by bit as if it had
   }
 }
 
-TEST_CASE("models with an encoder learn, whether grouped or not", "[uptrain]") {
+TEST_CASE("models with an encoder learn with and without grouping", "[uptrain]") {
   const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta");
   CAPTURE(name);
   const TemporaryDirectory directory;
@@ -126,7 +125,7 @@ TEST_CASE("models with an encoder learn, whether grouped or not", "[uptrain]") {
   CHECK(record["objective"] == name_of(training_objective_of(saved.spec)));
 }
 
-TEST_CASE("T5's own recipe recovers a T5 whose heads were pooled", "[uptrain]") {
+TEST_CASE("T5's own recipe recovers a T5 with pooled heads", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = encoder_run(directory.path(), "t5", 60);
   TinyModel grouped = golden_model("t5");
@@ -143,23 +142,23 @@ TEST_CASE("T5's own recipe recovers a T5 whose heads were pooled", "[uptrain]") 
   CHECK(result.after.value().loss < result.before.value().loss - 0.3);
 }
 
-TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
+TEST_CASE("every recipe resumes exactly", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto* name = GENERATE("llama", "t5", "bert");
   UptrainSettings settings = encoder_run(directory.path(), name, 4);
-  SECTION("Adafactor, scaled, with decay") {
+  SECTION("Adafactor with relative steps and decay") {
     settings.optimizer.kind = OptimizerKind::kAdafactor;
     settings.optimizer.weight_decay = 0.1;
     settings.schedule = LrScheduleKind::kInverseSqrt;
     settings.start_step = 100'000;
     settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
   }
-  SECTION("keys and values only, warm-up, stable, decay") {
+  SECTION("keys and values only with the warmup-stable-decay schedule") {
     settings.trained = TrainedWeights::kKeysAndValues;
     settings.schedule = LrScheduleKind::kWarmupStableDecay;
     settings.decay_steps = 2;
   }
-  SECTION("in little memory") {
+  SECTION("with little memory") {
     settings.precision = Precision::kBf16;
     settings.optimizer.moments = Precision::kBf16;
     settings.recomputing = true;
@@ -182,7 +181,7 @@ TEST_CASE("every recipe resumes bit by bit", "[uptrain]") {
   }
 }
 
-TEST_CASE("a teacher's word is the loss: none of it where teacher and model are one", "[uptrain]") {
+TEST_CASE("distillation from an equal teacher has zero loss", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 1);
   settings.teacher.model = settings.model;
@@ -206,7 +205,7 @@ TEST_CASE("resuming with another teacher is refused", "[uptrain]") {
   CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_wrong_usage("teacher was"));
 }
 
-TEST_CASE("a run stopped again and again ends the same", "[uptrain]") {
+TEST_CASE("a run stopped repeatedly gives the same result", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "bloom", 4);
   run_to_end(settings);
@@ -218,7 +217,7 @@ TEST_CASE("a run stopped again and again ends the same", "[uptrain]") {
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
 }
 
-TEST_CASE("a run that lost its newest state goes on from the one before", "[uptrain]") {
+TEST_CASE("a run without its newest state resumes from the previous one", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 6);
   settings.save_every = 1;
@@ -233,7 +232,7 @@ TEST_CASE("a run that lost its newest state goes on from the one before", "[uptr
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
 }
 
-TEST_CASE("resuming with other settings, data or weights is refused", "[uptrain]") {
+TEST_CASE("resuming with other settings or data or weights is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   fs::copy(golden("llama"), directory / "model");
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
@@ -256,14 +255,14 @@ TEST_CASE("resuming with other settings, data or weights is refused", "[uptrain]
     put_file(settings.model / "model.safetensors", bytes);
     CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_bad_input("another model"));
   }
-  SECTION("no resuming asked for") {
+  SECTION("without --resume") {
     CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
                is_wrong_usage("out.run", "holds a run already"));
   }
   CHECK_FALSE(fs::exists(settings.output));
 }
 
-TEST_CASE("evaluation data that cannot be used is refused before a run exists", "[uptrain]") {
+TEST_CASE("unusable evaluation data are refused before files are written", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
   settings.eval_data = directory / "held-out.bin";

@@ -1,4 +1,4 @@
-// Sums of gradients that are handed over while others are still computed.
+// Sums of gradients that are delivered while others are still computed.
 #include "uptrain/trainer/gradients.h"
 
 #include <map>
@@ -33,8 +33,7 @@ struct Taken {
 
 }  // namespace
 
-TEST_CASE("a complete sum is handed over before the gradients of what is used earlier",
-          "[uptrain]") {
+TEST_CASE("a complete sum is delivered before the gradients of earlier layers", "[uptrain]") {
   const at::Tensor first = leaf(2), second = leaf(3), third = leaf(5);
   GradientSum gradients({first, second, third});
   gradients.add((first * second * third).sum());  // 15, 10, 6
@@ -47,13 +46,12 @@ TEST_CASE("a complete sum is handed over before the gradients of what is used ea
   CHECK(taken.sums[2] == 6 + 36);
   CHECK(gradients.sums().empty());
   CHECK_FALSE(first.grad().defined());
-  gradients.add((first + second + third).sum());  // and nobody is told of these
+  gradients.add((first + second + third).sum());  // these are not delivered
   CHECK(taken.order.size() == 3);
   CHECK(gradients.sums()[0].item<double>() == 1);
 }
 
-TEST_CASE("a tensor that is used twice is handed over once, with all of its gradient",
-          "[uptrain]") {
+TEST_CASE("a tensor used twice is delivered once with its whole gradient", "[uptrain]") {
   const at::Tensor tied = leaf(3), between = leaf(2);
   GradientSum gradients({tied, between});
   Taken taken;
@@ -63,7 +61,7 @@ TEST_CASE("a tensor that is used twice is handed over once, with all of its grad
   CHECK(taken.sums[1] == 9);
 }
 
-TEST_CASE("sums that are handed over are as wide as those that are kept", "[uptrain]") {
+TEST_CASE("delivered sums have the precision of kept ones", "[uptrain]") {
   const at::Tensor narrow = leaf(3, at::kBFloat16), wide = leaf(2, at::kDouble);
   GradientSum gradients({narrow, wide});
   const auto loss = [&] { return (narrow.to(at::kDouble) * wide).sum(); };
@@ -79,7 +77,7 @@ TEST_CASE("sums that are handed over are as wide as those that are kept", "[uptr
   CHECK(taken.types[1] == at::kDouble);
 }
 
-TEST_CASE("an exception while a sum is taken ends the pass and leaves no hooks", "[uptrain]") {
+TEST_CASE("an exception in the callback ends the pass and leaves no hooks", "[uptrain]") {
   const at::Tensor weight = leaf(2);
   GradientSum gradients({weight});
   const auto fail = [](std::size_t, const at::Tensor&) { throw_environment("lost"); };
@@ -88,7 +86,7 @@ TEST_CASE("an exception while a sum is taken ends the pass and leaves no hooks",
   CHECK(gradients.sums()[0].item<double>() == 4);
 }
 
-TEST_CASE("a parameter that the loss does not use is refused, as it is without handing over",
+TEST_CASE("a parameter that the loss does not use is refused with and without delivery",
           "[uptrain]") {
   const at::Tensor used = leaf(2), unused = leaf(3);
   GradientSum gradients({used, unused});

@@ -11,14 +11,14 @@
 
 namespace regroup {
 
-TEST_CASE("metrics are whole lines of JSON as soon as they are appended", "[uptrain]") {
+TEST_CASE("appended metrics are complete lines of JSON at once", "[uptrain]") {
   const TemporaryDirectory directory;
   MetricsLog log(directory / "metrics.jsonl", -1);
   log.append({{"step", 1}, {"loss", 2.5}});
   CHECK(bytes_of_file(directory / "metrics.jsonl") == "{\"step\":1,\"loss\":2.5}\n");
 }
 
-TEST_CASE("metrics of steps that will be done again are cut off", "[uptrain]") {
+TEST_CASE("metrics of steps to be repeated are removed", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   const std::string kept = "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n";
@@ -34,7 +34,7 @@ TEST_CASE("metrics of steps that will be done again are cut off", "[uptrain]") {
   CHECK(resumed("") == "{\"step\":3}\n");
 }
 
-TEST_CASE("metrics are written to regular files only, and none is waited for", "[uptrain]") {
+TEST_CASE("metrics are written to regular files only without waiting", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -44,12 +44,12 @@ TEST_CASE("metrics are written to regular files only, and none is waited for", "
   CHECK_THAT(refusal_of([&] { MetricsLog(path, 2); }), is_bad_input("metrics.jsonl", "regular"));
 }
 
-TEST_CASE("a line of metrics that does not end is cut off, however long", "[uptrain]") {
+TEST_CASE("an incomplete last line of any length is removed", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   const std::string kept = "{\"step\":1}\n";
   put_file(path, kept);
-  std::filesystem::resize_file(path, std::uintmax_t{1} << 36);  // a hole of 64 GiB
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 36);  // a sparse file of 64 GiB
   MetricsLog(path, 2).append({{"step", 2}});
   CHECK(bytes_of_file(path) == kept + "{\"step\":2}\n");
 }

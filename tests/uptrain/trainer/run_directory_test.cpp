@@ -40,10 +40,11 @@ void damage(const fs::path& file, std::size_t offset) {
 
 }  // namespace
 
-TEST_CASE("a state comes back as it was saved", "[uptrain]") {
+TEST_CASE("a saved state reads back", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
-  run.save({12, 96, 2, 1, 10}, tensors_of(0.1));
+  run.save({.step = 12, .samples = 96, .skipped = 2, .skipped_in_a_row = 1, .evaluated = 10},
+           tensors_of(0.1));
   const auto tensors = tensors_of(0);
   const auto progress = run.load_newest(tensors, no_warnings);
   REQUIRE(progress);
@@ -58,17 +59,17 @@ TEST_CASE("a state comes back as it was saved", "[uptrain]") {
   }
 }
 
-TEST_CASE("a run without states begins at the beginning", "[uptrain]") {
+TEST_CASE("a run without states starts at step 0", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   CHECK_FALSE(run.load_newest(tensors_of(0), no_warnings));
 }
 
-TEST_CASE("the last two states are kept, and none after the end", "[uptrain]") {
+TEST_CASE("the last two states are kept and all are removed at the end", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   for (std::int64_t step = 1; step <= 4; ++step) {
-    run.save({step, step, 0, 0, -1}, tensors_of(static_cast<double>(step)));
+    run.save({.step = step, .samples = step}, tensors_of(static_cast<double>(step)));
   }
   CHECK_FALSE(fs::exists(run.path() / "state-00000002"));
   CHECK(fs::exists(run.path() / "state-00000003"));
@@ -77,11 +78,11 @@ TEST_CASE("the last two states are kept, and none after the end", "[uptrain]") {
   CHECK(tree_of(run.path()).size() == 1);  // run.json
 }
 
-TEST_CASE("a damaged state is found, set aside, and the one before it used", "[uptrain]") {
+TEST_CASE("a damaged state is set aside and the previous one used", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
-  run.save({1, 1, 0, 0, -1}, tensors_of(1));
-  run.save({2, 2, 0, 0, -1}, tensors_of(2));
+  run.save({.step = 1, .samples = 1}, tensors_of(1));
+  run.save({.step = 2, .samples = 2}, tensors_of(2));
   const fs::path newest = run.path() / "state-00000002";
   const auto* fault = GENERATE("first tensor", "last tensor", "header", "state.json", "truncated",
                                "no weights", "no state.json", "empty state.json");
@@ -117,20 +118,20 @@ TEST_CASE("a damaged state is found, set aside, and the one before it used", "[u
   CHECK(fs::exists(run.path() / "damaged-state-00000002"));
 }
 
-TEST_CASE("a run whose states are all damaged does not begin again by itself", "[uptrain]") {
+TEST_CASE("a run with only damaged states does not start over by itself", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
-  run.save({1, 1, 0, 0, -1}, tensors_of(1));
+  run.save({.step = 1, .samples = 1}, tensors_of(1));
   fs::resize_file(run.path() / "state-00000001" / "state.json", 10);
   CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
              is_bad_input("out.run", "no state is usable", "state.json"));
 }
 
-TEST_CASE("a state left half written is no state", "[uptrain]") {
+TEST_CASE("a partially written state is ignored", "[uptrain]") {
   const TemporaryDirectory directory;
   {
     const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
-    run.save({1, 1, 0, 0, -1}, tensors_of(1));
+    run.save({.step = 1, .samples = 1}, tensors_of(1));
     put_file(run.path() / "state-00000002.partial-77" / "model.safetensors", "half");
   }
   const RunDirectory run = RunDirectory::resume(directory / "out", kRecipe, "model");
@@ -138,7 +139,7 @@ TEST_CASE("a state left half written is no state", "[uptrain]") {
   CHECK_FALSE(fs::exists(run.path() / "state-00000002.partial-77"));
 }
 
-TEST_CASE("a run is not resumed with other settings or another model", "[uptrain]") {
+TEST_CASE("resuming with other settings or another model is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   RunDirectory::create(directory / "out", kRecipe, "model");
   const auto resume = [&](const Json& recipe, const std::string& model) {
@@ -151,17 +152,17 @@ TEST_CASE("a run is not resumed with other settings or another model", "[uptrain
   CHECK_THAT(resume(kRecipe, "model"), is_bad_input("run.json", "recipe"));
 }
 
-TEST_CASE("a state of another run is not taken", "[uptrain]") {
+TEST_CASE("a state of another run is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   const RunDirectory other = RunDirectory::create(directory / "other", kRecipe, "other model");
-  other.save({1, 1, 0, 0, -1}, tensors_of(1));
+  other.save({.step = 1, .samples = 1}, tensors_of(1));
   fs::rename(other.path() / "state-00000001", run.path() / "state-00000001");
   CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
              is_bad_input("another run"));
 }
 
-TEST_CASE("an output or a run that is there already is refused", "[uptrain]") {
+TEST_CASE("an existing output or run is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { RunDirectory::resume(directory / "out", kRecipe, "model"); }),
              is_wrong_usage("out.run", "no run to resume"));
@@ -175,7 +176,7 @@ TEST_CASE("an output or a run that is there already is refused", "[uptrain]") {
              is_wrong_usage("out", "exists already"));
 }
 
-TEST_CASE("one process at a time works on a run", "[uptrain]") {
+TEST_CASE("only one process can use a run", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   CHECK_THAT(refusal_of([&] { RunDirectory::resume(directory / "out", kRecipe, "model"); }),

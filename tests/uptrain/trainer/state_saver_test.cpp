@@ -26,7 +26,7 @@ double value_in(std::span<const Parameters::Entry> tensors) {
   return tensors.front().value[2][3].item<double>();
 }
 
-// While it lives no file can be written beyond that many bytes, as on a full disk.
+// While it exists, writing beyond a number of bytes of any file fails, as on a full disk.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -46,7 +46,7 @@ class FullDisk {
   void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
 };
 
-// The disk is full once the state of one step is saved, until a state could not be.
+// The disk is full after the state of a given step is saved, until one save has failed.
 class FullAfter : public UptrainObserver {
  public:
   explicit FullAfter(std::int64_t step) : step_(step) {}
@@ -72,7 +72,7 @@ class FullAfter : public UptrainObserver {
 
 }  // namespace
 
-TEST_CASE("a state is what the tensors were when its saving began", "[uptrain]") {
+TEST_CASE("a saved state holds the tensors as they were when saving began", "[uptrain]") {
   std::promise<void> go_on;
   std::vector<double> saved;
   StateSaver saver(
@@ -89,13 +89,13 @@ TEST_CASE("a state is what the tensors were when its saving began", "[uptrain]")
   const auto outcome = saver.wait();
   REQUIRE(outcome);
   CHECK((outcome->step == 5 && outcome->fault.empty()));
-  CHECK_FALSE(saver.wait());  // told once
+  CHECK_FALSE(saver.wait());  // reported once
   saver.start({.step = 6}, tensors);
   CHECK(saver.wait()->step == 6);
   CHECK(saved == std::vector{1.0, 2.0});
 }
 
-TEST_CASE("without memory for a copy a state is saved before training goes on", "[uptrain]") {
+TEST_CASE("without memory for a copy a state is saved before training continues", "[uptrain]") {
   double saved = 0.0;
   StateSaver saver([&](const auto&, const auto& tensors) { saved = value_in(tensors); },
                    /*in_background=*/false);
@@ -104,7 +104,7 @@ TEST_CASE("without memory for a copy a state is saved before training goes on", 
   CHECK(saver.outcome()->fault.empty());
 }
 
-TEST_CASE("a state that cannot be saved is told of", "[uptrain]") {
+TEST_CASE("a failed save is reported", "[uptrain]") {
   const bool in_background = GENERATE(true, false);
   StateSaver saver([](const auto&, const auto&) { throw_environment("no room"); }, in_background);
   CHECK_FALSE(saver.wait());
@@ -114,7 +114,7 @@ TEST_CASE("a state that cannot be saved is told of", "[uptrain]") {
   CHECK((outcome->step == 7 && outcome->fault == "no room"));
 }
 
-TEST_CASE("the destructor waits for a state that is being saved", "[uptrain]") {
+TEST_CASE("the destructor waits for the save in progress", "[uptrain]") {
   bool saved = false;
   {
     StateSaver saver(
@@ -128,7 +128,7 @@ TEST_CASE("the destructor waits for a state that is being saved", "[uptrain]") {
   CHECK(saved);
 }
 
-TEST_CASE("a full disk at a save does not end a run, nor change it", "[uptrain]") {
+TEST_CASE("a full disk during a save neither ends nor changes a run", "[uptrain]") {
   const bool in_background = GENERATE(true, false);
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 6);

@@ -1,4 +1,4 @@
-// What `--train` changes, and what it leaves.
+// The weights that `--train` changes and keeps.
 #include "uptrain/trainer/trained_weights.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace regroup {
 namespace {
 
-// Tensors whose bytes a run of a few steps changes.
+// The tensors whose bytes change in a run of a few steps.
 std::set<std::string> changed_by(UptrainSettings settings) {
   run_to_end(settings);
   const Checkpoint before = open_checkpoint(settings.model);
@@ -34,7 +34,7 @@ std::set<std::string> changed_by(UptrainSettings settings) {
 
 }  // namespace
 
-TEST_CASE("only the named weights change, all others byte for byte not", "[uptrain]") {
+TEST_CASE("only the selected weights change", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 3);
   settings.trained = GENERATE(TrainedWeights::kKeysAndValues, TrainedWeights::kAttention);
@@ -50,9 +50,8 @@ TEST_CASE("only the named weights change, all others byte for byte not", "[uptra
   CHECK(changed_by(settings) == expected);
 }
 
-TEST_CASE("queries that share a tensor with keys and values stay, bit by bit", "[uptrain]") {
-  const auto* name =
-      GENERATE("gpt2", "bloom_12");  // q|k|v in columns; q, k, v of each head in rows
+TEST_CASE("queries fused with keys and values are unchanged", "[uptrain]") {
+  const auto* name = GENERATE("gpt2", "bloom_12");  // q, k, v in columns, or in rows of each head
   CAPTURE(name);
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), name, 3);
@@ -96,21 +95,22 @@ TEST_CASE("keys and values of all three attentions of an encoder-decoder are tra
           "[uptrain]") {
   const ModelSpec spec = load_golden_case("t5").source.spec;
   const auto names = trained_tensors(spec, TrainedWeights::kKeysAndValues);
-  CHECK(names.size() == 2 * 2 + 3 * 2 * 2);  // 2 encoder layers, 3 decoder layers with two each
+  // 2 encoder layers, and 3 decoder layers with two attentions each.
+  CHECK(names.size() == 2 * 2 + 3 * 2 * 2);
   const auto attention = trained_tensors(spec, TrainedWeights::kAttention);
   CHECK(attention.size() == 2 * names.size() + 2);  // and two relative biases
   CHECK(std::count(attention.begin(), attention.end(),
                    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight") == 1);
 }
 
-TEST_CASE("norms of keys are trained with them", "[uptrain]") {
+TEST_CASE("key norms are trained with the keys", "[uptrain]") {
   const auto names =
       trained_tensors(load_golden_case("qwen3").source.spec, TrainedWeights::kKeysAndValues);
   CHECK(std::count(names.begin(), names.end(), "model.layers.0.self_attn.k_norm.weight") == 1);
   CHECK(std::count(names.begin(), names.end(), "model.layers.0.self_attn.q_norm.weight") == 0);
 }
 
-TEST_CASE("names of what to train are read back, others refused", "[uptrain]") {
+TEST_CASE("trained weights are parsed from their names and others refused", "[uptrain]") {
   CHECK(parse_trained_weights("kv") == TrainedWeights::kKeysAndValues);
   CHECK(parse_trained_weights("attention") == TrainedWeights::kAttention);
   CHECK(parse_trained_weights("all") == TrainedWeights::kAll);

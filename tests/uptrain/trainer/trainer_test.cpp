@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-// A trainer with all it needs, on a fixture.
+// A trainer with all its parts, on a fixture.
 struct Bench {
   explicit Bench(const TemporaryDirectory& directory, std::int64_t batch, std::int64_t accumulation)
       : golden(load_golden_case("llama")),
@@ -28,7 +28,12 @@ struct Bench {
         optimizer(parameters, {}),
         data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),
         trainer(TrainingLoss(model, {}), parameters, parameters, frozen, optimizer, data,
-                {20, batch, accumulation, 1.0, 3, {1e-3, 0.1, 1, 20}}) {}
+                {.steps = 20,
+                 .batch = batch,
+                 .accumulation = accumulation,
+                 .max_gradient_norm = 1.0,
+                 .max_skipped_in_a_row = 3,
+                 .schedule = {.peak = 1e-3, .final_ratio = 0.1, .warmup_steps = 1, .steps = 20}}) {}
 
   GoldenCase golden;
   Parameters parameters;
@@ -47,7 +52,7 @@ void spoil(const Parameters& parameters, double value) {
 
 }  // namespace
 
-TEST_CASE("accumulating small batches is one large batch", "[uptrain]") {
+TEST_CASE("accumulated small batches equal one large batch", "[uptrain]") {
   const TemporaryDirectory directory;
   Bench large(directory, 6, 1);
   Bench small(directory, 2, 3);
@@ -71,8 +76,7 @@ TEST_CASE("accumulating small batches is one large batch", "[uptrain]") {
   }
 }
 
-TEST_CASE("steps that are not finite are skipped and counted, and end a run in the end",
-          "[uptrain]") {
+TEST_CASE("non-finite steps are skipped and counted and too many end the run", "[uptrain]") {
   const TemporaryDirectory directory;
   Bench bench(directory, 2, 1);
   const at::Tensor other = bench.parameters.entries().back().value;
@@ -83,7 +87,7 @@ TEST_CASE("steps that are not finite are skipped and counted, and end a run in t
   const auto watch = [&](const StepReport& report) {
     skipped.push_back(report.skipped);
     const at::NoGradGuard no_gradients;
-    if (report.step == 1) {  // steps 2 and 3 see NaN, step 4 is well again, then all are spoilt
+    if (report.step == 1) {  // steps 2 and 3 are NaN, step 4 is finite, and all later ones are NaN
       spoil(bench.parameters, std::numeric_limits<double>::quiet_NaN());
       before = other.detach().clone();
     } else if (report.step == 3) {

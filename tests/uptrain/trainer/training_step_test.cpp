@@ -1,4 +1,4 @@
-// Steps of training against torch's and transformers' (training_step.safetensors of the fixtures).
+// Training steps compared with torch and transformers (training_step.safetensors of the fixtures).
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <catch2/catch_test_macros.hpp>
@@ -15,12 +15,12 @@
 namespace regroup {
 namespace {
 
-// The settings of make_training_step.py. With AdamW's usual ε of 1e-8 a gradient that is nothing
-// but rounding would change a weight as much as any other.
+// The settings of make_training_step.py. With AdamW's usual ε of 1e-8, a gradient that consists of
+// rounding errors would change a weight as much as any other.
 constexpr double kRate = 0.05;
 constexpr double kEpsilon = 1e-2;
 
-// A fixture's model, and its loss on the tokens its logits were computed for.
+// A fixture's model and its loss on the tokens of its golden logits.
 struct TrainingSetup {
   explicit TrainingSetup(const std::string& fixture)
       : name(fixture),
@@ -44,7 +44,7 @@ struct TrainingSetup {
   Transformer model;
 };
 
-// Exchanges two rows of the first tensor, which is the token embedding.
+// Swaps two rows of the first tensor, the token embedding.
 void exchange_rows(const Parameters& parameters) {
   const at::NoGradGuard no_gradients;
   const at::Tensor& embedding = parameters.entries().front().value;
@@ -53,7 +53,7 @@ void exchange_rows(const Parameters& parameters) {
   embedding.select(0, 4).copy_(kept);
 }
 
-// The gradients' largest distance from the expected ones, as a part of the largest of them all.
+// The largest error of the gradients, relative to the largest gradient.
 double stray_of_gradients(const TrainingSetup& setup) {
   setup.parameters.require_gradients();
   GradientSum gradients(setup.parameters.tensors());
@@ -68,7 +68,7 @@ double stray_of_gradients(const TrainingSetup& setup) {
   return stray / largest;
 }
 
-// Steps on the same tokens, whatever the data hold, by the loop that uptraining runs.
+// Steps on the same tokens, by the loop that uptraining uses.
 void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t steps) {
   const TemporaryDirectory directory;
   const DataLoader data(short_run(directory.path(), setup.name, 1).data, 12, 64, 7);
@@ -95,7 +95,7 @@ double stray_of_weights(const TrainingSetup& setup, OptimizerKind kind) {
 
 }  // namespace
 
-TEST_CASE("loss and gradients are torch's", "[uptrain]") {
+TEST_CASE("loss and gradients equal torch's", "[uptrain]") {
   const std::string name = GENERATE("llama_mha", "gpt2", "bloom", "t5_v1_1");
   CAPTURE(name);
   const TrainingSetup setup(name);
@@ -108,7 +108,7 @@ TEST_CASE("loss and gradients are torch's", "[uptrain]") {
   CHECK(stray_of_gradients(wrong) > 1e-2);
 }
 
-TEST_CASE("two steps of training end with torch's weights", "[uptrain]") {
+TEST_CASE("two training steps give torch's weights", "[uptrain]") {
   const std::string name = GENERATE("llama_mha", "t5_v1_1");
   const OptimizerKind kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
   CAPTURE(name, name_of(kind));

@@ -1,4 +1,4 @@
-// Which heads the methods that look at no weights take.
+// The heads that methods without weights select.
 #include "converter/pooling/inputs/pool_method.h"
 
 #include <set>
@@ -12,21 +12,20 @@ namespace {
 
 using Lists = std::vector<std::vector<std::int64_t>>;
 
-TEST_CASE("pooling methods are known by their names", "[converter]") {
+TEST_CASE("pooling methods are found by name", "[converter]") {
   for (const char* name : {"mean", "first", "random", "select", "aligned", "lowrank"}) {
     CHECK(name_of(parse_pool_method(name)) == name);
   }
   CHECK_THAT(refusal_of([] { parse_pool_method("median"); }), is_wrong_usage("median", "lowrank"));
 }
 
-TEST_CASE("the mean takes all heads of a group, first the first", "[converter]") {
+TEST_CASE("mean takes all heads of a group and first takes the first", "[converter]") {
   CHECK(heads_to_average({PoolMethod::kMean, 0}, 6, 2, 2, 0) == Lists{{0, 1, 2}, {3, 4, 5}});
   CHECK(heads_to_average({PoolMethod::kFirst, 0}, 6, 2, 2, 0) == Lists{{0}, {3}});
   CHECK(heads_to_average({PoolMethod::kFirst, 0}, 6, 2, 4, 0) == Lists{{0}, {0}, {3}, {3}});
 }
 
-TEST_CASE("random heads depend on seed and layer, lie in their group, and copies agree",
-          "[converter]") {
+TEST_CASE("random heads depend on seed and layer and are the same for copies", "[converter]") {
   std::set<std::int64_t> drawn;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Lists heads = heads_to_average({PoolMethod::kRandom, seed}, 8, 2, 4, 7);
@@ -45,7 +44,7 @@ TEST_CASE("random heads depend on seed and layer, lie in their group, and copies
   CHECK(of_layers.size() == 4);
 }
 
-TEST_CASE("methods that look at the weights name no heads beforehand", "[converter]") {
+TEST_CASE("methods that need the weights select no heads in advance", "[converter]") {
   CHECK_THAT(refusal_of([] { heads_to_average({PoolMethod::kLowrank, 0}, 4, 2, 2, 0); }),
              is_wrong_usage("lowrank"));
 }

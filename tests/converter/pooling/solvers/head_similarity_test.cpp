@@ -1,4 +1,4 @@
-// The similarity of heads, checked with heads of known similarity.
+// The similarity of heads, compared with known values.
 #include "converter/pooling/solvers/head_similarity.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ double at(const std::vector<double>& matrix, std::int64_t i, std::int64_t j) {
   return matrix[static_cast<std::size_t>(i * 6 + j)];
 }
 
-// Turns head `head` of a map by a rotation.
+// Rotates head `head` of a linear map.
 void turn(DenseLinear& linear, std::int64_t head, const at::Tensor& rotation) {
   const at::Tensor weight = weight_of(linear, 4).select(0, head);
   weight.copy_(at::matmul(rotation, weight));
@@ -34,8 +34,7 @@ HeadSimilarity similarity(const AttentionHeads& heads, const HeadBasis& basis,
   return similarity_of_heads(heads, {PoolMethod::kLowrank, 3, basis, moments, moments});
 }
 
-TEST_CASE("turned copies resemble each other once they are aligned, and not before",
-          "[converter]") {
+TEST_CASE("rotated copies are similar after alignment only", "[converter]") {
   RandomNumbers random(1);
   AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);
@@ -62,7 +61,7 @@ TEST_CASE("turned copies resemble each other once they are aligned, and not befo
   }
 }
 
-TEST_CASE("keys are aligned as far as RoPE allows", "[converter]") {
+TEST_CASE("keys are aligned within RoPE's planes only", "[converter]") {
   RandomNumbers random(2);
   AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);
@@ -70,7 +69,7 @@ TEST_CASE("keys are aligned as far as RoPE allows", "[converter]") {
   weight.select(0, 1).copy_(weight.select(0, 0));
   weight.select(0, 2).copy_(weight.select(0, 0));
   const double c = std::cos(0.7), s = std::sin(0.7);
-  // Within the planes (0, 2) and (1, 3), and across them.
+  // Rotations within the planes (0, 2) and (1, 3), and across them.
   const at::Tensor within =
       at::tensor({c, 0.0, -s, 0.0, 0.0, 1.0, 0.0, 0.0, s, 0.0, c, 0.0, 0.0, 0.0, 0.0, 1.0})
           .to(at::kDouble)
@@ -89,7 +88,7 @@ TEST_CASE("keys are aligned as far as RoPE allows", "[converter]") {
   CHECK(fixed.keys.aligned == fixed.keys.raw);
 }
 
-TEST_CASE("inspect --similarity tells what sharing keeps, over the statistics of a text",
+TEST_CASE("inspect --similarity reports the energy that sharing keeps with given statistics",
           "[converter]") {
   const std::string model = golden("llama_mha").string();
   const TemporaryDirectory directory;
@@ -125,7 +124,7 @@ TEST_CASE("inspect --similarity tells what sharing keeps, over the statistics of
   CHECK(run_program({"inspect", model, "--similarity", "--kv-heads", "7"}).exit_code == 2);
 }
 
-TEST_CASE("odd numbers of heads are compared in the largest part of theirs", "[converter]") {
+TEST_CASE("inspect --similarity groups by the smallest factor of the kv heads", "[converter]") {
   for (const auto& [heads, groups] : {std::pair{3, 1}, {9, 3}, {4, 2}, {7, 1}}) {
     CAPTURE(heads);
     const TemporaryDirectory directory;

@@ -23,7 +23,7 @@ constexpr PoolMethod kEveryMethod[] = {PoolMethod::kMean,    PoolMethod::kFirst,
                                        PoolMethod::kRandom,  PoolMethod::kSelect,
                                        PoolMethod::kAligned, PoolMethod::kLowrank};
 
-// No RoPE; half-split; interleaved; partial. Then the same by distances.
+// Without RoPE, half-split, interleaved and partial. Then the same with distances.
 std::vector<HeadBasis> every_basis() {
   return {free_basis(4),
           {{{0, 2}, {1, 3}}, {}},
@@ -34,20 +34,20 @@ std::vector<HeadBasis> every_basis() {
           {{{0, 1}}, {2, 3}, {0.5}}};
 }
 
-// Where the basis tells frequencies, attention falls with the distance.
+// If the basis has frequencies, attention decreases with the distance.
 PoolingTask task_of(PoolMethod method, std::int64_t groups, const HeadBasis& basis,
                     const InputMoments& moments) {
   PoolingTask task{method, groups, basis, moments, moments};
   if (!basis.frequencies.empty()) {
     ModelSpec spec;
-    spec.query_heads = 12;  // as many as any test has
+    spec.query_heads = 12;  // the largest of all tests
     spec.max_positions = 9;
     task.distances = usual_distances(spec);
   }
   return task;
 }
 
-// Copies the kv heads of each group from its first.
+// Replaces the kv heads of each group by copies of its first.
 void repeat_first_heads(AttentionHeads& heads, std::int64_t groups) {
   const std::int64_t members = heads.kv_heads / groups;
   for (DenseLinear* linear : {&heads.k, &heads.v}) {
@@ -66,8 +66,8 @@ at::Tensor random_rotation(std::int64_t size, RandomNumbers& random) {
   return std::get<0>(at::linalg_qr(random({size, size})));
 }
 
-// A change of basis that does not change the attention output: a random matrix for the free
-// features and an angle for each plane. With `scales` neither preserves lengths.
+// A change of basis that keeps the attention output: a random matrix for the free features and an
+// angle for each plane. With `scales` neither preserves lengths.
 at::Tensor random_gauge(const HeadBasis& basis, std::int64_t d, bool scales,
                         RandomNumbers& random) {
   at::Tensor gauge = at::zeros({d, d}, at::kDouble);
@@ -101,7 +101,7 @@ void transform(DenseLinear& linear, std::int64_t head, std::int64_t d, const at:
   }
 }
 
-// Describes every kv head in a basis of its own.
+// Expresses every kv head in its own basis.
 void change_bases(AttentionHeads& heads, const HeadBasis& basis, bool scales,
                   RandomNumbers& random) {
   const std::int64_t d = heads.head_dim;
@@ -119,7 +119,7 @@ void change_bases(AttentionHeads& heads, const HeadBasis& basis, bool scales,
   }
 }
 
-TEST_CASE("as many groups as heads change nothing, whatever the method", "[converter]") {
+TEST_CASE("as many groups as heads change no tensor with any method", "[converter]") {
   RandomNumbers random(1);
   const AttentionHeads heads = random_heads({.biases = true}, random);
   const InputMoments moments = random_moments(30, random);
@@ -156,7 +156,7 @@ TEST_CASE("groups of equal heads are pooled without loss by every method", "[con
   }
 }
 
-// Equal heads, each then described in a basis of its own, pooled into two.
+// The error of pooling into two groups of equal heads, each expressed in its own basis.
 double error_after_change(PoolMethod method, const HeadBasis& basis, bool scales,
                           const HeadBasis& changed, const SmallSizes& sizes) {
   RandomNumbers random(3);
@@ -169,7 +169,7 @@ double error_after_change(PoolMethod method, const HeadBasis& basis, bool scales
   return distance(attend(pooled.heads, basis, inputs), attend(heads, basis, inputs));
 }
 
-TEST_CASE("heads that are rotated copies of one another are aligned without loss", "[converter]") {
+TEST_CASE("rotated copies of a head are aligned without loss", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
       CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
@@ -181,7 +181,8 @@ TEST_CASE("heads that are rotated copies of one another are aligned without loss
   }
 }
 
-TEST_CASE("lowrank merges heads that any invertible change of basis sets apart", "[converter]") {
+TEST_CASE("lowrank merges copies that differ by an invertible change of basis without loss",
+          "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const bool biases : {false, true}) {
       CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
@@ -192,7 +193,7 @@ TEST_CASE("lowrank merges heads that any invertible change of basis sets apart",
   }
 }
 
-TEST_CASE("a head of a grouped model moves with all its query heads", "[converter]") {
+TEST_CASE("copies of a kv head in a grouped model are merged without loss", "[converter]") {
   const SmallSizes sizes{.query_heads = 12, .kv_heads = 4, .biases = true};
   for (const HeadBasis& basis : every_basis()) {
     CHECK(error_after_change(PoolMethod::kAligned, basis, false, basis, sizes) < 1e-8);
@@ -200,7 +201,7 @@ TEST_CASE("a head of a grouped model moves with all its query heads", "[converte
   }
 }
 
-TEST_CASE("a rotation that mixes RoPE's planes is no change of basis", "[converter]") {
+TEST_CASE("a rotation across RoPE's planes changes the attention output", "[converter]") {
   RandomNumbers random(4);
   AttentionHeads heads = random_heads({}, random);
   const HeadBasis planes = every_basis()[1];
@@ -213,8 +214,8 @@ TEST_CASE("a rotation that mixes RoPE's planes is no change of basis", "[convert
   CHECK(distance(attend(turned, planes, inputs), before) > 1e-2);
 }
 
-// E|R_j (x_j − back x)|² by its definition: of keys for all pairs of a query and a key that vary
-// independently, of values for the output. M(h) is what input rows turn into: [D + 1, ...].
+// E|R_j (x_j − back x)|² by its definition: for keys over all pairs of an independent query and
+// key, for values over the output. M(h) is the map of input rows: [D + 1, ...].
 double expected_square(const at::Tensor& left, const at::Tensor& left_moment,
                        const at::Tensor& right, const at::Tensor& right_moment) {
   const at::Tensor product = at::matmul(left.t(), right);  // [left inputs, right inputs]
@@ -235,7 +236,7 @@ struct Residuals {
   double keys = 0.0, values = 0.0, all_keys = 0.0, all_values = 0.0;
 };
 
-// Without RoPE and biases: a difference of two low-rank maps is a map of twice the rank.
+// Without RoPE and biases. The difference of two low-rank maps is a map of twice the rank.
 Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMoments& moments) {
   const std::int64_t width = moments.width(), d = before.head_dim;
   const at::Tensor covariance = tensor_of(moments.covariance, width);
@@ -255,7 +256,7 @@ Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMo
     const at::Tensor k_new = head(after.k, after.kv_heads);
     const at::Tensor v_new = head(after.v, after.kv_heads);
     const at::Tensor o_new = output_of(after).select(1, h).t();
-    // Errors of scores affect the output in proportion to the differences of values.
+    // Errors of scores change the output in proportion to the differences of values.
     const double spread = expected_square(o, one, v, covariance);
     found.all_keys += spread * expected_square(q, second, k, covariance);
     found.all_values += expected_square(o, one, v, second);
@@ -266,7 +267,7 @@ Residuals brute_force(AttentionHeads before, AttentionHeads after, const InputMo
   return found;
 }
 
-TEST_CASE("the energy a method reports is the expected square of its error", "[converter]") {
+TEST_CASE("the reported energy is the expected squared error", "[converter]") {
   for (const PoolMethod method : kEveryMethod) {
     RandomNumbers random(5);
     const AttentionHeads heads = random_heads({}, random);
@@ -280,7 +281,7 @@ TEST_CASE("the energy a method reports is the expected square of its error", "[c
   }
 }
 
-TEST_CASE("lowrank keeps more than aligned, aligned more than the mean", "[converter]") {
+TEST_CASE("lowrank keeps more than aligned and aligned more than the mean", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const std::int64_t groups : {3, 2, 1}) {
       RandomNumbers random(6);
@@ -303,8 +304,7 @@ TEST_CASE("lowrank keeps more than aligned, aligned more than the mean", "[conve
   }
 }
 
-TEST_CASE("where keys are normalised they are averaged, and values are still solved for",
-          "[converter]") {
+TEST_CASE("normalised keys are averaged and values are still solved for", "[converter]") {
   RandomNumbers random(7);
   const AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);
@@ -318,7 +318,7 @@ TEST_CASE("where keys are normalised they are averaged, and values are still sol
   }
 }
 
-TEST_CASE("heads that are all zero stay so", "[converter]") {
+TEST_CASE("zero heads stay zero", "[converter]") {
   RandomNumbers random(8);
   AttentionHeads heads = random_heads({}, random);
   weight_of(heads.k, 4).zero_();
@@ -334,18 +334,19 @@ TEST_CASE("heads that are all zero stay so", "[converter]") {
   }
 }
 
-TEST_CASE("heads can only be pooled into a divisor of them", "[converter]") {
+TEST_CASE("a number of groups that does not divide the heads is refused", "[converter]") {
   RandomNumbers random(9);
   const AttentionHeads heads = random_heads({}, random);
   CHECK_THROWS(
       pool_attention(heads, task_of(PoolMethod::kLowrank, 4, {}, random_moments(30, random))));
 }
 
-TEST_CASE("a mean value counts unless the output's bias takes it up", "[converter]") {
+TEST_CASE("means of values cause a loss only if the output has no bias to absorb them",
+          "[converter]") {
   RandomNumbers random(23);
   AttentionHeads heads = random_heads({.biases = true}, random);
   for (DenseLinear* linear : {&heads.k, &heads.v}) {
-    for (std::int64_t head = 1; head < 6; ++head) {  // all equal except the means of values
+    for (std::int64_t head = 1; head < 6; ++head) {  // only the means of values differ
       weight_of(*linear, 4).select(0, head).copy_(weight_of(*linear, 4).select(0, 0));
     }
   }
@@ -361,7 +362,7 @@ TEST_CASE("a mean value counts unless the output's bias takes it up", "[converte
   }
 }
 
-TEST_CASE("select tells what the mean would lose in its place", "[converter]") {
+TEST_CASE("select reports the loss that the mean would have", "[converter]") {
   RandomNumbers random(24);
   const AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);

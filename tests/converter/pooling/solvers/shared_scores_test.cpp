@@ -1,4 +1,4 @@
-// Scores of keys with RoPE: averages over distances against explicit sums, and the solution for a
+// Scores of keys with RoPE: averages over distances compared with explicit sums, and the best
 // shared key.
 #include "converter/pooling/solvers/shared_scores.h"
 
@@ -22,15 +22,17 @@ namespace {
 constexpr std::int64_t kHeads = 3, kFeatures = 6, kDistances = 7;
 
 // Planes (0, 3) and (4, 1), and two features that do not rotate.
-HeadBasis partial_basis() { return {{{0, 3}, {4, 1}}, {2, 5}, {1.0, 0.2}}; }
+HeadBasis partial_basis() {
+  return {.rope_planes = {{0, 3}, {4, 1}}, .free = {2, 5}, .frequencies = {1.0, 0.2}};
+}
 
-// Each head's attention at every distance, rows that add up to 1.
+// Each head's attention at every distance. Rows sum to 1.
 at::Tensor random_distances(RandomNumbers& random) {
   const at::Tensor positive = random({kHeads, kDistances}).square();
   return positive / positive.sum(1, true);
 }
 
-// S_t, by the definition of a rotation: the key t positions back, as its query sees it.
+// S_t by the definition of the rotation: from a key to the query t positions after it.
 at::Tensor turn(const HeadBasis& basis, std::int64_t t) {
   at::Tensor matrix = at::eye(kFeatures, at::kDouble);
   for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
@@ -59,7 +61,7 @@ at::Tensor wide(const at::Tensor& mix) {
   return mix.transpose(0, 1).reshape({kFeatures, kHeads * kFeatures});
 }
 
-// The error of the scores, summed distance by distance.
+// The error of the scores, summed over distances.
 double lost_by_definition(const ScoreProblem& problem, const HeadBasis& basis,
                           const at::Tensor& distances, const Combination& combination) {
   const std::int64_t rows = kHeads * kFeatures;
@@ -89,7 +91,7 @@ Combination equal_parts() {
   return {one / static_cast<double>(kHeads), one};
 }
 
-TEST_CASE("averages over distances are sums over every one of them", "[converter]") {
+TEST_CASE("averages over distances equal explicit sums", "[converter]") {
   RandomNumbers random(1);
   const HeadBasis basis = partial_basis();
   const at::Tensor distances = random_distances(random);
@@ -112,8 +114,7 @@ TEST_CASE("averages over distances are sums over every one of them", "[converter
   }
 }
 
-TEST_CASE("the error of scores is the sum over distances less what every key shares",
-          "[converter]") {
+TEST_CASE("the error of scores equals its sum over distances", "[converter]") {
   RandomNumbers random(2);
   const HeadBasis basis = partial_basis();
   const at::Tensor distances = random_distances(random);
@@ -129,8 +130,7 @@ TEST_CASE("the error of scores is the sum over distances less what every key sha
   CHECK(std::abs(energy_of(problem, any).all / lost(nothing) - 1.0) < 1e-10);
 }
 
-TEST_CASE("no small change of readers makes the solved scores better, few of the key do",
-          "[converter]") {
+TEST_CASE("small changes do not improve the solved scores", "[converter]") {
   RandomNumbers random(3);
   const HeadBasis basis = partial_basis();
   const ScoreProblem problem = random_problem(basis, random_distances(random), random);
@@ -141,17 +141,17 @@ TEST_CASE("no small change of readers makes the solved scores better, few of the
   for (int trial = 0; trial < 20; ++trial) {
     const at::Tensor change = 1e-3 * random({kHeads, kFeatures, kFeatures});
     CHECK(energy_of(problem, {solved.mix, solved.back + change}).lost > energy.lost);
-    // Sweeps end a little ahead of the minimum.
+    // The iteration stops slightly before the minimum.
     CHECK(energy_of(problem, {solved.mix + change, solved.back}).lost > 0.999 * energy.lost);
   }
 }
 
-TEST_CASE("keys that nobody sees turn are solved for as free ones", "[converter]") {
+TEST_CASE("keys at distance zero are solved for as keys without RoPE", "[converter]") {
   RandomNumbers random(4);
   at::Tensor distances = at::zeros_like(random_distances(random));
   distances.select(1, 0).fill_(1.0);
   ScoreProblem problem = random_problem(partial_basis(), distances, random);
-  // Where nothing turns, the mean does not count.
+  // The mean does not count without rotation.
   const at::Tensor flat = problem.mean.reshape({-1});
   const at::Tensor covariance =
       problem.gram - (flat.unsqueeze(1) * flat).view(problem.gram.sizes());
@@ -163,7 +163,7 @@ TEST_CASE("keys that nobody sees turn are solved for as free ones", "[converter]
   CHECK(found < best * 1.05);
 }
 
-TEST_CASE("attention that looks at many distances keeps planes apart", "[converter]") {
+TEST_CASE("attention spread over many distances does not mix RoPE planes", "[converter]") {
   RandomNumbers random(5);
   const HeadBasis basis = partial_basis();
   const at::Tensor everywhere = random({kHeads, 20000}) * 0.0 + 1.0 / 20000.0;
@@ -179,7 +179,7 @@ TEST_CASE("attention that looks at many distances keeps planes apart", "[convert
   }
 }
 
-TEST_CASE("distances move with their heads, and the usual ones fall", "[converter]") {
+TEST_CASE("distances follow the head order and the default ones decrease", "[converter]") {
   const KeyDistances distances{2, {0.9, 0.1, 0.5, 0.5, 0.2, 0.8}};
   const std::vector<std::int64_t> order = {2, 0, 1};
   CHECK(distances.in_order(order).weights == std::vector<double>{0.2, 0.8, 0.9, 0.1, 0.5, 0.5});

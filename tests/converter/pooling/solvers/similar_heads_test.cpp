@@ -1,4 +1,4 @@
-// Which heads of a layer are grouped, and that what they lose is what pooling them loses.
+// The grouping of a layer's heads, and that its predicted loss equals the loss of pooling.
 #include "converter/pooling/solvers/similar_heads.h"
 
 #include <cmath>
@@ -29,7 +29,7 @@ std::vector<std::int64_t> order_of(const Partition& partition) {
   return order;
 }
 
-// Of the layer's energy, keys and values added.
+// The lost share of the layer's energy, for keys and values together.
 double loss_of(const PooledAttention& pooled) {
   double loss = 0.0;
   for (const GroupReport& group : pooled.groups) {
@@ -38,7 +38,7 @@ double loss_of(const PooledAttention& pooled) {
   return loss;
 }
 
-TEST_CASE("similar heads are found at any positions", "[converter]") {
+TEST_CASE("similar heads are found at any position", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const PoolMethod method :
          {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
@@ -79,7 +79,7 @@ TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[con
   }
 }
 
-TEST_CASE("heads in another order compute the same", "[converter]") {
+TEST_CASE("reordered heads compute the same output", "[converter]") {
   RandomNumbers random(13);
   const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
   const HeadBasis basis = every_basis()[1];
@@ -90,7 +90,7 @@ TEST_CASE("heads in another order compute the same", "[converter]") {
   CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) > 1e-2);
 }
 
-TEST_CASE("select takes the head that leaves the least error for the others", "[converter]") {
+TEST_CASE("select keeps the head with the least error for its group", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     RandomNumbers random(14);
     const AttentionHeads heads = random_heads({}, random);
@@ -107,7 +107,7 @@ TEST_CASE("select takes the head that leaves the least error for the others", "[
   }
 }
 
-TEST_CASE("pooling and grouping stop when they are told to", "[converter]") {
+TEST_CASE("pooling and grouping stop on request", "[converter]") {
   RandomNumbers random(15);
   const AttentionHeads heads = random_heads({}, random);
   const std::atomic<bool> stop{true};

@@ -1,4 +1,4 @@
-// What the hyper-parameters of a GGUF file are read as, and those that are refused.
+// How the hyper-parameters of a GGUF file are read, and which are refused.
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -38,7 +38,7 @@ ModelSpec described(const GgufMetadata& metadata, const GgufParts& parts = {}) {
   return describe_gguf(metadata, parts);
 }
 
-TEST_CASE("kv heads default to the query heads; RoPE turns all of a head", "[formats]") {
+TEST_CASE("kv heads default to the query heads and RoPE rotates whole heads", "[formats]") {
   const ModelSpec spec = described(metadata_of("starcoder2"));
   CHECK(spec.kv_heads == Heads{6, 6});
   CHECK(spec.rope.rotary_dim == 4);
@@ -47,7 +47,7 @@ TEST_CASE("kv heads default to the query heads; RoPE turns all of a head", "[for
   CHECK(spec.layers[0].attention.q.bias.empty());
 }
 
-TEST_CASE("deci has heads and widths per layer, and layers without either", "[formats]") {
+TEST_CASE("deci has kv heads and MLP widths per layer and layers without either", "[formats]") {
   GgufMetadata metadata = metadata_of("deci");
   metadata.set_u32("deci.block_count", 3);
   const auto set = [&](const std::string& key, const std::vector<std::int32_t>& values) {
@@ -66,7 +66,7 @@ TEST_CASE("deci has heads and widths per layer, and layers without either", "[fo
   CHECK_FALSE(spec.layers[2].mlp_norm.present());
   CHECK(spec.intermediate_size == 40);
 
-  set("attention.head_count_kv", {3, 0, 0});  // a matrix in attention's place
+  set("attention.head_count_kv", {3, 0, 0});  // a linear map in place of attention
   CHECK_THAT(refusal_of([&] { described(metadata); }), is_bad_input("layer 2", "6", "0 kv heads"));
   set("attention.head_count_kv", {3, 1, 2});  // keys that no query reads
   CHECK_THAT(refusal_of([&] { described(metadata); }), is_bad_input("layer 1", "0 query and 1 kv"));
@@ -76,7 +76,7 @@ TEST_CASE("deci has heads and widths per layer, and layers without either", "[fo
   CHECK_THAT(refusal_of([&] { described(metadata); }), is_bad_input("head_count_kv", "2 layers"));
 }
 
-TEST_CASE("optional tensors name themselves when they are there", "[formats]") {
+TEST_CASE("optional tensors are named in the spec if they are present", "[formats]") {
   const ModelSpec mpt = described(metadata_of("mpt"), {.qkv_bias = true, .head = true});
   CHECK(mpt.layers[0].attention.q.bias == "blk.0.attn_qkv.bias");
   CHECK(mpt.layers[0].up.bias.empty());
@@ -93,7 +93,7 @@ TEST_CASE("optional tensors name themselves when they are there", "[formats]") {
   CHECK(falcon.layers[0].mlp_norm.weight == "blk.0.attn_norm.weight");
 }
 
-TEST_CASE("ALiBi's largest bias and clipping are MPT's keys", "[formats]") {
+TEST_CASE("ALiBi's largest bias and the clamp are read from MPT's keys", "[formats]") {
   GgufMetadata metadata = metadata_of("mpt");
   metadata.set_f32("mpt.attention.max_alibi_bias", 16.0F);
   metadata.set_f32("mpt.attention.clamp_kqv", 6.0F);
@@ -103,7 +103,7 @@ TEST_CASE("ALiBi's largest bias and clipping are MPT's keys", "[formats]") {
   CHECK(spec.clip_qkv == 6.0);
 }
 
-TEST_CASE("RoPE's scaling, as llama.cpp multiplies its factors", "[formats]") {
+TEST_CASE("RoPE scaling multiplies the factors as llama.cpp does", "[formats]") {
   GgufMetadata metadata = metadata_of("llama");
   metadata.set_f32("llama.rope.scaling.factor", 4.0F);
   CHECK((described(metadata).rope.scaling.kind == RopeScaling::Kind::kLinear));
@@ -119,11 +119,11 @@ TEST_CASE("RoPE's scaling, as llama.cpp multiplies its factors", "[formats]") {
   CHECK((described(metadata).rope.scaling.kind == RopeScaling::Kind::kNone));
   CHECK(described(metadata, {.rope_factors = true}).not_computable ==
         "frequency factors in rope_freqs.weight");
-  // The graph of another architecture does not read them.
+  // Other architectures do not read them.
   CHECK(described(metadata_of("qwen2"), {.rope_factors = true}).not_computable.empty());
 }
 
-TEST_CASE("RoPE's scaling by nothing, and by what cannot be", "[formats]") {
+TEST_CASE("neutral RoPE scalings are dropped and impossible ones refused", "[formats]") {
   const auto metadata_with = [](const std::string& type, float factor) {
     GgufMetadata metadata = metadata_of("llama");
     metadata.set_string("llama.rope.scaling.type", type);
@@ -134,9 +134,9 @@ TEST_CASE("RoPE's scaling by nothing, and by what cannot be", "[formats]") {
     return described(metadata_with(type, factor)).rope.scaling;
   };
   CHECK((scaling("linear", 1.0F).kind == RopeScaling::Kind::kNone));
-  CHECK((scaling("linear", 0.0F).kind == RopeScaling::Kind::kNone));  // 0: not set
+  CHECK((scaling("linear", 0.0F).kind == RopeScaling::Kind::kNone));  // 0 means not set
   CHECK((scaling("yarn", 0.0F).kind == RopeScaling::Kind::kNone));
-  CHECK(scaling("yarn", 0.5F).attention_factor == 1.0);  // nothing is stretched
+  CHECK(scaling("yarn", 0.5F).attention_factor == 1.0);  // the context is not stretched
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float factor : {-2.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
     for (const char* type : {"linear", "yarn", "none"}) {
@@ -150,7 +150,7 @@ TEST_CASE("RoPE's scaling by nothing, and by what cannot be", "[formats]") {
   CHECK(described(louder).not_computable == "rope.scaling.attn_factor without yarn");
 }
 
-TEST_CASE("RoPE on a part of a head that cannot turn is refused", "[formats]") {
+TEST_CASE("partial RoPE with an odd or too large dimension is refused", "[formats]") {
   GgufMetadata metadata = metadata_of("gptneox");
   metadata.set_u32("gptneox.rope.dimension_count", 2);
   CHECK(described(metadata).rope.rotary_dim == 2);
@@ -165,7 +165,7 @@ TEST_CASE("RoPE on a part of a head that cannot turn is refused", "[formats]") {
   CHECK_THAT(refusal(2, std::numeric_limits<float>::quiet_NaN()), is_bad_input("base nan"));
 }
 
-TEST_CASE("what ModelSpec has no words for is read and not computed", "[formats]") {
+TEST_CASE("attention that ModelSpec cannot express is read but not computed", "[formats]") {
   const std::string norms = "norms of queries and keys as this architecture keeps them";
   CHECK(described(metadata_of("stablelm"), {.qk_norm = true}).not_computable == norms);
   CHECK(described(metadata_of("stablelm")).not_computable.empty());
@@ -177,7 +177,7 @@ TEST_CASE("what ModelSpec has no words for is read and not computed", "[formats]
   CHECK(described(olmo).not_computable == "a sliding window in some of the layers");
 }
 
-TEST_CASE("without vocab_size the tokens are counted", "[formats]") {
+TEST_CASE("the vocabulary size defaults to the number of tokens", "[formats]") {
   GgufMetadata metadata = metadata_of("llama");
   metadata.remove("llama.vocab_size");
   const std::string key = "tokenizer.ggml.tokens";
@@ -191,7 +191,7 @@ TEST_CASE("without vocab_size the tokens are counted", "[formats]") {
   CHECK_THAT(refusal_of_count(std::uint64_t{1} << 32), is_bad_input("m.gguf", key, "vocab_size"));
 }
 
-TEST_CASE("a GGUF model is known by its architecture, without experts and in one file",
+TEST_CASE("models with unknown architectures or experts or several files are not known",
           "[formats]") {
   CHECK(is_known_gguf_model(metadata_of("llama")));
   CHECK_FALSE(is_known_gguf_model(metadata_of("rwkv")));
@@ -242,7 +242,7 @@ TEST_CASE("impossible hyper-parameters are refused by name", "[formats]") {
   CHECK_THAT(refusal_of([&] { described(split); }), is_bad_input("one of 3 files"));
 }
 
-/// What is said of a file with the hyper-parameters of a small model and such tensors.
+/// The error for a file with a small model's hyper-parameters and the given tensors.
 Error refusal_of_file(const std::string& architecture, const std::vector<std::string>& tensors) {
   const TemporaryDirectory directory;
   GgufPieces pieces{.tensors = tensors, .data_bytes = 128 * tensors.size()};
@@ -255,7 +255,7 @@ Error refusal_of_file(const std::string& architecture, const std::vector<std::st
   return refusal_of([&] { open_model(directory / "m.gguf"); });
 }
 
-TEST_CASE("a GGUF file whose tensors fit no model of its architecture is refused", "[formats]") {
+TEST_CASE("a GGUF file whose tensors do not match its architecture is refused", "[formats]") {
   const std::string embedding = gguf_tensor("token_embd.weight", {4, 8}, 0, 0);
   CHECK_THAT(refusal_of_file("bloom", {embedding}),
              is_bad_input("m.gguf", "block_count is 2", "1 tensors"));

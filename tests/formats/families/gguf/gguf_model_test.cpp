@@ -1,4 +1,4 @@
-// GGUF models in regroup's vocabulary, and models of Hugging Face as the graph that computes them.
+// GGUF models as specs, and the GGUF architectures that Hugging Face models are written as.
 #include "formats/families/gguf/gguf_model.h"
 
 #include <cmath>
@@ -23,12 +23,12 @@ using Heads = std::vector<std::int64_t>;
 
 Model golden_model(const std::string& name) { return open_model(golden(name)); }
 
-// The spec of what would be written for `spec`.
+// The spec of the GGUF file that is written for `spec`.
 ModelSpec written(const ModelSpec& spec) {
   return describe_gguf(gguf_metadata_for(spec), gguf_parts_for(spec));
 }
 
-TEST_CASE("GGUF files of several architectures hold the tensors their specs call for",
+TEST_CASE("GGUF files of several architectures have exactly the tensors of their specs",
           "[formats]") {
   for (const char* name : {"llama", "gpt2", "bloom", "gptneox"}) {
     CAPTURE(name);
@@ -41,7 +41,7 @@ TEST_CASE("GGUF files of several architectures hold the tensors their specs call
   }
 }
 
-TEST_CASE("a llama GGUF in the vocabulary of specs", "[formats]") {
+TEST_CASE("a llama GGUF file is read as a spec", "[formats]") {
   const ModelSpec spec = golden_model("gguf/llama.gguf").spec;
   CHECK(spec.family == "llama");
   CHECK(spec.kv_heads == Heads{2, 2});
@@ -57,7 +57,7 @@ TEST_CASE("a llama GGUF in the vocabulary of specs", "[formats]") {
   CHECK(spec.kv_heads_key == std::vector<std::string>{"llama.attention.head_count_kv"});
 }
 
-TEST_CASE("a GPT-NeoX GGUF in the vocabulary of specs", "[formats]") {
+TEST_CASE("a GPT-NeoX GGUF file is read as a spec", "[formats]") {
   const ModelSpec spec = golden_model("gguf/gptneox.gguf").spec;
   CHECK((spec.layers[0].attention.packing == Packing::kQueryKeyValue));
   CHECK(spec.layers[0].attention.v.bias == "blk.0.attn_qkv.bias");
@@ -68,7 +68,7 @@ TEST_CASE("a GPT-NeoX GGUF in the vocabulary of specs", "[formats]") {
   CHECK((spec.activation == Activation::kGeluTanh));
 }
 
-TEST_CASE("summary of a GGUF file", "[formats]") {
+TEST_CASE("the summary of a GGUF file", "[formats]") {
   const auto path = golden("gguf/llama.gguf");
   const ModelSummary summary = summarize_model(path, open_checkpoint(path));
   CHECK(summary.family == "llama");
@@ -80,7 +80,7 @@ TEST_CASE("summary of a GGUF file", "[formats]") {
   CHECK(summary.parameters == 16 * 32 + 2 * (64 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 256 * 32) + 32);
 }
 
-TEST_CASE("a GGUF file of an unknown architecture can be looked at, not opened", "[formats]") {
+TEST_CASE("a GGUF file of an unknown architecture can be inspected but not opened", "[formats]") {
   const TemporaryDirectory directory;
   const auto path = directory / "m.gguf";
   put_file(path, GgufPieces{.entries = {gguf_entry("general.architecture", 8, gguf_string("x"))},
@@ -99,13 +99,14 @@ struct Written {
   const char* architecture;
 };
 
-TEST_CASE("models of Hugging Face become the graphs that compute them, nothing lost", "[formats]") {
+TEST_CASE("every Hugging Face model is written as an architecture that has all its tensors",
+          "[formats]") {
   for (const auto& [fixture, architecture] : {Written{"llama", "llama"},
                                               {"llama_mha", "llama"},
                                               {"llama_rope_linear", "llama"},
                                               {"llama_rope_llama3", "llama"},
                                               {"mistral", "llama"},
-                                              {"qwen2", "qwen2"},  // llama would do, too
+                                              {"qwen2", "qwen2"},  // llama would also do
                                               {"qwen3", "qwen3"},
                                               {"gemma", "gemma"},
                                               {"olmo", "olmo"},
@@ -153,7 +154,7 @@ TEST_CASE("models of Hugging Face become the graphs that compute them, nothing l
     CHECK(target.layer_count() == spec.layer_count());
     CHECK(target.layers[1].mlp_norm.present() == spec.layers[1].mlp_norm.present());
     CHECK(target.layers[1].gate.present() == spec.layers[1].gate.present());
-    // What the model has is in the graph; of what the graph adds all is zeros or a copy.
+    // The graph has all tensors of the model. The tensors that it adds are zeros or copies.
     CHECK(target.layers[1].attention.k.bias.empty() <= spec.layers[1].attention.k.bias.empty());
     CHECK(target.layers[1].up.bias.empty() <= spec.layers[1].up.bias.empty());
     CHECK(target.final_norm.bias.empty() <= spec.final_norm.bias.empty());
@@ -162,7 +163,7 @@ TEST_CASE("models of Hugging Face become the graphs that compute them, nothing l
   }
 }
 
-TEST_CASE("YaRN and Llama 3's RoPE scaling are written with all their numbers", "[formats]") {
+TEST_CASE("all parameters of YaRN and Llama 3 RoPE scaling are written", "[formats]") {
   ModelSpec spec = golden_model("llama").spec;
   spec.rope.scaling = {.kind = RopeScaling::Kind::kYarn,
                        .factor = 4.0,
@@ -182,7 +183,7 @@ TEST_CASE("YaRN and Llama 3's RoPE scaling are written with all their numbers", 
   CHECK(same.high_frequency_factor == llama3.high_frequency_factor);
 }
 
-TEST_CASE("kv heads that differ between layers make a Llama a deci", "[formats]") {
+TEST_CASE("a Llama whose layers differ in kv heads is written as deci", "[formats]") {
   ModelSpec spec = golden_model("llama_bf16").spec;
   spec.kv_heads = {4, 6};
   const ModelSpec target = written(spec);
@@ -190,7 +191,8 @@ TEST_CASE("kv heads that differ between layers make a Llama a deci", "[formats]"
   CHECK(target.kv_heads == Heads{4, 6});
 }
 
-TEST_CASE("models that no graph computes are refused with what stands in the way", "[formats]") {
+TEST_CASE("models without a suitable GGUF architecture are refused with the obstacle",
+          "[formats]") {
   const auto refusal = [](const std::string& fixture) {
     const ModelSpec spec = golden_model(fixture).spec;
     return refusal_of([&] { gguf_metadata_for(spec); });
@@ -206,7 +208,7 @@ TEST_CASE("models that no graph computes are refused with what stands in the way
   CHECK_THAT(refusal("nemotron"), is_wrong_usage("nemotron", "heads of 8 dimensions"));
 }
 
-TEST_CASE("ALiBi slopes that moved with their heads fit no graph", "[formats]") {
+TEST_CASE("reordered ALiBi slopes are refused", "[formats]") {
   ModelSpec spec = golden_model("bloom").spec;
   const auto slopes = alibi_slopes_per_layer(spec).front();
   spec.alibi.slopes = {slopes};
@@ -215,7 +217,7 @@ TEST_CASE("ALiBi slopes that moved with their heads fit no graph", "[formats]") 
   CHECK_THAT(refusal_of([&] { gguf_metadata_for(spec); }), is_wrong_usage("slopes"));
 }
 
-TEST_CASE("what llama.cpp computes otherwise is said", "[formats]") {
+TEST_CASE("a note names what llama.cpp computes differently", "[formats]") {
   CHECK(gguf_differences(golden_model("gpt2").spec).empty());
   CHECK_THAT(gguf_differences(golden_model("gpt_neox").spec).at(0),
              Catch::Matchers::ContainsSubstring("tanh"));
@@ -224,7 +226,7 @@ TEST_CASE("what llama.cpp computes otherwise is said", "[formats]") {
   CHECK(written(mistral).max_positions == 5);
 }
 
-TEST_CASE("Llama 3's frequency factors: kept, divided, and blended", "[formats]") {
+TEST_CASE("Llama 3 frequency factors keep or divide or blend frequencies", "[formats]") {
   RopeSpec rope{.theta = 10000.0, .rotary_dim = 6, .interleaved = false, .scaling = {}};
   // Wavelengths 2π · (1, 21.5, 464): 20.9 turns, 0.97 and 0.045 in 131 positions.
   rope.scaling = {.kind = RopeScaling::Kind::kLlama3, .factor = 8.0, .original_positions = 131.0};
