@@ -135,6 +135,29 @@ struct CentralRecord {
   std::uint64_t offset = 0;
 };
 
+// Reads the numbers that the ZIP64 extra field may replace, and refuses what torch does not write.
+void read_entry_sizes(CentralRecord& record, const File& file, std::string_view fields,
+                      std::string_view extra) {
+  Zip64Values wide(extra);
+  const auto unpacked = wide.resolve(number_at<std::uint32_t>(fields, 24));
+  const auto packed = wide.resolve(number_at<std::uint32_t>(fields, 20));
+  const auto offset = wide.resolve(number_at<std::uint32_t>(fields, 42));
+  const std::string name = printable(record.entry.name);
+  if (!unpacked || !packed || !offset) {
+    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown(file), name);
+  }
+  constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
+  if (record.method != 0 || *unpacked != *packed) {
+    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
+                    shown(file), name);
+  }
+  if ((record.flags & kEncrypted) != 0) {
+    throw_bad_input("{}: ZIP entry {} is encrypted", shown(file), name);
+  }
+  record.entry.size = *unpacked;
+  record.offset = *offset;
+}
+
 CentralRecord parse_central_record(const File& file, std::string_view directory,
                                    std::uint64_t& at) {
   const auto truncated = [&] {
@@ -155,24 +178,8 @@ CentralRecord parse_central_record(const File& file, std::string_view directory,
   record.entry.crc32 = number_at<std::uint32_t>(directory, at + 16);
   record.flags = number_at<std::uint16_t>(directory, at + 8);
   record.method = number_at<std::uint16_t>(directory, at + 10);
-  Zip64Values wide(directory.substr(at + kCentralBytes + name_size, extra_size));
-  const auto unpacked = wide.resolve(number_at<std::uint32_t>(directory, at + 24));
-  const auto packed = wide.resolve(number_at<std::uint32_t>(directory, at + 20));
-  const auto offset = wide.resolve(number_at<std::uint32_t>(directory, at + 42));
-  const std::string name = printable(record.entry.name);
-  if (!unpacked || !packed || !offset) {
-    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown(file), name);
-  }
-  constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
-  if (record.method != 0 || *unpacked != *packed) {
-    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
-                    shown(file), name);
-  }
-  if ((record.flags & kEncrypted) != 0) {
-    throw_bad_input("{}: ZIP entry {} is encrypted", shown(file), name);
-  }
-  record.entry.size = *unpacked;
-  record.offset = *offset;
+  read_entry_sizes(record, file, directory.substr(at, kCentralBytes),
+                   directory.substr(at + kCentralBytes + name_size, extra_size));
   at += kCentralBytes + name_size + extra_size + comment_size;
   return record;
 }

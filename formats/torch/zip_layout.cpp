@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::uint64_t kMost32 = 0xffffffff;  // from here on the ZIP64 fields hold the number
+constexpr std::uint64_t kMost32 = 0xffffffff;  // ZIP64 fields hold numbers from this one on
 constexpr std::uint64_t kHeaderBytes = 30;
 constexpr std::uint64_t kExtraHeadBytes = 4;
 constexpr std::uint16_t kSizesFollow = 0x0008;
@@ -51,6 +51,49 @@ std::uint16_t flags_of(const ZipLayout::Entry& entry) {
 
 std::uint16_t version_of(const ZipLayout::Entry& entry) {
   return zip64_field(entry).empty() ? kVersion : kVersion64;
+}
+
+void put_central_record(std::string& bytes, const ZipLayout::Entry& entry) {
+  const std::string zip64 = zip64_field(entry);
+  bytes += "PK\x01\x02";
+  put16(bytes, version_of(entry));  // made by
+  put16(bytes, version_of(entry));  // needed
+  put16(bytes, flags_of(entry));
+  bytes.append(6, '\0');  // method, time and date
+  put32(bytes, entry.crc32);
+  put32(bytes, std::min(entry.size, kMost32));
+  put32(bytes, std::min(entry.size, kMost32));
+  put16(bytes, entry.name.size());
+  put16(bytes, zip64.size());
+  bytes.append(10, '\0');  // comment, disk, attributes
+  put32(bytes, std::min(entry.header_at, kMost32));
+  bytes += entry.name + zip64;
+}
+
+// The end records of a directory of `size` bytes at `begin`. torch writes the ZIP64 records even if
+// they are not needed.
+std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t begin) {
+  std::string bytes = "PK\x06\x06";
+  put64(bytes, 44);  // bytes of the record that follow
+  put16(bytes, kVersion64);
+  put16(bytes, kVersion64);
+  put64(bytes, 0);  // disks
+  put64(bytes, entries);
+  put64(bytes, entries);
+  put64(bytes, size);
+  put64(bytes, begin);
+  bytes += "PK\x06\x07";
+  put32(bytes, 0);
+  put64(bytes, begin + size);
+  put32(bytes, 1);
+  bytes += "PK\x05\x06";
+  put32(bytes, 0);
+  put16(bytes, std::min<std::uint64_t>(entries, 0xffff));
+  put16(bytes, std::min<std::uint64_t>(entries, 0xffff));
+  put32(bytes, std::min(size, kMost32));
+  put32(bytes, std::min(begin, kMost32));
+  put16(bytes, 0);  // comment
+  return bytes;
 }
 
 }  // namespace
@@ -99,44 +142,9 @@ std::string ZipLayout::trailer(std::size_t number) const {
 std::string ZipLayout::directory() const {
   std::string bytes;
   for (const Entry& entry : entries_) {
-    const std::string zip64 = zip64_field(entry);
-    bytes += "PK\x01\x02";
-    put16(bytes, version_of(entry));  // made by
-    put16(bytes, version_of(entry));  // needed
-    put16(bytes, flags_of(entry));
-    bytes.append(6, '\0');
-    put32(bytes, entry.crc32);
-    put32(bytes, std::min(entry.size, kMost32));
-    put32(bytes, std::min(entry.size, kMost32));
-    put16(bytes, entry.name.size());
-    put16(bytes, zip64.size());
-    bytes.append(10, '\0');  // comment, disk, attributes
-    put32(bytes, std::min(entry.header_at, kMost32));
-    bytes += entry.name + zip64;
+    put_central_record(bytes, entry);
   }
-  // torch writes the ZIP64 records whether they are needed or not.
-  const std::uint64_t size = bytes.size();
-  bytes += "PK\x06\x06";
-  put64(bytes, 44);  // bytes of the record that follow
-  put16(bytes, kVersion64);
-  put16(bytes, kVersion64);
-  put64(bytes, 0);  // disks
-  put64(bytes, entries_.size());
-  put64(bytes, entries_.size());
-  put64(bytes, size);
-  put64(bytes, end_);
-  bytes += "PK\x06\x07";
-  put32(bytes, 0);
-  put64(bytes, end_ + size);
-  put32(bytes, 1);
-  bytes += "PK\x05\x06";
-  put32(bytes, 0);
-  put16(bytes, std::min<std::uint64_t>(entries_.size(), 0xffff));
-  put16(bytes, std::min<std::uint64_t>(entries_.size(), 0xffff));
-  put32(bytes, std::min(size, kMost32));
-  put32(bytes, std::min(end_, kMost32));
-  put16(bytes, 0);  // comment
-  return bytes;
+  return bytes + end_records(entries_.size(), bytes.size(), end_);
 }
 
 }  // namespace regroup
