@@ -65,6 +65,7 @@ class Trainer {
 
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
+  void count_step(TrainingProgress& progress, StepReport& report) const;
   at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
   void agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop);
   void refresh_model_weights() const;
