@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <map>
 #include <string_view>
 
 #include "converter/execute/tensor_checksums.h"
 #include "converter/provenance/provenance.h"
 #include "converter/provenance/recorded_order.h"
+#include "converter/verify/requested_dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/dtype/numbers.h"
 #include "formats/families/loader_agreement.h"
 #include "formats/json/printable_json.h"
 #include "formats/version.h"
@@ -222,58 +221,6 @@ void read_target(ConversionRequest& request, const Json& facts, const Model& sou
   }
 }
 
-// The type that most matrices of a result have.
-std::optional<DType> usual_dtype(const Checkpoint& result) {
-  std::map<DType, std::size_t> matrices;
-  for (const TensorInfo& tensor : result.tensors()) {
-    matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
-  }
-  const auto most = std::max_element(matrices.begin(), matrices.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
-}
-
-// The type of most matrices whose type would not have changed without a request.
-std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
-  std::map<DType, std::size_t> others;
-  std::size_t matrices = 0;
-  for (const TensorStep& step : plan.steps) {
-    const TensorInfo* tensor = result.find(step.output.name);
-    if (tensor == nullptr || step.output.shape.size() != 2 || !can_decode(step.output.dtype)) {
-      continue;
-    }
-    ++matrices;
-    if (tensor->dtype != step.output.dtype && can_encode(tensor->dtype)) {
-      ++others[tensor->dtype];
-    }
-  }
-  const auto most = std::max_element(others.begin(), others.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
-                                                             : std::nullopt;
-}
-
-// The requested type: as recorded, or inferred from the tensors in results of earlier versions.
-std::optional<DType> dtype_in(const ConversionRequest& request, const Json& facts,
-                              const Model& source, const Model& result) {
-  if (facts.contains("dtype")) {
-    const Json& recorded = facts.at("dtype");
-    const auto dtype =
-        recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
-    if (!dtype || !can_encode(*dtype)) {
-      throw_bad_input("{}: its recorded dtype is {}", where(result), printable_json(recorded));
-    }
-    return dtype;
-  }
-  const auto& tensors = source.checkpoint.tensors();
-  const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
-    return is_block_type(tensor.dtype);
-  });
-  return quantised && request.container != Container::kGguf
-             ? usual_dtype(result.checkpoint)
-             : asked_dtype(plan_conversion(source, request), result.checkpoint);
-}
-
 ConversionRequest request_in(const Json& facts, const Model& source, const Model& result,
                              std::shared_ptr<const Calibration> calibration) {
   check_known(facts, result);
@@ -291,7 +238,7 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   read_grouping(request, facts, source, result);
   read_pooling(request, facts, result, std::move(calibration));
   read_target(request, facts, source, result);
-  request.dtype = dtype_in(request, facts, source, result);
+  request.dtype = requested_dtype(request, facts, source, result);
   return request;
 }
 
