@@ -141,7 +141,7 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  constexpr std::uint64_t kUsualPlace = 4096;  // before the weight_map
+  constexpr std::uint64_t kUsualPlace = 4096;  // total_size usually precedes the weight_map
   const File file = File::open(index);
   std::string first(std::min(file.size(), kUsualPlace), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(first)));

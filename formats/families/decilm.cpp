@@ -1,5 +1,5 @@
-// DeciLM: Llama's tensors with kv heads, MLP width, or whole parts that differ between the layers.
-// Nemotron-NAS describes each layer in block_configs; DeciLM-7B lists the kv heads only.
+// DeciLM: Llama's tensors. The kv heads, the MLP's width and the parts present differ between
+// layers. Nemotron-NAS describes each layer in block_configs; DeciLM-7B only lists the kv heads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,7 +26,8 @@ Part part_of(const ConfigReader& part) {
   return part.flag_or({"replace_with_linear"}, false) ? Part::kLinear : Part::kWhole;
 }
 
-// int(2 · ffn_mult · D / 3), rounded up to a multiple of 256: the public modeling code's formula.
+// The formula of the public modeling code: int(2 · ffn_mult · D / 3), rounded up to a multiple of
+// 256.
 std::int64_t width_of_mlp(const ConfigReader& mlp, std::int64_t hidden_size) {
   constexpr std::int64_t kMultiple = 256;
   const double factor = mlp.number_or({"ffn_mult"}, 0.0);
@@ -86,7 +87,7 @@ void read_mlp(ModelSpec& spec, std::size_t layer, const ConfigReader& mlp) {
   }
 }
 
-// Removes from the layers what their blocks lack.
+// Removes the parts that a layer's block config lacks.
 void read_blocks(ModelSpec& spec, const ConfigReader& config) {
   const Json* blocks = config.find(kBlocks);
   if (blocks == nullptr || !blocks->is_array() || blocks->size() != spec.layers.size()) {

@@ -7,10 +7,10 @@
 namespace regroup {
 namespace {
 
-// The flags that tell Falcon's layouts apart; multi_query and parallel_attn are true unless given.
+// The flags that distinguish Falcon's layouts. multi_query and parallel_attn are true by default.
 struct Layout {
   bool grouped = false;   // new_decoder_architecture: 40B, 180B, 11B
-  bool parallel = false;  // attention and MLP side by side
+  bool parallel = false;  // attention and MLP in parallel
   bool two_norms = false;
   bool biases = false;
 };

@@ -22,7 +22,7 @@ LayerTensors layer_at(const std::string& name) {
   return layer;
 }
 
-// Variations that change the computation; GPT-2's own checkpoints use none of them.
+// Variations that change the computation. GPT-2's own checkpoints use none of them.
 std::string unsupported_variation(const ConfigReader& config) {
   if (!config.flag_or({"scale_attn_weights"}, true)) {
     return "scale_attn_weights = false";

@@ -62,8 +62,8 @@ void LayoutReader::read_sizes(ModelSpec& spec) {
   }
 }
 
-// The value of the key that a conversion writes; if absent, the layout's value; else the number of
-// query heads.
+// Reads the key that a conversion writes. If it is absent, takes the layout's value; if that is
+// absent, too, the number of query heads.
 void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   const Json* said = values_.find("kv_heads");
   const bool said_by_key = said != nullptr && said->is_string();
@@ -120,7 +120,7 @@ void LayoutReader::read_alibi(ModelSpec& spec) {
   spec.alibi.bias_max = bias_max == nullptr ? spec.alibi.bias_max : bias_max->get<double>();
 }
 
-// The names with their placeholders.
+// Returns the names, which still contain placeholders.
 LinearTensors LayoutReader::linear(std::string_view name, bool input_major) {
   const std::string bias_key = std::string(name) + "_bias";
   LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
@@ -137,7 +137,7 @@ std::string with_layer(std::string pattern, std::int64_t layer) {
              : pattern.replace(at, kLayerPlaceholder.size(), std::to_string(layer));
 }
 
-// Those of queries or keys with their placeholders, where the layout names any.
+// Returns the norms of queries or keys that the layout names, with placeholders.
 std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
   const std::string bias_key = std::string(name) + "_bias";
   const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
@@ -187,7 +187,7 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   pattern.q_norms = norms("q_norm");
   pattern.k_norms = norms("k_norm");
   if (faults().size() > faults_before) {
-    return;  // tensors cannot be looked for without their names
+    return;  // without their names, tensors cannot be found
   }
   for (std::int64_t i = 0; i < layers; ++i) {
     name_layer(spec, pattern, i);
@@ -203,7 +203,7 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   tell_norms(spec);
 }
 
-// Weights for one head serve all of them; others belong to the whole projection.
+// Weights of the size of one head apply to every head. Others belong to the whole projection.
 void LayoutReader::tell_norms(ModelSpec& spec) {
   if (spec.layers.empty() || spec.layers.front().attention.k_norms.empty()) {
     return;
@@ -223,7 +223,7 @@ ModelSpec LayoutReader::read() {
   const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
   if (layers > tensors) {
     values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
-    layers = 0;  // nothing is made for so many
+    layers = 0;  // so that nothing is allocated for them
   }
   read_sizes(spec);
   read_kv_heads(spec, layers);

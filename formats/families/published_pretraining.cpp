@@ -5,7 +5,7 @@
 namespace regroup {
 namespace {
 
-// What identifies a model. 0: any value.
+// The facts that identify a model. 0 means any value.
 struct Sizes {
   std::string_view family;
   std::int64_t layers, hidden_size, query_heads, vocab_size, max_positions = 0, rotary_dim = 0;
@@ -77,7 +77,7 @@ bool has_sizes(const ModelSpec& spec, const Sizes& sizes) {
          is(sizes.rotary_dim, spec.rope.rotary_dim);
 }
 
-// Positions scaled for longer contexts imply more pretraining than the original's.
+// If positions are scaled for longer contexts, the model had more pretraining than the original.
 bool is_stretched(const ModelSpec& spec) {
   return spec.positions == PositionKind::kRope &&
          (spec.rope.theta != 10000.0 || spec.rope.scaling.kind != RopeScaling::Kind::kNone);

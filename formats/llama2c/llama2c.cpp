@@ -60,7 +60,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
   return kinds;
 }
 
-// Bytes of a tensor of at most two dimensions; each is below 2^31, so that the product fits.
+// Bytes of a tensor of at most two dimensions. Each is below 2^31, so the product fits in 64 bits.
 std::uint64_t bytes_of_shape(const Shape& shape) {
   std::uint64_t bytes = sizeof(float);
   for (const std::int64_t size : shape) {
@@ -69,7 +69,7 @@ std::uint64_t bytes_of_shape(const Shape& shape) {
   return bytes;
 }
 
-// Nothing where it overflows.
+// Returns nothing if the size overflows.
 std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   std::uint64_t size = kHeaderBytes;
   for (const TensorKind& kind : kinds_of(header)) {
@@ -89,7 +89,7 @@ struct Layout {
   std::uint64_t size = kHeaderBytes;
 };
 
-// Of a header whose file size is known to be right.
+// The file's size must match the header.
 Layout lay_out(const Llama2cHeader& header) {
   Layout layout;
   for (const TensorKind& kind : kinds_of(header)) {
@@ -234,8 +234,8 @@ Llama2cWriter::Llama2cWriter(const std::filesystem::path& file, const ModelSpec&
   write_frequencies(layout.tables_begin, header);
 }
 
-// Two tables [seq_len, d/2], one of cosines and one of sines, in single precision throughout as the
-// exporter computes them.
+// Writes two tables [seq_len, d/2], of cosines and of sines. All steps are in single precision, as
+// in the exporter.
 void Llama2cWriter::write_frequencies(std::uint64_t at, const Llama2cHeader& header) {
   const std::int32_t head_dim = header.dim / header.heads;
   std::vector<float> frequencies;

@@ -1,4 +1,4 @@
-// The settings that run.c of llama2.c fixes, because the format has no field for them.
+// Checks the settings that run.c of llama2.c fixes, because the format has no field for them.
 #include <algorithm>
 #include <limits>
 

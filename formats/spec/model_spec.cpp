@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// Features of a stored linear map: the dimension of its weight that is not the input.
+// The number of output features of a stored linear map.
 std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
   const TensorInfo& weight = tensors.at(linear.weight);
   if (weight.shape.size() != 2) {

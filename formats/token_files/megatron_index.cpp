@@ -16,7 +16,7 @@ constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
 
 std::string shown(const File& file) { return printable(file.path().string(), 0); }
 
-// A column of numbers. One piece at a time is in memory.
+// A column of numbers, of which one piece at a time is in memory.
 template <typename T>
 class Column {
  public:
@@ -24,7 +24,7 @@ class Column {
       : file_(file), offset_(offset), count_(count) {}
 
   T operator[](std::uint64_t i) {
-    if (i - first_ >= piece_.size()) {  // of an `i` before the piece, too: it wraps
+    if (i - first_ >= piece_.size()) {  // also true for an `i` before the piece, because it wraps
       constexpr std::uint64_t kPiece = 1 << 16;
       first_ = i;
       piece_.resize(std::min(kPiece, count_ - i));
@@ -40,7 +40,7 @@ class Column {
   std::vector<T> piece_;
 };
 
-// A bad index is an error: without it the tokens would be read in another format.
+// A bad index is an error. Without it, the tokens would be read in another format.
 void check_magic(const File& file) {
   std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(start)));
@@ -92,12 +92,12 @@ void MegatronIndex::read_header() {
   sequences_ = read_number<std::uint64_t>(file_, 18);
   documents_ = read_number<std::uint64_t>(file_, 26);
   const std::uint64_t body = file_.size() - kHeader;
-  // Divided, so that no count can overflow.
+  // Divides instead of multiplying, so that no count can overflow.
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
     throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(file_),
                     sequences_, documents_, file_.size());
   }
-  // Megatron's multimodal sets end with one byte per sequence, its mode.
+  // Megatron's multimodal data sets end with one byte per sequence, its mode.
   const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
   if (left != 0 && left != sequences_) {
     throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",

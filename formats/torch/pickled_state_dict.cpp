@@ -8,7 +8,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxTensors = 50'000;  // of one storage there could be more
+constexpr std::size_t kMaxTensors = 50'000;  // a limit, since many tensors may share one storage
 
 }  // namespace
 

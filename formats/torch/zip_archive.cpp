@@ -40,7 +40,7 @@ T number_at(std::string_view bytes, std::uint64_t at) {
   return value;
 }
 
-// Bytes [begin, begin + size) of the file, or an error naming `what`.
+// Reads bytes [begin, begin + size) of the file. Errors name `what`.
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
                        std::string_view what) {
   if (begin > file.size() || size > file.size() - begin) {
@@ -94,7 +94,8 @@ Directory find_directory(const File& file) {
   throw_bad_input("{}: no ZIP end record (truncated?)", shown(file));
 }
 
-// The 64-bit values that replace 32-bit ones, in the order in which the record marks them.
+// The 64-bit values of a ZIP64 extra field. They replace the 32-bit values that the record marks,
+// in the same order.
 class Zip64Values {
  public:
   explicit Zip64Values(std::string_view extra) {
@@ -127,7 +128,7 @@ class Zip64Values {
   std::string_view values_;
 };
 
-// One record of the central directory; `offset` is that of its local header.
+// One record of the central directory. `offset` is the position of its local header.
 struct CentralRecord {
   ZipEntry entry;
   std::uint16_t flags = 0;
@@ -184,7 +185,7 @@ CentralRecord parse_central_record(const File& file, std::string_view directory,
   return record;
 }
 
-// Where the data begins, after the local header, which must say what the directory says.
+// The beginning of the data, after the local header. The header must agree with the directory.
 std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::string name = printable(record.entry.name);
   const std::string local = read_range(file, record.offset, kLocalBytes, "local header");
@@ -192,7 +193,7 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
-  // With flag 3, sizes and CRC follow the data; the directory's are then used.
+  // With flag bit 3, sizes and CRC follow the data. Then only the directory's are used.
   constexpr std::uint16_t kSizesFollow = 0x0008;
   const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||

@@ -35,7 +35,7 @@ bool any_layer(const ModelSpec& spec, Test test) {
 
 bool has_bias(const LinearTensors& linear) { return !linear.bias.empty(); }
 
-// Each obstacle_… says why `graph` cannot compute `spec`, or nothing.
+// Each obstacle_… returns the reason why `graph` cannot compute `spec`, or an empty text.
 
 std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
   const RopeScaling& scaling = spec.rope.scaling;
@@ -127,7 +127,8 @@ std::string obstacle_in_residual(const ModelSpec& spec, const GgufGraph& graph,
 }
 
 std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
-  // llama.cpp computes erf's GELU in tanh's form wherever it meets one: see gguf_differences().
+  // llama.cpp always computes GELU in its tanh form, also in place of erf's: see
+  // gguf_differences().
   const Activation activation =
       spec.activation == Activation::kGeluErf ? Activation::kGeluTanh : spec.activation;
   if (activation != graph.activation) {
