@@ -67,7 +67,7 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   }
 }
 
-// What the model's other files add to tokenizer.model.
+// Adds the settings of the model's other files to those of tokenizer.model.
 DocumentEnds ends_of(DocumentEnds ends, const nlohmann::json& config,
                      const nlohmann::json& tokenizer_config) {
   ends.bos = ends.bos ? ends.bos : number_in(config, "bos_token_id");

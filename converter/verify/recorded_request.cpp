@@ -20,8 +20,8 @@ namespace {
 
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
 
-// Facts that determine a request or follow from it. Any other key means a step that this version
-// does not know.
+// Checks that all facts determine a request or follow from it. Any other key is of a step that this
+// version does not know.
 void check_known(const Json& facts, const Model& result) {
   constexpr std::array<std::string_view, 25> kKnown{"version",
                                                     "source_kv_heads",
@@ -93,7 +93,7 @@ void check_version(const Json& facts, const Model& result) {
   }
 }
 
-// The refiner of a result, of which only the record is known.
+// Stands in for the refiner of a result, of which only the recipe is recorded.
 class RecordedRefiner : public AttentionRefiner {
  public:
   RecordedRefiner(std::string recipe, std::string result)
@@ -110,7 +110,7 @@ class RecordedRefiner : public AttentionRefiner {
   std::string recipe_, result_;
 };
 
-// A result that stock loaders load and misread is wrong, whatever made it.
+// A result that stock loaders load and misread is wrong, even if it can be recomputed.
 void check_loaders_agree(const Model& result) {
   const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
   if (!misread.empty() && loaders_take_heads(result.spec)) {
@@ -119,7 +119,7 @@ void check_loaders_agree(const Model& result) {
   }
 }
 
-// A number or a list of them, as --kv-heads takes.
+// A number or a list of numbers, as in --kv-heads.
 std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
   if (is_count(recorded)) {
@@ -132,7 +132,8 @@ std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   return recorded.get<std::vector<std::int64_t>>();
 }
 
-// In an encoder-decoder, for the roles with fewer heads, which were grouped by one request.
+// Reads the kv heads. In an encoder-decoder, one request must have grouped all roles with fewer
+// heads.
 void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
                 const Model& result) {
   const Json heads = facts.value("kv_heads", Json(nullptr));
@@ -271,7 +272,7 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
   }
   try {
     return request_in(facts, source, result, std::move(calibration));
-  } catch (const Json::exception&) {  // a value of another type than was written
+  } catch (const Json::exception&) {  // a value does not have the type that regroup writes
     throw_bad_input("{}: its record of the conversion is damaged: {}", where(result),
                     printable_json(facts));
   }

@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// The norm that produces those inputs; absent if there is none.
+// The norm whose output these inputs are. It is absent if there is none.
 NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                         InputSide side) {
   if (role == AttentionRole::kCross && side == InputSide::kKeysAndValues) {

@@ -20,7 +20,7 @@ namespace regroup {
 namespace {
 
 constexpr int kMostSweeps = 60;
-constexpr double kSmallestGain = 1e-5;  // of the power of the mean, per sweep
+constexpr double kSmallestGain = 1e-5;  // per sweep, as a fraction of the power of the mean
 
 // Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [f, f].
 at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
@@ -34,8 +34,8 @@ at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
   return pull;
 }
 
-// Turns head j by the rotation R that maximises tr(R pullᵀ) (Schönemann 1966). Returns the gain of
-// E|Σ R_i x_i|².
+// Sets the rotation R of head j to the one that maximises tr(R pullᵀ) (Schönemann 1966). Returns
+// the increase of E|Σ R_i x_i|².
 double turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
   const at::Tensor rotation = rotations.select(0, j);
   const auto [u, s, vh] = at::linalg_svd(pull, /*full_matrices=*/false);
@@ -51,8 +51,8 @@ double power_of_sum(const at::Tensor& gram, const at::Tensor& rotations) {
   return (at::matmul(wide, gram.view({n * f, n * f})) * wide).sum().item<double>();
 }
 
-// Rotations [n, f, f]: aligns each head to those before it, then repeatedly each to the sum of the
-// others until there is no gain.
+// Returns rotations [n, f, f]. Aligns each head to those before it, and then repeatedly to the sum
+// of the others until there is no gain.
 at::Tensor align(const at::Tensor& gram) {
   const std::int64_t n = gram.size(0);
   at::Tensor rotations = at::eye(gram.size(1), gram.options()).unsqueeze(0).repeat({n, 1, 1});
@@ -101,7 +101,7 @@ at::Tensor improve_phases(const at::Tensor& gram, at::Tensor phases) {
   return phases;
 }
 
-// Unit factors [P, n]: the better of two starts in each plane.
+// Returns unit factors [P, n]: in each plane the better result of two starts.
 at::Tensor align_planes(const at::Tensor& gram) {
   const auto [values, vectors] = at::linalg_eigh(gram);
   const at::Tensor spectral =
