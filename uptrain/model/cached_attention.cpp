@@ -13,13 +13,13 @@
 namespace regroup {
 namespace {
 
-// The rows of queries in a group are its heads, and in each head its tokens:
-// [B, H, T, d] -> [B, G, H/G·T, d].
+// Arranges the queries of a group as rows, ordered by head and then by token: [B, H, T, d] -> [B,
+// G, H/G·T, d].
 at::Tensor fold(const at::Tensor& q, std::int64_t groups) {
   return q.reshape({q.size(0), groups, -1, q.size(3)});
 }
 
-// The same of a mask, [1, 1 or H, T, S] -> [1, 1 or G, H/G·T, S].
+// Does the same with a mask: [1, 1 or H, T, S] -> [1, 1 or G, H/G·T, S].
 at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int64_t groups) {
   if (!mask.defined()) {
     return mask;
@@ -31,14 +31,14 @@ at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int6
              : mask.reshape({1, groups, heads * tokens, keys});
 }
 
-// oneDNN copies non-contiguous inputs first, which costs several times as much as reading unused
+// oneDNN first copies non-contiguous inputs. That takes several times as long as reading unused
 // slots.
 bool reads_whole_cache(const CachedKeys& keys) {
   return keys.k.is_cpu() && keys.k.scalar_type() != at::kFloat &&
          keys.k.scalar_type() != at::kDouble && 2 * keys.used >= keys.k.size(2);
 }
 
-// Two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
+// Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
 at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& bias, double scale) {
   const at::Tensor scores =

@@ -72,7 +72,8 @@ Predictions predict_next(const Transformer& model, const at::Tensor& ids) {
   const std::int64_t context = ids.size(1) - 1;
   const at::Tensor targets = ids.narrow(1, 1, context).flatten();
   const bool full = targets.ge(0).all().item<bool>();
-  const at::Tensor text = full ? ids : ids.clamp_min(0);  // any token: nothing sees it
+  // Places without text (negative ids) may hold any token, since no prediction depends on them.
+  const at::Tensor text = full ? ids : ids.clamp_min(0);
   const at::Tensor inputs = text.to(model.device()).narrow(1, 0, context);
   const at::Tensor hidden = model.hidden_states(inputs).flatten(0, 1);  // [B·C, D]
   if (full) {

@@ -29,13 +29,13 @@ std::int64_t relative_bucket(const RelativeBiasSpec& spec, std::int64_t distance
 at::Tensor relative_bias(const at::Tensor& table, const RelativeBiasSpec& spec, std::int64_t length,
                          bool causal, std::int64_t first) {
   const std::int64_t queries = length - first;
-  at::Tensor buckets = at::empty({length + queries - 1}, at::kLong);  // of distances from 1-T on
+  at::Tensor buckets = at::empty({length + queries - 1}, at::kLong);  // of distances from 1-T
   auto* bucket = buckets.mutable_data_ptr<std::int64_t>();
   for (std::int64_t distance = 1 - length; distance < queries; ++distance) {
     *bucket++ = relative_bucket(spec, distance, causal);
   }
   const at::Tensor by_distance = at::embedding(table, buckets.to(table.device())).t();
-  // Windows of T distances, one further to the left for each next query: [H, T - first, T].
+  // Windows of T distances, shifted to the left by one per query: [H, T - first, T].
   const at::Tensor bias = by_distance.unfold(1, length, 1).flip(1).unsqueeze(0);
   if (!causal) {
     return bias;

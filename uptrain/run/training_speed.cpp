@@ -25,11 +25,12 @@ double median(std::vector<double> values) {
 
 constexpr double kLongestProduct = 1.0;  // seconds
 
-// The second of two products, which finds the device warm.
+// Times the second of two products, for which the device is warmed up.
 double seconds_of_product(std::int64_t size, const at::TensorOptions& options) {
   const at::Tensor a = at::randn({size, size}, options);
   const at::Tensor b = at::randn({size, size}, options);
-  const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };  // waits for it
+  // item() waits for the result.
+  const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };
   multiply();
   const auto begin = std::chrono::steady_clock::now();
   multiply();

@@ -128,7 +128,7 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   }
 }
 
-// Stored logits need no computation, but must match this run.
+// Stored logits take no computation, but they must match this run.
 void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
   TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
@@ -145,7 +145,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// The memory that the run needs and has, and options that need less.
+// Determines the memory that the run needs and has, and options that need less.
 void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
   const auto bytes_of = [&](const UptrainSettings& settings) {
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);

@@ -89,7 +89,7 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
   const bool narrow = optimizer.moments == Precision::kBf16;
   faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
                  "bf16 moments are for the optimizer adamw");
-  // A smaller change of a moment than half a unit in bf16's last place would be lost.
+  // A change of a moment by less than half a unit in bf16's last place would be lost.
   faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
                  "bf16 moments need a beta1 and beta2 of 0.99 at most");
 }
@@ -104,7 +104,7 @@ void check_teacher(Faults& faults, const TeacherSettings& teacher) {
                  "attention distillation needs the teacher model");
 }
 
-// Unused settings are not part of the recipe, so they cannot differ.
+// Leaves out unused settings, so that they cannot differ between two recipes.
 Json recipe_of_optimizer(const OptimizerSettings& settings) {
   Json recipe = {{"optimizer", name_of(settings.kind)},
                  {"weight_decay", settings.decay_of_matrices()}};

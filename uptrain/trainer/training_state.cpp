@@ -35,7 +35,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// Checksums of the tensors, in the course of writing them to `directory`.
+// Writes the tensors to `directory`. Returns their checksums.
 Json write_tensors(const std::filesystem::path& directory,
                    std::span<const Parameters::Entry> tensors) {
   std::vector<OutputTensor> outputs;
@@ -53,7 +53,7 @@ Json write_tensors(const std::filesystem::path& directory,
   return checksums;
 }
 
-// state.json, whose last member is a checksum of the text without it.
+// The text of state.json. Its last member is a checksum of the text without it.
 std::string sealed(Json state) {
   state["checksum"] = checksum_of(state.dump());
   return state.dump(1) + "\n";
