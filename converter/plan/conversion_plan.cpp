@@ -156,7 +156,8 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
     return;
   }
   if (request.positions != PositionChange::kKeep) {
-    throw_usage("--refit: with other positions the source's outputs are no target");
+    throw_usage(
+        "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
   const auto roles = plan.spec.roles();
   if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {

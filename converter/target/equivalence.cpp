@@ -176,7 +176,7 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
                      !target.mlp_norm.present() && !target.up.bias.empty() &&
                      !target.attention.q.bias.empty();
   c.need(source.mlp_norm.present() == target.mlp_norm.present() || folds,
-         where + ": a norm of the MLP's own in one of the two only");
+         where + ": a separate norm of the MLP in only one of the two");
   c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
          where + ": norm biases have no place in the target");
   c.need(source.relative_bias.empty() == target.relative_bias.empty(),

@@ -88,8 +88,9 @@ void check_version(const Json& facts, const Model& result) {
                     printable_json(version));
   }
   if (*numbers > numbers_of(kVersion)) {
-    throw_usage("{}: was written by regroup {}, this is {}: verify it with that version or a later",
-                where(result), version.get<std::string>(), kVersion);
+    throw_usage(
+        "{}: was written by regroup {}, this is {}: verify it with that version or a later one",
+        where(result), version.get<std::string>(), kVersion);
   }
 }
 
@@ -114,7 +115,7 @@ class RecordedRefiner : public AttentionRefiner {
 void check_loaders_agree(const Model& result) {
   const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
   if (!misread.empty() && loaders_take_heads(result.spec)) {
-    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders take its model_type, but {}",
+    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders accept its model_type, but {}",
                                                     where(result), misread.front()));
   }
 }
@@ -229,7 +230,7 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   check_version(facts, result);
   const Json before = Json::parse(kv_heads_json(source.spec));
   if (facts.value("source_kv_heads", Json(nullptr)) != before) {
-    throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
+    throw_usage("{}: was made from a model with {} kv heads, {} has {}", where(result),
                 printable_json(facts.value("source_kv_heads", Json(nullptr))), where(source),
                 printable_json(before));
   }

@@ -172,7 +172,7 @@ void compare_origin(Verification& found, const ConversionPlan& plan, const Model
   const std::string version = facts.value(kVersionKey, "");
   if (version != kVersion) {
     found.remarks.push_back(fmt::format(
-        "the result was written by regroup {}, verified by {}: what differs may be due to that",
+        "the result was written by regroup {} and verified by {}, which may explain differences",
         printable(version), kVersion));
   }
   const auto& metadata = result.checkpoint.metadata();

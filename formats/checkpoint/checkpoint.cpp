@@ -130,7 +130,7 @@ const TensorInfo& Checkpoint::at(std::string_view name) const {
 
 void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const {
   if (out.size() != tensor.bytes()) {
-    throw_usage("tensor {} has {} bytes, asked for {}", printable(tensor.name), tensor.bytes(),
+    throw_usage("tensor {} has {} bytes, {} requested", printable(tensor.name), tensor.bytes(),
                 out.size());
   }
   if (tensor.contiguous()) {

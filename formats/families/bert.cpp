@@ -11,7 +11,7 @@ namespace {
 void refuse_decoder(const ConfigReader& config) {
   for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
     if (config.flag_or({key}, false)) {
-      throw_bad_input("{}: {} is true; this family is known as an encoder only", config.where(),
+      throw_bad_input("{}: {} is true; only encoders of this family are supported", config.where(),
                       key);
     }
   }
@@ -127,7 +127,7 @@ ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpo
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
   spec.max_positions = *spec.max_positions - spec.position_offset;
   if (*spec.max_positions < 1) {
-    throw_bad_input("{}: max_position_embeddings leaves no position behind the first {} rows",
+    throw_bad_input("{}: max_position_embeddings leaves no position after the first {} rows",
                     config.where(), spec.position_offset);
   }
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act

@@ -142,7 +142,7 @@ std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
   const std::string bias_key = std::string(name) + "_bias";
   const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
   if (!found.present() && !found.bias.empty()) {
-    values_.fault("{} is there and {} is missing", bias_key, name);
+    values_.fault("{} is present, but {} is missing", bias_key, name);
   }
   return found.present() ? std::vector{found} : std::vector<NormTensors>{};
 }

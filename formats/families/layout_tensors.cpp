@@ -95,8 +95,8 @@ std::string tensor_named_twice(const ModelSpec& spec) {
       if (!is_new) {
         const auto [other, layer] = place->second;
         return fmt::format(
-            "tensor {} is {} of layer {} and {} of layer {}; several roles in one tensor are what "
-            "packing describes",
+            "tensor {} is {} of layer {} and {} of layer {}; packing describes tensors with "
+            "several roles",
             printable(name), other, layer, role, i);
       }
     }

@@ -41,8 +41,7 @@ void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::
                                     std::pair{&others, "not the formula's"}}) {
     if (!which->empty()) {
       found.push_back(
-          fmt::format("{} {}: the recorded ALiBi slopes are {}, which stock loaders do "
-                      "not know",
+          fmt::format("{} {}: the recorded ALiBi slopes are {}, which stock loaders do not read",
                       name_of(role), text_of_layers(*which), what));
     }
   }

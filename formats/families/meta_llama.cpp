@@ -68,7 +68,7 @@ std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint
     expected = blocks * *multiple_of;
   }
   if (expected != 0 && expected != stored) {
-    throw_bad_input("{}: the MLP comes to {} rows, layers.0.feed_forward.w1.weight has {}",
+    throw_bad_input("{}: the MLP should have {} rows, layers.0.feed_forward.w1.weight has {}",
                     params.where(), expected, stored);
   }
   return stored;

@@ -39,8 +39,8 @@ void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
   // each.
   if (bias.buckets < 4 || bias.max_distance <= bias.buckets / 2) {
     throw_bad_input(
-        "{}: {} buckets for distances up to {}: at least 4 are needed, and a distance of more than "
-        "half of them",
+        "{}: {} buckets for distances up to {}: at least 4 are needed, and distances above half "
+        "their number",
         config.where(), bias.buckets, bias.max_distance);
   }
 }

@@ -161,7 +161,7 @@ std::optional<Llama2cHeader> find_llama2c_header(const File& file) {
   std::array<std::int32_t, kHeaderNumbers> numbers{};
   file.read_at(0, std::as_writable_bytes(std::span(numbers)));
   if (numbers[0] == kLaterMagic) {
-    throw_bad_input("{}: version {} of llama2.c's format; only version 0, which run.c reads, is",
+    throw_bad_input("{}: version {} of llama2.c's format; only version 0, that of run.c, is read",
                     printable(file.path().string(), 0), numbers[1]);
   }
   if (numbers[5] == std::numeric_limits<std::int32_t>::min()) {

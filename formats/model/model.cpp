@@ -149,8 +149,8 @@ void check_writable(const Model& model) {
       return is_block_type(each.dtype);
     });
     throw_usage(
-        "{}: a model in {} convention, which is not written here: regroup convert {} DIRECTORY "
-        "--to safetensors{}, then take DIRECTORY",
+        "{}: a model in {} convention, which cannot be written here: run regroup convert {} "
+        "DIRECTORY --to safetensors{}, then use DIRECTORY",
         path, name_of(model.convention), path, quantised ? " --dtype fp32" : "");
   }
 }

@@ -101,7 +101,7 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
   SafetensorsHeaderParser parser(where, tensors, metadata);
   parser.parse(header);
   if (!header.ends_with('}')) {
-    throw_bad_input("{}: the header is padded with something else than spaces", where);
+    throw_bad_input("{}: the header is padded with bytes other than spaces", where);
   }
   for (const TensorInfo& tensor : tensors) {
     if (tensor.end > data_bytes) {

@@ -81,7 +81,7 @@ std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
 
 void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
-    throw_usage("{}: its positions are ALiBi already", printable(spec.architecture));
+    throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};

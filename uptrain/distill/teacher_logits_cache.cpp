@@ -107,7 +107,7 @@ std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
   turn_to(sample / facts_.samples_per_file);
   StoredLogits stored = read_teacher_logits(*file_, facts_, sample);
   if (stored.window != window_hash(window)) {
-    throw_bad_input("{}: the teacher read another window: the token files are others",
+    throw_bad_input("{}: the teacher read another window: the token files differ",
                     place_of(sample));
   }
   return std::move(stored.answers);

@@ -151,7 +151,7 @@ void Refit::walk_to(AttentionRole role, std::size_t layer) {
   while (records_.empty() || walk_.stack() != stack || walk_.layer() != layer) {
     records_.clear();
     if (!walk_.next()) {
-      throw_usage("refitting: layer {} was asked for after the last", layer);
+      throw_usage("refitting: layer {} was requested after the last one", layer);
     }
     const bool here = walk_.stack() == stack && walk_.layer() == layer;
     walk_.run(

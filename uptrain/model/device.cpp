@@ -42,7 +42,7 @@ std::string shortage_in(const c10::Error& fault) {
   } else if (std::regex_search(text, match, kAskedOfDevice)) {
     amount = match[1].str();
   }
-  return amount.empty() ? "" : amount + " more could not be had";
+  return amount.empty() ? "" : amount + " more could not be allocated";
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST_CASE("with ALiBi in place of its positions a model gets a name stock loader
   CHECK_THAT(refusal_of([&] {
                convert(directory / "gpt2", directory / "x", {.positions = PositionChange::kAlibi});
              }),
-             is_wrong_usage("ALiBi already"));
+             is_wrong_usage("already has ALiBi"));
 }
 
 TEST_CASE("a tensor without a place in the target is refused, a buffer is dropped", "[converter]") {
