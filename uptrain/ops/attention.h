@@ -75,7 +75,7 @@ class Alibi {
   /// positions: int64 [S], without gradients.
   Heads extended(const Heads& heads, const at::Tensor& positions) const;
 
-  /// Of q·k.
+  /// The scale of q·k.
   double scale() const { return scale_; }
 
   /// softmax(scale · q kᵀ + bias + mask) v -> [B, H, T, d]. With a mask, kExtraDimensions is used.

@@ -81,7 +81,7 @@ class Trainer {
   LoopSettings settings_;
   const ZeroPartition* partition_;
   GradientSum gradients_;
-  bool stop_agreed_ = false;  // one of several ranks was asked to stop
+  bool stop_agreed_ = false;  // one of several ranks received a request to stop
 };
 
 /// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.
