@@ -59,7 +59,7 @@ class Sources {
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
-std::size_t elements_of(const Shape& shape) {
+std::size_t element_count(const Shape& shape) {
   std::size_t elements = 1;
   for (const std::int64_t size : shape) {
     elements *= static_cast<std::size_t>(size);
@@ -81,7 +81,7 @@ void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std:
 std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
                                  Sources& sources, const OutputTensor& result,
                                  bool allow_nonfinite) {
-  std::vector<double> values(elements_of(shape), 0.0);
+  std::vector<double> values(element_count(shape), 0.0);
   apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
               allow_nonfinite);
   return values;

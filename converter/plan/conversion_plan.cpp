@@ -18,10 +18,6 @@
 namespace regroup {
 namespace {
 
-std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return printable(checkpoint.file_of(tensor).path().string(), 0);
-}
-
 // The spec to compute: the source with fewer kv heads, and other positions if requested.
 ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
   ModelSpec grouped = source;
@@ -94,7 +90,8 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
 void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
-      throw_bad_input("{}: a tensor without a name", file_of(checkpoint, tensor));
+      throw_bad_input("{}: a tensor without a name",
+                      printable(checkpoint.file_of(tensor).path().string(), 0));
     }
   }
 }

@@ -14,9 +14,9 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxIndexDepth = 64;
 // Published indices have up to 207,000 tensors, in 200 shards.
-constexpr std::size_t kMaxTensors = 500'000;
+constexpr std::size_t kMaxIndexedTensors = 500'000;
 constexpr std::size_t kMaxShards = 10'000;
 
 // Tracks the position of events in the document. Derived classes process the events.
@@ -68,7 +68,7 @@ class IndexEvents : public JsonEvents {
   }
   bool open(std::string_view type) {
     value(type);
-    return ++depth_ <= kMaxDepth || too_deep();
+    return ++depth_ <= kMaxIndexDepth || too_deep();
   }
   bool close() {
     --depth_;
@@ -134,8 +134,8 @@ class WeightMapReader : public IndexEvents {
 
   // A name without escapes stays a view of the text.
   void take_tensor(std::string_view name) {
-    if (count_++ == kMaxTensors) {
-      throw_bad_input("{}: more than {} tensors", where_, kMaxTensors);
+    if (count_++ == kMaxIndexedTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxIndexedTensors);
     }
     const bool in_text = !std::less<>()(name.data(), text_.data()) &&
                          !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
@@ -149,7 +149,9 @@ class WeightMapReader : public IndexEvents {
     }
   }
 
-  bool too_deep() override { throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth); }
+  bool too_deep() override {
+    throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
+  }
 
   bool broken(std::size_t position, std::string_view why) override {
     throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);

@@ -40,7 +40,7 @@ LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
   return layer;
 }
 
-void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_bert_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
   const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
@@ -78,7 +78,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
                           std::string_view prefix) {
   refuse_decoder(config);
   ModelSpec spec;
-  read_sizes(spec, config, checkpoint);
+  read_bert_sizes(spec, config, checkpoint);
   spec.causal = false;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);

@@ -17,13 +17,13 @@ namespace {
 constexpr std::string_view kBlocks = "block_configs";
 
 // The contents of one of the two parts of a block.
-enum class Part { kWhole, kNone, kLinear };
+enum class BlockPart { kWhole, kNone, kLinear };
 
-Part part_of(const ConfigReader& part) {
+BlockPart part_of(const ConfigReader& part) {
   if (part.flag_or({"no_op"}, false)) {
-    return Part::kNone;
+    return BlockPart::kNone;
   }
-  return part.flag_or({"replace_with_linear"}, false) ? Part::kLinear : Part::kWhole;
+  return part.flag_or({"replace_with_linear"}, false) ? BlockPart::kLinear : BlockPart::kWhole;
 }
 
 // The formula of the public modeling code: int(2 · ffn_mult · D / 3), rounded up to a multiple of
@@ -55,18 +55,18 @@ void set_not_computable(ModelSpec& spec, const std::string& reason) {
 }
 
 void read_attention(ModelSpec& spec, std::size_t layer, const ConfigReader& attention) {
-  const Part part = part_of(attention);
-  if (part == Part::kWhole) {
+  const BlockPart part = part_of(attention);
+  if (part == BlockPart::kWhole) {
     spec.kv_heads[layer] = kv_heads_of_block(attention, spec.query_heads);
   } else {
     spec.layers[layer].attention = {};
     spec.layers[layer].attention_norm = {};
   }
-  if (part == Part::kLinear) {
+  if (part == BlockPart::kLinear) {
     set_not_computable(spec, fmt::format("a linear map for attention in layer {}", layer));
   }
   for (const char* key : {"window_length", "sparsify"}) {
-    if (part == Part::kWhole && attention.find(key) != nullptr) {
+    if (part == BlockPart::kWhole && attention.find(key) != nullptr) {
       set_not_computable(spec, fmt::format("{} in layer {}", key, layer));
     }
   }
@@ -74,15 +74,15 @@ void read_attention(ModelSpec& spec, std::size_t layer, const ConfigReader& atte
 
 void read_mlp(ModelSpec& spec, std::size_t layer, const ConfigReader& mlp) {
   LayerTensors& tensors = spec.layers[layer];
-  const Part part = part_of(mlp);
-  if (part == Part::kWhole) {
+  const BlockPart part = part_of(mlp);
+  if (part == BlockPart::kWhole) {
     tensors.intermediate_size = width_of_mlp(mlp, spec.hidden_size);
     spec.intermediate_size = std::max(spec.intermediate_size, tensors.intermediate_size);
   } else {
     tensors.gate = tensors.up = tensors.down = {};
     tensors.mlp_norm = {};
   }
-  if (part == Part::kLinear) {
+  if (part == BlockPart::kLinear) {
     set_not_computable(spec, fmt::format("a linear map for the MLP in layer {}", layer));
   }
 }

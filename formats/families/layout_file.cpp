@@ -20,7 +20,7 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
-constexpr std::int64_t kMaxHeads = 1 << 16;
+constexpr std::int64_t kMaxLayoutHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
 
 // Fills in the specification that a layout describes.
@@ -51,7 +51,7 @@ class LayoutReader {
 
 void LayoutReader::read_sizes(ModelSpec& spec) {
   spec.hidden_size = values_.size("hidden_size", kMaxSize);
-  spec.query_heads = values_.size("query_heads", kMaxHeads);
+  spec.query_heads = values_.size("query_heads", kMaxLayoutHeads);
   if (values_.find("head_dim") != nullptr) {
     spec.head_dim = values_.size("head_dim", kMaxSize);
   } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
@@ -92,7 +92,7 @@ void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   }
   for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
     const auto heads =
-        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxHeads);
+        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
     if (!heads || spec.query_heads % *heads != 0) {
       if (heads) {
         values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,

@@ -17,7 +17,7 @@ namespace regroup {
 namespace {
 
 // Keys that are read below, and keys that do not affect the model.
-constexpr std::array<std::string_view, 17> kKnownKeys{
+constexpr std::array<std::string_view, 17> kKnownParams{
     "dim",        "n_layers",      "n_heads",         "n_kv_heads",          "vocab_size",
     "norm_eps",   "rope_theta",    "use_scaled_rope", "rope_scaling_factor", "multiple_of",
     "head_dim",   "hidden_dim",    "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
@@ -26,7 +26,8 @@ constexpr std::array<std::string_view, 17> kKnownKeys{
 // An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
-    const bool known = std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end();
+    const bool known =
+        std::find(kKnownParams.begin(), kKnownParams.end(), key) != kKnownParams.end();
     if (!known && spec.not_computable.empty()) {
       spec.not_computable = "params.json key " + printable(key);
     }
@@ -128,7 +129,7 @@ LayerTensors meta_layer(const std::string& name) {
   return layer;
 }
 
-void refuse_quantised(const ConfigReader& params) {
+void refuse_quantised_params(const ConfigReader& params) {
   for (const std::string_view key : {"quantization_args", "quantization"}) {
     if (params.find(key) != nullptr) {
       throw_bad_input(
@@ -143,7 +144,7 @@ void refuse_quantised(const ConfigReader& params) {
 
 ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader params(json, where);
-  refuse_quantised(params);
+  refuse_quantised_params(params);
   ModelSpec spec;
   spec.family = "llama";
   spec.architecture = "LlamaForCausalLM";

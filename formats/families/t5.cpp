@@ -45,7 +45,7 @@ void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
   }
 }
 
-void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_t5_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"d_model"});
   set_heads(spec, config, {"num_heads"}, config.optional_count({"d_kv"}).value_or(64));
   const std::int64_t encoder = read_layer_count(config, {"num_layers"}, checkpoint);
@@ -126,7 +126,7 @@ std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config)
 ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& checkpoint,
                              const std::string& feed_forward, bool bias_in_every_layer = false) {
   ModelSpec spec;
-  read_sizes(spec, config, checkpoint);
+  read_t5_sizes(spec, config, checkpoint);
   read_relative_bias(spec, config);
   spec.attention_scale = 1.0;
   spec.norm = NormKind::kRmsNorm;

@@ -20,8 +20,8 @@ constexpr std::int64_t kMaxLayers = 1 << 16;
 constexpr double kTheta = 10000.0;
 constexpr double kEpsilon = 1e-5;
 
-constexpr std::string_view kEmbedding = "token_embedding";
-constexpr std::string_view kFinalNorm = "rms_final";
+constexpr std::string_view kEmbeddingTable = "token_embedding";
+constexpr std::string_view kFinalRms = "rms_final";
 constexpr std::string_view kClassifier = "wcls";
 
 // One kind of tensor; the file stores it for all layers consecutively. Tables have no name.
@@ -41,7 +41,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
   const std::int64_t hidden = header.hidden_dim;
   const std::int64_t kv_dim = dim / header.heads * header.kv_heads;
   const Shape table{header.seq_len, dim / header.heads / 2};
-  std::vector<TensorKind> kinds{{std::string(kEmbedding), {header.vocab_size, dim}},
+  std::vector<TensorKind> kinds{{std::string(kEmbeddingTable), {header.vocab_size, dim}},
                                 {"rms_att", {dim}, true},
                                 {"wq", {dim, dim}, true},
                                 {"wk", {kv_dim, dim}, true},
@@ -51,7 +51,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
                                 {"w1", {hidden, dim}, true},
                                 {"w2", {dim, hidden}, true},
                                 {"w3", {hidden, dim}, true},
-                                {std::string(kFinalNorm), {dim}},
+                                {std::string(kFinalRms), {dim}},
                                 {"", table},
                                 {"", table}};
   if (header.own_classifier) {
@@ -83,15 +83,15 @@ std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   return size;
 }
 
-struct Layout {
+struct Llama2cLayout {
   std::vector<TensorInfo> tensors;
   std::uint64_t tables_begin = 0;
   std::uint64_t size = kHeaderBytes;
 };
 
 // The file's size must match the header.
-Layout lay_out(const Llama2cHeader& header) {
-  Layout layout;
+Llama2cLayout lay_out(const Llama2cHeader& header) {
+  Llama2cLayout layout;
   for (const TensorKind& kind : kinds_of(header)) {
     if (kind.name.empty() && layout.tables_begin == 0) {
       layout.tables_begin = layout.size;
@@ -207,8 +207,8 @@ ModelSpec describe_llama2c(const Llama2cHeader& header) {
   for (std::int64_t i = 0; i < header.layers; ++i) {
     spec.layers.push_back(llama2c_layer(i));
   }
-  spec.token_embedding = kEmbedding;
-  spec.final_norm = {std::string(kFinalNorm), ""};
+  spec.token_embedding = kEmbeddingTable;
+  spec.final_norm = {std::string(kFinalRms), ""};
   spec.lm_head = header.own_classifier ? kClassifier : "";
   return spec;
 }
@@ -227,7 +227,7 @@ Llama2cWriter::Llama2cWriter(const std::filesystem::path& file, const ModelSpec&
       header.kv_heads, header.own_classifier ? -header.vocab_size : header.vocab_size,
       header.seq_len};
   add_file(file).write_at(0, std::as_bytes(std::span(numbers)));
-  const Layout layout = lay_out(header);
+  const Llama2cLayout layout = lay_out(header);
   for (const TensorInfo& tensor : layout.tensors) {
     place(tensor.name, {0, tensor.begin, tensor.bytes(), false});
   }

@@ -18,11 +18,11 @@ namespace {
 using Kind = Unpickler::Kind;
 
 // A limit for all pickles together. The data begins after them.
-constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
+constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
 
-std::string first_bytes(const File& file) {
-  std::string bytes(std::min(file.size(), kMaxPickleBytes), '\0');
+std::string pickled_bytes(const File& file) {
+  std::string bytes(std::min(file.size(), kMaxLegacyPickleBytes), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
@@ -163,7 +163,7 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const std::string where = printable(path.string(), 0);
-  const std::string bytes = first_bytes(part.file);
+  const std::string bytes = pickled_bytes(part.file);
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
   }

@@ -8,7 +8,7 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kMost32 = 0xffffffff;  // ZIP64 fields hold numbers from this one on
-constexpr std::uint64_t kHeaderBytes = 30;
+constexpr std::uint64_t kLocalHeaderBytes = 30;
 constexpr std::uint64_t kExtraHeadBytes = 4;
 constexpr std::uint16_t kSizesFollow = 0x0008;
 constexpr std::uint16_t kUtf8Names = 0x0800;
@@ -101,7 +101,7 @@ std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t
 std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
   Entry entry{std::move(name), end_, 0, size, 0};
   const std::uint64_t unpadded =
-      end_ + kHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
+      end_ + kLocalHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
   entry.data_at = (unpadded + kAlignment - 1) / kAlignment * kAlignment;
   entries_.push_back(std::move(entry));
   end_ = entries_.back().data_at + size + trailer(entries_.size() - 1).size();
@@ -111,7 +111,8 @@ std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
 std::string ZipLayout::header(std::size_t number) const {
   const Entry& entry = entries_[number];
   const std::string zip64 = zip64_field(entry);
-  const std::uint64_t extra = entry.data_at - entry.header_at - kHeaderBytes - entry.name.size();
+  const std::uint64_t extra =
+      entry.data_at - entry.header_at - kLocalHeaderBytes - entry.name.size();
   const std::uint64_t padding = extra - zip64.size() - kExtraHeadBytes;
   std::string bytes = "PK\x03\x04";
   put16(bytes, version_of(entry));

@@ -15,7 +15,7 @@ constexpr std::size_t kBlock = 256;          // units that one byte of text choo
 constexpr std::size_t kMaxBytes = 4U << 20;  // the library's own maps have 300 KB
 // The library stores the rules that match at a position in an array of 32. If it finds more, it
 // reads past the end of the array.
-constexpr int kMaxNested = 31;
+constexpr int kMaxNestedRules = 31;
 constexpr std::size_t kMaxReplacement = 255;  // Unicode's longest has 33 bytes
 
 // One entry of the double array. A node is identified by its base. The entry of its child for byte
@@ -118,8 +118,8 @@ void Trie::leave(std::uint32_t base) {
     const Unit child = units_[place];
     most = std::max(most, nested_[place ^ child.offset()] + (child.ends_rule() ? 1 : 0));
   }
-  if (most > kMaxNested) {
-    refuse(fmt::format("more than {} of its rules share a prefix", kMaxNested));
+  if (most > kMaxNestedRules) {
+    refuse(fmt::format("more than {} of its rules share a prefix", kMaxNestedRules));
   }
   nested_[base] = static_cast<std::uint8_t>(most);
   visits_[base] = kDone;

@@ -29,7 +29,7 @@ constexpr std::uint64_t kMaxTag = 0xffff'ffff;
 // Limits of the library, which crashes beyond them.
 constexpr std::size_t kMaxPieces = 1U << 21;  // for its memory; published models have up to 1M
 constexpr std::size_t kMaxPieceBytes = 4096;  // the library recurses once per byte
-constexpr std::size_t kMaxNested = 64;        // user-defined pieces that match at one position
+constexpr std::size_t kMaxNestedPieces = 64;  // user-defined pieces that match at one position
 constexpr int kUserDefined = 4;
 
 // Iterates over the fields of one message. Nested messages are byte ranges for another walker, so
@@ -148,10 +148,10 @@ void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view wh
       prefixes.pop_back();
     }
     prefixes.push_back(text);
-    if (prefixes.size() > kMaxNested) {
+    if (prefixes.size() > kMaxNestedPieces) {
       throw_bad_input(
           "{}: more than {} user-defined pieces are prefixes of one another, up to \"{}\"", where,
-          kMaxNested, printable(text, 40));
+          kMaxNestedPieces, printable(text, 40));
     }
   }
 }

@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kFactsKey = "regroup.teacher_answers";
 constexpr const char* kFileKey = "regroup.file";
-constexpr std::int64_t kVersion = 2;  // 1: without a checksum of the header
+constexpr std::int64_t kTeacherLogitsVersion = 2;  // 1: without a checksum of the header
 
 std::string text_of_facts(const TeacherLogitsFacts& facts) {
-  return Json({{"version", kVersion},
+  return Json({{"version", kTeacherLogitsVersion},
                {"questions", facts.questions},
                {"teacher", facts.teacher},
                {"vocab_size", facts.vocab_size},
@@ -66,7 +66,8 @@ TeacherLogitsFacts facts_of(const std::string& text, const std::string& where) {
           "again",
           where);
     }
-    if (count_at(json, "version") == kVersion && facts.questions.is_object() && sound(facts)) {
+    if (count_at(json, "version") == kTeacherLogitsVersion && facts.questions.is_object() &&
+        sound(facts)) {
       return facts;
     }
   } catch (const Json::exception&) {  // the error below covers it

@@ -44,7 +44,9 @@ std::optional<std::int64_t> narrowest(std::optional<std::int64_t> one,
   return one && other ? std::min(*one, *other) : one ? one : other;
 }
 
-std::uint64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
+std::uint64_t cached_bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.nbytes() : 0;
+}
 
 }  // namespace
 
@@ -95,7 +97,7 @@ std::uint64_t KvCache::bytes() const {
   for (const LayerCache& layer : layers_) {
     for (const at::Tensor* tensor :
          {&layer.k, &layer.v, &layer.sink_keys, &layer.cross_k, &layer.cross_v}) {
-      sum += bytes_of(*tensor);
+      sum += cached_bytes(*tensor);
     }
   }
   return sum;

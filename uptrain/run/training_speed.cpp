@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-double median(std::vector<double> values) {
+double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -52,7 +52,7 @@ double matmul_flops_per_second(at::ScalarType type, at::Device device) {
   return rate;
 }
 
-double TrainingSpeed::median_seconds() const { return median(step_seconds); }
+double TrainingSpeed::median_seconds() const { return median_of(step_seconds); }
 
 double TrainingSpeed::tokens_per_second() const {
   return static_cast<double>(tokens_per_step) / median_seconds();
@@ -65,7 +65,7 @@ double TrainingSpeed::fraction_of_matmul() const {
   for (std::size_t i = 0; i < step_seconds.size(); ++i) {
     fractions.push_back(flops_per_step / step_seconds[i] / matmul_per_second[i]);
   }
-  return median(fractions);
+  return median_of(fractions);
 }
 
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,

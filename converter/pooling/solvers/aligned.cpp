@@ -19,8 +19,8 @@
 namespace regroup {
 namespace {
 
-constexpr int kMostSweeps = 60;
-constexpr double kSmallestGain = 1e-5;  // per sweep, as a fraction of the power of the mean
+constexpr int kMostAlignSweeps = 60;
+constexpr double kSmallestAlignGain = 1e-5;  // per sweep, as a fraction of the power of the mean
 
 // Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [f, f].
 at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
@@ -60,12 +60,12 @@ at::Tensor align(const at::Tensor& gram) {
     turn(j, pull_on(j, j, gram, rotations), rotations);
   }
   double power = power_of_sum(gram, rotations);
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMostAlignSweeps; ++sweep) {
     double gain = 0.0;
     for (std::int64_t j = 0; j < n; ++j) {
       gain += turn(j, pull_on(j, n, gram, rotations), rotations);
     }
-    if (gain <= power * kSmallestGain) {
+    if (gain <= power * kSmallestAlignGain) {
       break;
     }
     power += gain;
@@ -86,14 +86,14 @@ at::Tensor plane_power(const at::Tensor& gram, const at::Tensor& phases) {
 at::Tensor improve_phases(const at::Tensor& gram, at::Tensor phases) {
   const at::Tensor own = gram.diagonal(0, 1, 2);  // [P, n]
   double power = plane_power(gram, phases).sum().item<double>();
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMostAlignSweeps; ++sweep) {
     for (std::int64_t j = 0; j < phases.size(1); ++j) {
       const at::Tensor pull =
           (gram.select(1, j) * phases).sum(1) - own.select(1, j) * phases.select(1, j);
       phases.select(1, j).copy_(phase_of(pull));
     }
     const double now = plane_power(gram, phases).sum().item<double>();
-    if (now <= power * (1.0 + kSmallestGain)) {
+    if (now <= power * (1.0 + kSmallestAlignGain)) {
       break;
     }
     power = now;

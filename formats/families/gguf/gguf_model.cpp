@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kMaxHeads = 1 << 16;  // far more than any model has
+constexpr std::int64_t kMaxGgufHeads = 1 << 16;  // far more than any model has
 
 const GgufGraph& graph_of(const GgufMetadata& metadata) {
   const auto architecture = metadata.text("general.architecture");
@@ -50,9 +50,9 @@ void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int
                     parameters.key("attention.head_count"));
   }
   spec.query_heads = *std::max_element(heads->begin(), heads->end());
-  if (spec.query_heads < 1 || spec.query_heads > kMaxHeads) {
+  if (spec.query_heads < 1 || spec.query_heads > kMaxGgufHeads) {
     throw_bad_input("{}: {} is {}, 1 to {} allowed", parameters.where(),
-                    parameters.key("attention.head_count"), spec.query_heads, kMaxHeads);
+                    parameters.key("attention.head_count"), spec.query_heads, kMaxGgufHeads);
   }
   spec.kv_heads = parameters.per_layer("attention.head_count_kv", layers).value_or(*heads);
   for (std::size_t i = 0; i < heads->size(); ++i) {
