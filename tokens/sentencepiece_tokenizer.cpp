@@ -22,7 +22,8 @@ class SentencePieceTokenizer : public Tokenizer {
     load(whole_, bytes);
     continues_alike_ = model.adds_space_prefix == model.removes_extra_spaces;
     if (!continues_alike_) {
-      // protobuf merges what follows into the model's normalizer_spec (3): add_dummy_prefix (3).
+      // protobuf merges the appended bytes into the model's normalizer_spec (3). They set
+      // add_dummy_prefix (3).
       load(going_on_, bytes + "\x1a\x02\x18" + (model.removes_extra_spaces ? '\1' : '\0'));
     }
     DocumentEnds ends;
@@ -62,8 +63,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string where_;
   SentencePieceProcessor whole_;
-  // For a part of a document: leading white space is kept and no prefix is added. If the model
-  // removes white space at the ends, the prefix restores it.
+  // For parts of a document after the first. It keeps leading white space and adds no prefix. If
+  // the model removes white space at the ends, the prefix restores it.
   SentencePieceProcessor going_on_;
   bool continues_alike_ = false;
 };

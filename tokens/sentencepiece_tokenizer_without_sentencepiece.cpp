@@ -1,4 +1,4 @@
-// The error of builds without SentencePiece.
+// The error message of builds without SentencePiece.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "tokens/sentencepiece_tokenizer.h"

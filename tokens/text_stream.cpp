@@ -44,7 +44,7 @@ TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
       throw_cannot_open(name_, errno);
     }
   } else {
-    // A FIFO without a writer is waited for below, where the wait can be stopped.
+    // Opens a FIFO without waiting for a writer. Reading waits for one and can be stopped.
     const int descriptor = open_without_waiting(name);
     if (descriptor >= 0 && is_pipe(descriptor)) {
       pipe_ = descriptor;

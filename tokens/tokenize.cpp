@@ -15,17 +15,17 @@
 namespace regroup {
 namespace {
 
-// Parts of documents that are encoded together, each by one thread.
+// Parts of documents that are encoded in parallel.
 struct Batch {
   std::vector<TextPart> parts;
-  std::vector<std::vector<std::uint32_t>> ids;  // one for each
+  std::vector<std::vector<std::uint32_t>> ids;  // one list per part
 };
 
 bool read_batch(DocumentReader& reader, std::size_t bytes, Batch& batch) {
   batch.parts.clear();
   std::size_t read = 0;
   for (TextPart part; read < bytes && reader.next(part);) {
-    read += part.text.size() + 1;  // empty ones take room, too
+    read += part.text.size() + 1;  // empty parts take memory, too
     batch.parts.push_back(std::move(part));
   }
   return !batch.parts.empty();

@@ -61,13 +61,12 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
                   [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
-        "{}: {} numbers SentencePiece's tokens in its own way; "
-        "scripts/tokenize_with_transformers.py knows it",
+        "{}: {} renumbers SentencePiece's tokens; use scripts/tokenize_with_transformers.py",
         printable(directory.string(), 0), printable(name));
   }
 }
 
-// What the model's other files add to tokenizer.model.
+// Adds the settings of the model's other files to those of tokenizer.model.
 DocumentEnds ends_of(DocumentEnds ends, const nlohmann::json& config,
                      const nlohmann::json& tokenizer_config) {
   ends.bos = ends.bos ? ends.bos : number_in(config, "bos_token_id");

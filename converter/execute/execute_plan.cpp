@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads each source of one step once; computes pooled tensors on demand.
+// The sources of one step. Reads each one once, and computes pooled tensors on demand.
 class Sources {
  public:
   Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
@@ -59,7 +59,7 @@ class Sources {
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
-std::size_t elements_of(const Shape& shape) {
+std::size_t element_count(const Shape& shape) {
   std::size_t elements = 1;
   for (const std::int64_t size : shape) {
     elements *= static_cast<std::size_t>(size);
@@ -67,7 +67,7 @@ std::size_t elements_of(const Shape& shape) {
   return elements;
 }
 
-// Into elements of type `dtype` for `result`.
+// Applies moves to `target`, whose elements are of type `dtype`.
 void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
                  Sources& sources, const OutputTensor& result, bool allow_nonfinite) {
   for (const HeadMove& move : moves) {
@@ -81,7 +81,7 @@ void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std:
 std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
                                  Sources& sources, const OutputTensor& result,
                                  bool allow_nonfinite) {
-  std::vector<double> values(elements_of(shape), 0.0);
+  std::vector<double> values(element_count(shape), 0.0);
   apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
               allow_nonfinite);
   return values;
@@ -93,7 +93,7 @@ bool fit(std::span<const double> values, DType dtype) {
                      [&](double value) { return std::abs(value) <= largest; });
 }
 
-// Executes moves and later operations in double, rounded once at the end.
+// Executes moves and later operations in double, and rounds once at the end.
 void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                     const Checkpoint& checkpoint, AttentionPooler& pooler,
                     std::span<std::byte> result) {

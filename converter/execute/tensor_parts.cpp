@@ -23,7 +23,7 @@ std::uint64_t source_bytes(const TensorPart& part, DType type) {
   return sources_of(part).size() * bytes_of_elements(type, static_cast<std::size_t>(part.length));
 }
 
-// Whether the sources can be read piece by piece, and are large enough.
+// Whether the sources can be read piece by piece and are large enough to do so.
 bool is_worth_cutting(const TensorStep& step, const Checkpoint& checkpoint,
                       std::uint64_t part_bytes) {
   std::uint64_t bytes = 0;
@@ -37,7 +37,7 @@ bool is_worth_cutting(const TensorStep& step, const Checkpoint& checkpoint,
   return bytes > part_bytes;
 }
 
-// One head's elements in parts.
+// Adds the parts of one head.
 void add_head(std::vector<TensorPart>& parts, const HeadMove& move, std::size_t head,
               const TensorStep& step, const Checkpoint& checkpoint, std::uint64_t part_bytes) {
   const DType type = checkpoint.at(move.source).dtype;
@@ -54,7 +54,7 @@ void add_head(std::vector<TensorPart>& parts, const HeadMove& move, std::size_t 
   }
 }
 
-// Whether the parts, in order, are the whole tensor.
+// Whether the parts, in this order, make up the whole tensor.
 bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
   std::int64_t next = 0;
   for (const TensorPart& part : parts) {
@@ -66,7 +66,7 @@ bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
   return next == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// The part as a separate move from its contiguous heads into itself.
+// The move that computes one part from its heads, which have been read contiguously.
 HeadMove move_of(const TensorPart& part) {
   const HeadMove& whole = *part.move;
   const bool cut = part.length != whole.to.rows * whole.to.columns;

@@ -19,11 +19,11 @@
 namespace regroup {
 namespace {
 
-// At least one thread waits for the disk while another computes; more than a few copying threads
-// gain nothing on any disk.
+// With two threads, one can wait for the disk while the other computes. More than a few copying
+// threads gain nothing on any disk.
 constexpr unsigned kFewestThreads = 2, kMostThreads = 4;
 
-// Tensors are computed concurrently as long as they need no more memory than this together.
+// Tensors are computed concurrently as long as they need no more memory than this in total.
 constexpr std::uint64_t kSideBySide = 64U << 20;
 
 // The position of a solved tensor in the order of computation.
@@ -32,8 +32,8 @@ std::tuple<bool, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
   return {tensor.role != AttentionRole::kEncoder, tensor.layer, tensor.role};
 }
 
-// The work queue. Only the first thread makes solved tensors: a layer is solved once for all its
-// tensors, and a refiner processes layers in order.
+// The work queue. Only the first thread makes solved tensors, because a layer is solved once for
+// all its tensors and a refiner processes layers in order.
 class Steps {
  public:
   explicit Steps(const ConversionPlan& plan) {
@@ -45,7 +45,7 @@ class Steps {
     });
   }
 
-  // The next tensor for that thread, or null. The first thread prefers computed tensors.
+  // Returns the next tensor for a thread, or null. The first thread prefers computed tensors.
   const TensorStep* take(bool is_first) {
     auto& preferred = !is_first ? copied_ : solved_.empty() ? moved_ : solved_;
     auto& other = is_first ? copied_ : moved_;
@@ -62,8 +62,8 @@ class Steps {
   std::deque<const TensorStep*> solved_, moved_, copied_;
 };
 
-// Memory for making a tensor: a part and its sources; otherwise the sources, the tensor, and
-// doubles if it is computed from them.
+// The memory for making a tensor. A tensor made in parts needs one part and its sources. Others
+// need the sources, the tensor, and doubles if it is computed.
 std::uint64_t working_bytes(const TensorStep& step, const Checkpoint& checkpoint) {
   if (const auto parts = parts_of(step, checkpoint); !parts.empty()) {
     return bytes_at_once(parts, step, checkpoint);
@@ -163,7 +163,7 @@ class TensorWriters {
   }
 
   const TensorWork& work_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable freed_;
   Steps steps_;
   std::uint64_t in_use_ = 0;

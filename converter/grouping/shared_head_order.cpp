@@ -14,7 +14,7 @@ class StackLosses {
   StackLosses(const std::vector<std::int64_t>& groups, const LayerLosses& losses)
       : groups_(groups), losses_(losses), known_(groups.size()) {}
 
-  // Summed over the layers with that number of groups.
+  // The losses, summed over the layers with `count` groups.
   std::vector<double> sums(std::int64_t count, const std::vector<HeadGroup>& groups) {
     std::vector<double> sums(groups.size(), 0.0);
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
@@ -26,7 +26,7 @@ class StackLosses {
     return sums;
   }
 
-  // Losses of every layer with groups of neighbours in that order.
+  // The losses of every layer if it groups neighbours in this order.
   std::vector<double> in_order(const std::vector<std::int64_t>& order) {
     std::vector<double> found;
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {

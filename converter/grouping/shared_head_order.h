@@ -24,10 +24,10 @@ struct SharedHeadOrder {
 
 /// Finds an order of `heads` heads with a small sum of losses over all layers, at most that of
 /// contiguous groups. Layer i gets groups[i] groups, a divisor of `heads`. Every layer has the same
-/// weight: losses are fractions of its own energy, and energies of layers are in no common unit.
-/// Layers with the most groups are solved first, by similar_partition(). Layers with fewer groups
-/// then merge these groups if their number divides them, and otherwise take contiguous groups of
-/// the order.
+/// weight: losses are fractions of its own energy, and energies of different layers are not
+/// comparable. Layers with the most groups are solved first, by similar_partition(). Layers with
+/// fewer groups then merge these groups if their number divides them, and otherwise take contiguous
+/// groups of the order.
 ///
 /// Requests the losses of many groups of one layer at a time, about equally often for each layer:
 /// once for groups of two heads, ten times for larger ones.

@@ -26,7 +26,7 @@ class Search {
     progress_(++done_);
   }
 
-  // Layers `together` share one head order; those in `pooled` lose heads.
+  // The layers in `together` share one head order. Those in `pooled` lose heads.
   void group_in_step(AttentionRole role, const std::vector<std::size_t>& together,
                      const std::vector<std::size_t>& pooled) {
     std::vector<std::int64_t> groups;
@@ -62,7 +62,7 @@ class Search {
   SimilarGrouping result_;
 };
 
-// Whether each of those layers keeps one kv head.
+// Whether each of these layers keeps one kv head.
 bool keep_one(const ConversionPlan& plan, AttentionRole role,
               const std::vector<std::size_t>& layers) {
   return std::all_of(layers.begin(), layers.end(),

@@ -24,8 +24,8 @@ Rows consecutive(std::size_t heads, std::int64_t head_dim) {
   return first;
 }
 
-// The heads that begin at those features of a tensor, one after the other: [heads·d, D] or, of a
-// bias, [heads·d].
+// Reads the heads that begin at these features of a tensor, in this order: [heads·d, D], or
+// [heads·d] for a bias.
 std::vector<double> read_features(const Checkpoint& checkpoint, const std::string& name,
                                   bool input_major, const Rows& features, std::int64_t head_dim) {
   const TensorInfo& tensor = checkpoint.at(name);

@@ -11,16 +11,16 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kChunk = 2048;  // elements at a time: sums and operands stay in cache
+constexpr std::int64_t kChunk = 2048;  // elements; sums and operands of as many fit in the cache
 
-// Contiguous elements of the target: from[i] is the source of element i, counted from the head's
-// first.
+// A run of contiguous elements of the target, and their sources. Both are counted from the first
+// element of the head.
 struct Line {
   std::int64_t from = 0;
   std::int64_t step = 1;
   std::int64_t to = 0;
   std::int64_t length = 0;
-  std::span<const std::int64_t> order = {};  // element i is the order[i]-th
+  std::span<const std::int64_t> order = {};  // element i comes from place order[i]
 
   bool adjacent() const { return step == 1 && order.empty(); }
   std::int64_t source_of(std::int64_t i) const {
@@ -130,7 +130,7 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
       finite = finite && std::abs(sums[i]) <= largest;
     }
     if (!finite && is_block_type(target.type())) {
-      return false;  // no block can hold them
+      return false;  // no block can hold NaN or infinities
     }
     encode_numbers(target.type(), std::span(sums).first(count),
                    target.at(first_to + line.to + begin, static_cast<std::int64_t>(count)));

@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// The minimum gain of a swap: more than rounding errors.
+// The minimum gain of a swap, larger than rounding errors.
 constexpr double kSmallestGain = 1e-9;
 
 // A swap of two heads of different groups, by their places.
@@ -62,7 +62,7 @@ class PairCosts {
     }
   }
 
-  // The summed cost of a head with each member of a group; 0 with itself.
+  // The sum of a head's costs with each member of a group. The cost with itself is 0.
   double with_group(std::int64_t head, const HeadGroup& group) const {
     return std::accumulate(group.begin(), group.end(), 0.0,
                            [&](double sum, std::int64_t other) { return sum + of(head, other); });
@@ -122,7 +122,7 @@ Partition grown_partition(std::int64_t heads, std::int64_t groups, std::int64_t 
   return partition;
 }
 
-// Makes every swap that helps until none does.
+// Makes every swap that lowers the cost, until none does.
 void swap_by_pairs(Partition& partition, const PairCosts& pairs) {
   const std::vector<Swap> swaps = swaps_of(partition);
   const double enough = kSmallestGain * pairs.total(partition);
@@ -137,7 +137,7 @@ void swap_by_pairs(Partition& partition, const PairCosts& pairs) {
   }
 }
 
-// The best of one start per head.
+// The best partition of one start per head.
 Partition best_by_pairs(std::int64_t heads, std::int64_t groups, const PairCosts& pairs) {
   Partition best = contiguous_partition(heads, groups);
   swap_by_pairs(best, pairs);

@@ -1,15 +1,13 @@
 #include "converter/plan/conversion_plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include "converter/plan/plan_notes.h"
+#include "converter/plan/plan_record.h"
 #include "converter/plan/plan_steps.h"
 #include "converter/plan/reference_plan.h"
-#include "converter/provenance/provenance.h"
 #include "converter/target/kv_head_request.h"
 #include "converter/target/loader_gate.h"
-#include "converter/target/recorded_target.h"
 #include "converter/target/target.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -20,11 +18,7 @@
 namespace regroup {
 namespace {
 
-std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return printable(checkpoint.file_of(tensor).path().string(), 0);
-}
-
-// The spec to compute: the source with fewer kv heads, perhaps with other positions.
+// The spec to compute: the source with fewer kv heads, and other positions if requested.
 ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
   ModelSpec grouped = source;
   for (const AttentionRole role : request.roles) {
@@ -40,7 +34,7 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   return grouped;
 }
 
-// The requested container, that of a named architecture, or the source's own.
+// The requested container; if none, that of a named architecture or the source's own.
 Container choose_container(const Model& source, const ConversionRequest& request) {
   const bool names_architecture = request.target != "same" && request.target != "expanded";
   const Container container = request.container.value_or(
@@ -56,7 +50,7 @@ Container choose_container(const Model& source, const ConversionRequest& request
   return container;
 }
 
-// A base model keeps its form: all others need the output head that it lacks.
+// A base model has no output head, which every other form needs. It therefore keeps its form.
 void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
                 Container container) {
   const bool same_form = request.target == "same" || request.target == "expanded" ||
@@ -96,7 +90,8 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
 void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
-      throw_bad_input("{}: a tensor without a name", file_of(checkpoint, tensor));
+      throw_bad_input("{}: a tensor without a name",
+                      printable(checkpoint.file_of(tensor).path().string(), 0));
     }
   }
 }
@@ -130,7 +125,7 @@ DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
 
 CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
                          AttentionRole role) {
-  // Quantised weights make keys and values of half precision.
+  // With quantised weights, the cache holds half-precision keys and values.
   const DType stored = kv_dtype(plan.spec, checkpoint);
   const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
   return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
@@ -152,81 +147,14 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
 }
 
-Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
-  Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
-                   plan.grouping, plan.order,   {}};
-  facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
-  if (plan.pooling.method == PoolMethod::kRandom) {
-    facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
-  }
-  if (plan.dtype) {
-    facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
-  }
-  if (plan.refiner) {
-    facts.more.emplace_back("refit", plan.refiner->recipe());
-  }
-  if (plan.calibration && needs_solver(plan.pooling.method)) {
-    facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
-    facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
-  }
-  return facts;
-}
-
-// ggml's number for the type of most weights.
-std::uint32_t gguf_file_type(const ConversionPlan& plan) {
-  std::map<DType, std::int64_t> matrices;
-  for (const TensorStep& step : plan.steps) {
-    matrices[step.output.dtype] += step.output.shape.size() == 2 ? 1 : 0;
-  }
-  const auto most = std::max_element(matrices.begin(), matrices.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  switch (most == matrices.end() ? DType::kF32 : most->first) {
-    case DType::kF16: return 1;
-    case DType::kQ8_0: return 7;
-    case DType::kBF16: return 32;
-    default: return 0;
-  }
-}
-
-// Removes the record of an earlier conversion, but keeps that of the file's origin.
-void forget_conversion(GgufMetadata& metadata) {
-  std::vector<std::string> keys;
-  for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    if (is_conversion_fact(entry.key)) {
-      keys.push_back(entry.key);
-    }
-  }
-  for (const std::string& key : keys) {
-    metadata.remove(key);
-  }
-}
-
-// The metadata of a GGUF file, including that of the directory it was made from.
-GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
-                                  const ConversionPlan& plan) {
-  forget_conversion(metadata);
-  for (const auto& [key, value] : plan.metadata) {
-    if (is_conversion_fact(key)) {
-      metadata.set_string(key, value);
-    }
-  }
-  if (source.convention == Convention::kHuggingFace) {
-    const Provenance own = provenance_of(plan, plan.grouped);
-    record_source(metadata, source, config_with_provenance(source.config_text, own));
-  }
-  if (!metadata.contains("general.file_type")) {
-    metadata.set_u32("general.file_type", gguf_file_type(plan));
-  }
-  return metadata;
-}
-
 // Checks that the refiner has pooled attentions and the source's outputs as a target.
 void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
   if (!plan.refiner) {
     return;
   }
   if (request.positions != PositionChange::kKeep) {
-    throw_usage("--refit: with other positions the source's outputs are no target");
+    throw_usage(
+        "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
   const auto roles = plan.spec.roles();
   if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
@@ -236,15 +164,8 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
   }
 }
 
-// `written`: whether loaders will see the result.
-ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
-  const Checkpoint& checkpoint = source.checkpoint;
-  check_attention_shapes(source.spec, checkpoint);
-  check_output_names(checkpoint);
-  if (source.convention != Convention::kGguf) {  // where quantisation may choose for each tensor
-    check_kv_dtypes(source.spec, checkpoint);
-  }
-  check_order(request.order, source.spec);
+// The plan with what the request fixes: the result's heads, and how it is made and stored.
+ConversionPlan begin_plan(const Model& source, const ConversionRequest& request) {
   ConversionPlan plan;
   plan.spec = source.spec;
   plan.source_fingerprint = fingerprint_of(source);
@@ -260,6 +181,19 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   plan.calibration = request.calibration;
   plan.refiner = request.refiner;
   plan.pooling.refined = plan.refiner != nullptr;
+  return plan;
+}
+
+// `written`: whether loaders will see the result.
+ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  check_attention_shapes(source.spec, checkpoint);
+  check_output_names(checkpoint);
+  if (source.convention != Convention::kGguf) {  // there, quantisation chooses a type per tensor
+    check_kv_dtypes(source.spec, checkpoint);
+  }
+  check_order(request.order, source.spec);
+  ConversionPlan plan = begin_plan(source, request);
   check_can_pool(plan.spec, plan.pooling.method);
   check_can_refine(plan, request);
   check_head(source, plan.grouped, request, plan.container);
@@ -271,13 +205,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   plan.in_place = target.in_place;
   plan_steps(plan, source, request);
   count_bytes(plan, checkpoint);
-  const Provenance facts = provenance_of(plan, plan.target);
-  plan.metadata = metadata_with_provenance(checkpoint.metadata(), facts);
-  if (!is_single_file(plan.container)) {
-    plan.config_text = config_with_provenance(target.config_text, facts);
-  } else if (plan.container == Container::kGguf) {
-    plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
-  }
+  add_record(plan, source, target);
   plan.notes = std::move(target.notes);
   if (!is_single_file(plan.container)) {
     const std::vector<std::string> left_out = notes_on_companions(source);

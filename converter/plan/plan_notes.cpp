@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-// Whether stock loaders know the name; if not, another note says so.
+// Whether the result has names that stock loaders refuse. Another note says so.
 bool has_own_names(const ConversionPlan& plan) {
   return !plan.config_text.empty() &&
          has_alibi_names(parse_json_object(plan.config_text, "config.json"));
@@ -101,7 +101,7 @@ std::int64_t elements_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Tensors whose block type changes, since the original can be read but not written.
+// Notes on tensors whose block type changes, because the original can be read but not written.
 std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
   std::set<std::string> before;
   std::uint64_t tensors = 0, bytes = 0;

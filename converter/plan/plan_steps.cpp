@@ -51,11 +51,12 @@ bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
          source.shape == step.output.shape;
 }
 
-// The dtype of a result tensor: as the container requires, as requested, else unchanged.
+// The dtype of a result tensor: what the container requires, else what is requested, else
+// unchanged.
 DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
                    std::optional<DType> wanted) {
   if (!can_decode(tensor.dtype)) {
-    return tensor.dtype;  // integers and the like
+    return tensor.dtype;  // for example integers
   }
   const bool matrix = tensor.shape.size() == 2;
   if (container == Container::kLlama2c) {
@@ -184,7 +185,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
   }
 }
 
-// Masks and frequencies that older loaders saved with the weights and no loader reads.
+// Masks and frequencies that older loaders saved with the weights. No loader reads them.
 bool is_buffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {
       "attn.bias",           "attn.masked_bias", "attention.bias",   "attention.masked_bias",

@@ -101,7 +101,7 @@ HeadSimilarity AttentionPooler::similarity(AttentionRole role, std::size_t layer
 const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
   const Place place{role, layer};
   if (last_ != place) {
-    heads_ = {};  // not two layers at a time
+    heads_ = {};  // frees one layer before the next is made
     PooledAttention pooled = pool(role, layer);
     heads_ = std::move(pooled.heads);
     LayerReport& report =

@@ -62,7 +62,7 @@ class AttentionPooler {
   /// infinities in them, kInterrupted soon after `stop`, if given, turns true.
   const AttentionHeads& layer(AttentionRole role, std::size_t layer);
 
-  /// Which of the source's heads should share one in that layer. Throws the same.
+  /// Finds the heads of the source that should share one head in that layer. Throws the same.
   SimilarHeads similar_heads(AttentionRole role, std::size_t layer) const;
 
   /// The losses of groups of the source's heads in that layer: see losses_of_groups().
@@ -72,10 +72,10 @@ class AttentionPooler {
   /// The similarity of that layer's heads. Throws the same.
   HeadSimilarity similarity(AttentionRole role, std::size_t layer) const;
 
-  /// That layer pooled, computed anew and before any refiner. Throws the same.
+  /// Pools that layer again, without a refiner. Throws the same.
   PooledAttention pool(AttentionRole role, std::size_t layer) const;
 
-  /// Of all layers so far, in the order of roles and layers.
+  /// The reports of all layers so far, in the order of roles and layers.
   std::vector<LayerReport> reports() const;
 
  private:

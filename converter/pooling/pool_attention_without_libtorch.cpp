@@ -1,4 +1,4 @@
-// Stubs: these functions need linear algebra.
+// Stubs for functions that need linear algebra.
 #include "converter/pooling/solvers/head_similarity.h"
 #include "converter/pooling/solvers/pool_attention.h"
 #include "converter/pooling/solvers/similar_heads.h"

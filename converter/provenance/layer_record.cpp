@@ -14,7 +14,7 @@ double energy_kept(const LayerReport& layer, double GroupReport::* kept,
   return 1.0 - lost;
 }
 
-// Further digits differ from machine to machine.
+// Rounds numbers to six digits, because further digits differ between machines.
 std::string short_text(const Json& layer) {
   Json rounded = layer;
   for (auto& [key, value] : rounded.items()) {

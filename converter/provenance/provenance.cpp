@@ -26,7 +26,7 @@ std::string slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRol
   return all_equal(slopes) ? nlohmann::json(slopes.front()).dump() : nlohmann::json(slopes).dump();
 }
 
-// Per layer the permutation of the source's query heads; null if it is the identity.
+// The permutation of the source's query heads per layer, null for the identity.
 std::string query_order_json(const Provenance& facts) {
   if (facts.order.empty()) {
     return "null";
@@ -49,7 +49,7 @@ bool stored_repeatedly(const Provenance& facts) {
   });
 }
 
-// Optional facts of a conversion, as key and JSON text.
+// The optional facts of a conversion, as keys and JSON texts.
 std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenance& facts) {
   const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
   std::vector<std::pair<std::string, std::string>> found = facts.more;
@@ -66,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenan
   return found;
 }
 
-// `indent` columns of what config.json itself uses.
+// The "regroup" block of config.json as JSON text, with config.json's indentation.
 std::string regroup_block(const Provenance& facts) {
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   std::string block = fmt::format(
@@ -96,7 +96,7 @@ std::string config_with_provenance(const std::string& config_text, const Provena
   std::string text = config_text;
   for (const AttentionRole role : spec.roles()) {
     const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
-    // A family whose loaders have no such key gets it only if it differs from the default.
+    // If a family's loaders have no such key, it is written only if it differs from the default.
     const bool said_before = facts.source.kv_heads_of(role) != heads;
     if (spec.loaders_read_kv_heads || !all_are(heads, spec.query_heads) ||
         (said_before && !all_are(facts.source.kv_heads_of(role), spec.query_heads))) {

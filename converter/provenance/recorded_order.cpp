@@ -31,7 +31,7 @@ Heads heads_in(const Json& recorded, std::int64_t count) {
   return is_permutation_of(count, heads) ? heads : Heads{};
 }
 
-// Every `readers`-th of them determines the kv head.
+// The order of kv heads. Every `readers`-th query head determines one.
 Heads kv_heads_of(const Heads& query_heads, std::int64_t readers) {
   Heads kv_heads;
   for (std::size_t i = 0; i < query_heads.size(); i += static_cast<std::size_t>(readers)) {
@@ -44,7 +44,7 @@ bool set_layer(HeadOrder& order, const ModelSpec& source, AttentionRole role, st
                const Json& recorded) {
   const Heads queries = heads_in(recorded, source.query_heads);
   if (queries.empty() || queries == HeadOrder().heads(role, layer, source.query_heads)) {
-    return !queries.empty();  // heads that keep their places may have no kv heads at all
+    return !queries.empty();  // also in layers without kv heads
   }
   const std::int64_t count = source.kv_heads_of(role)[layer];
   Heads kv_heads = count > 0 ? kv_heads_of(queries, source.query_heads / count) : Heads{};

@@ -9,7 +9,7 @@
 namespace regroup {
 namespace {
 
-// Collects what differs.
+// Collects the differences.
 class Comparison {
  public:
   template <typename T>
@@ -24,7 +24,7 @@ class Comparison {
       add(what, text(source), text(target));
     }
   }
-  // Enumerations, with a word for each value.
+  // For enumerations, whose values are not printed.
   void same_kind(std::string_view what, int source, int target) {
     if (source != target) {
       obstacles_.push_back(fmt::format("{} differs", what));
@@ -54,7 +54,7 @@ double scale_of(const ModelSpec& spec) {
   return spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }
 
-// Numbers that went through decimal text or a float on their way.
+// Allows for numbers that were rounded to decimal text or to a float.
 bool close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(a); }
 
 void compare_sizes(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
@@ -162,7 +162,7 @@ void compare_attention(Comparison& c, const std::string& where, const AttentionL
   c.need(all_fit, where + ": attention biases have no place in the target");
 }
 
-// Returns whether the two layers agree.
+// Adds the differences between two layers.
 void compare_layer(Comparison& c, const std::string& where, const ModelSpec& models,
                    const LayerTensors& source, const LayerTensors& target) {
   compare_attention(c, where, source.attention, target.attention);
@@ -176,7 +176,7 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
                      !target.mlp_norm.present() && !target.up.bias.empty() &&
                      !target.attention.q.bias.empty();
   c.need(source.mlp_norm.present() == target.mlp_norm.present() || folds,
-         where + ": a norm of the MLP's own in one of the two only");
+         where + ": a separate norm of the MLP in only one of the two");
   c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
          where + ": norm biases have no place in the target");
   c.need(source.relative_bias.empty() == target.relative_bias.empty(),

@@ -10,10 +10,10 @@
 namespace regroup {
 namespace {
 
-// No measurement is larger, and as many layers as a model can have do not add up to infinity.
+// No measurement is larger. Summed over as many layers as a model can have, it stays finite.
 constexpr double kLargestCost = 1e300;
 
-// Units of bytes that all options are multiples of.
+// The largest number of bytes that divides all options.
 std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
   std::uint64_t unit = 0;
   for (const auto& options : layers) {
@@ -61,7 +61,8 @@ std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption
   const std::uint64_t unit = common_unit(layers);
   const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  // least[u]: of the layers so far in exactly u units; choice[l][u]: the option of layer l then.
+  // least[u]: the least cost of the layers so far in exactly u units. choice[l][u]: the option that
+  // layer l has in it.
   std::vector<double> least(room + 1, kNever);
   least[0] = 0.0;
   std::vector<std::vector<std::size_t>> choice;

@@ -10,10 +10,10 @@ namespace regroup {
 /// Gives `target` names of regroup's own, which stock loaders refuse.
 void use_own_names(Target& target);
 
-/// Keeps stock loaders from silently computing something else than `target`: if they would derive
-/// other ALiBi slopes than those of its spec, `target` gets names of regroup's own. Throws kUsage
-/// if the result would be useless under such a name: it was `asked` for as "expanded", its
-/// container has no such names, or loaders support its heads.
+/// Prevents stock loaders from silently computing something other than `target`. If they would
+/// derive other ALiBi slopes than those of its spec, `target` gets regroup's own names, which
+/// loaders refuse. Throws kUsage if the result would be useless under such a name: `asked`, the
+/// requested target, is "expanded", its container has no such names, or loaders support its heads.
 void keep_from_stock_loaders(Target& target, Container container, std::string_view asked);
 
 }  // namespace regroup

@@ -23,7 +23,7 @@ ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   return stored;
 }
 
-// Clears tensors of the file that the model lacks, if they have no effect.
+// Clears the name of a tensor that the file has and the model lacks, if it has no effect.
 void drop_filler(std::string& stored, const std::string& recorded, const Checkpoint& checkpoint) {
   if (recorded.empty() && !stored.empty() && holds_only_zeros(checkpoint, checkpoint.at(stored))) {
     stored.clear();
@@ -120,7 +120,7 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
                     grouped.layers.size());
   }
   target.spec.kv_heads = grouped.kv_heads;
-  target.spec.alibi.slopes = grouped.alibi.slopes;  // the file's, or those of heads that move now
+  target.spec.alibi.slopes = grouped.alibi.slopes;  // from the file, or of the heads that move now
   const ModelSpec stored = without_fillers(grouped, target.spec, source.checkpoint);
   const auto obstacles = obstacles_between(as_recorded(stored, target.spec), target.spec);
   if (!obstacles.empty()) {

@@ -9,7 +9,7 @@
 
 namespace regroup {
 
-/// Their keys in the file's metadata.
+/// The keys of the source's config and dtypes in a GGUF file's metadata.
 inline constexpr std::string_view kSourceConfigKey = "regroup.config";
 inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 

@@ -21,20 +21,19 @@
 namespace regroup {
 namespace {
 
-// Architectures whose stock loaders support fewer kv heads, in the order of preference.
+// Architectures whose stock loaders support grouped heads, in the order of preference.
 constexpr std::array<std::string_view, 8> kGrouped{
     "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
     "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
 
-// The programs that load the result, as tested: see docs/compatibility.md for versions and
+// The programs that load the result. docs/compatibility.md names the tested versions and the
 // differences.
 std::string runtimes_of(const ModelSpec& spec) {
   if (spec.architecture == "DeciLMForCausalLM") {
     return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
            "directory (auto_map)";
   }
-  // Some runtimes compute the activation that the architecture usually has, whatever the config
-  // says.
+  // Some runtimes ignore the config and compute the activation that the architecture usually has.
   const bool own_activation =
       (spec.architecture == "NemotronForCausalLM" && spec.activation != Activation::kReluSquared) ||
       (spec.architecture == "GPTBigCodeForCausalLM" && spec.activation == Activation::kRelu);
@@ -53,7 +52,7 @@ std::string text_of(std::vector<std::string> obstacles) {
                      more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
-// Keys that mean the same in every architecture.
+// Copies the keys that mean the same in every architecture.
 void carry_over(const Json& from, Json& to) {
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
                           "torch_dtype", "dtype", "initializer_range"}) {
@@ -63,7 +62,7 @@ void carry_over(const Json& from, Json& to) {
   }
 }
 
-// A GGUF file's special tokens, by config.json's names for them.
+// Copies a GGUF file's special tokens, under config.json's names.
 void carry_over(const GgufMetadata& from, std::int64_t vocab_size, Json& to) {
   const std::map<std::string, std::int64_t> ids = special_ids_in(from);
   for (const char* role : {"bos", "eos", "pad", "unk"}) {
@@ -92,7 +91,7 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
   try {
     candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
     candidate.obstacles = obstacles_between(grouped, candidate.target.spec);
-  } catch (const Error& fault) {  // it cannot say what this model is
+  } catch (const Error& fault) {  // no config of this architecture describes the model
     candidate.obstacles.push_back(fault.what());
   }
   if (!grouped.not_computable.empty()) {
@@ -168,7 +167,7 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
 
 namespace {
 
-// The first equivalent architecture of the list; if there is none, the reasons.
+// Returns the first equivalent architecture of the list. Throws with the reasons if there is none.
 std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
                                   std::span<const std::string_view> architectures,
                                   bool for_grouped_heads, std::string& reasons) {

@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// Where each feature of a rotating head comes from when the two specs pair features differently.
+// The source of each feature of a rotating head. Empty if both specs pair features in the same way.
 Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
   const bool rotates =
       source.positions == PositionKind::kRope && target.positions == PositionKind::kRope;
@@ -29,7 +29,7 @@ Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
   return order;
 }
 
-// Element order[i] of `all` in place i.
+// Returns `all` reordered: place i holds element order[i].
 template <typename T>
 std::vector<T> taken(const std::vector<T>& all, const Rows& order) {
   std::vector<T> result;
@@ -51,8 +51,8 @@ AttentionMapping::AttentionMapping(const TensorMapping& models, TensorStepBuilde
       rope_order_(rope_order(source_, target_)),
       steps_(steps) {}
 
-// Norms of queries or keys: weights of the whole projection move with its heads; weights shared by
-// all heads follow the order of features.
+// Maps norms of queries or keys. Weights of the whole projection move with its heads. Weights that
+// all heads share follow the order of features.
 void AttentionMapping::norms(const std::vector<NormTensors>& from,
                              const std::vector<NormTensors>& to, const Features& heads) {
   for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
@@ -66,7 +66,7 @@ void AttentionMapping::norms(const std::vector<NormTensors>& from,
   }
 }
 
-// One column per query head, in their new places.
+// Moves the columns, one per query head, to the heads' new places.
 void AttentionMapping::relative_bias(AttentionRole self, std::size_t layer) {
   const std::string& from = source_.stack(self)[layer].relative_bias;
   const std::string& to = target_.stack(self)[layer].relative_bias;

@@ -47,8 +47,8 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
   const LayerTensors& to = target_.stack(self)[i];
   std::optional<NormFold> attention_fold, mlp_fold;
   if (source_.parallel_residual && from.mlp_norm.present() && !to.mlp_norm.present()) {
-    // Two norms become one: the MLP's is folded into its first map, unless that would divide by
-    // numbers close to zero; then both are folded.
+    // Two norms become one. The MLP's norm is folded into the MLP's first map. If that would divide
+    // by numbers close to zero, both norms are folded.
     mlp_fold = {from.mlp_norm, from.attention_norm, {}, {}};
     if (!can_fold(checkpoint_, *mlp_fold, source_.norm_weight_offset)) {
       attention_fold = {from.attention_norm, {}, {}, {}};

@@ -24,7 +24,7 @@ void TensorStepBuilder::place(const std::string& from, bool from_columns, const 
   }
   shape[matrix && to_columns ? 1 : 0] = features.total;
   HeadBlocks blocks = head_blocks(tensor.shape, from_columns, features.from, features.rows);
-  if (features.pooled && matrix) {  // always [out, in]
+  if (features.pooled && matrix) {  // pooled heads are always [out, in]
     blocks = head_blocks({features.rows, tensor.shape[from_columns ? 0 : 1]}, false, features.from,
                          features.rows);
   }
@@ -69,8 +69,8 @@ void TensorStepBuilder::linear(const LinearTensors& from, const LinearTensors& t
   }
 }
 
-// Called when all moves into the map are known: its weight absorbs the norm's weight, its bias the
-// rest.
+// Called when all moves into the map are known. The map's weight absorbs the norm's weight, and its
+// bias absorbs the rest of the norm.
 void TensorStepBuilder::fold_into(const LinearTensors& to, const NormFold& fold) {
   TensorStep& weight = steps_[by_name_.at(to.weight)];
   TensorStep& bias = steps_[by_name_.at(to.bias)];

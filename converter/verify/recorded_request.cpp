@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <map>
 #include <string_view>
 
 #include "converter/execute/tensor_checksums.h"
 #include "converter/provenance/provenance.h"
 #include "converter/provenance/recorded_order.h"
+#include "converter/verify/requested_dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/dtype/numbers.h"
 #include "formats/families/loader_agreement.h"
 #include "formats/json/printable_json.h"
 #include "formats/version.h"
@@ -21,8 +20,8 @@ namespace {
 
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
 
-// Facts that determine a request or follow from it. Any other key means a step that this version
-// does not know.
+// Checks that all facts determine a request or follow from it. Any other key is of a step that this
+// version does not know.
 void check_known(const Json& facts, const Model& result) {
   constexpr std::array<std::string_view, 25> kKnown{"version",
                                                     "source_kv_heads",
@@ -89,12 +88,13 @@ void check_version(const Json& facts, const Model& result) {
                     printable_json(version));
   }
   if (*numbers > numbers_of(kVersion)) {
-    throw_usage("{}: was written by regroup {}, this is {}: verify it with that version or a later",
-                where(result), version.get<std::string>(), kVersion);
+    throw_usage(
+        "{}: was written by regroup {}, this is {}: verify it with that version or a later one",
+        where(result), version.get<std::string>(), kVersion);
   }
 }
 
-// The refiner of a result, of which only the record is known.
+// Stands in for the refiner of a result, of which only the recipe is recorded.
 class RecordedRefiner : public AttentionRefiner {
  public:
   RecordedRefiner(std::string recipe, std::string result)
@@ -111,16 +111,16 @@ class RecordedRefiner : public AttentionRefiner {
   std::string recipe_, result_;
 };
 
-// A result that stock loaders load and misread is wrong, whatever made it.
+// A result that stock loaders load and misread is wrong, even if it can be recomputed.
 void check_loaders_agree(const Model& result) {
   const std::vector<std::string> misread = misread_by_loaders(result.spec, result.config);
   if (!misread.empty() && loaders_take_heads(result.spec)) {
-    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders take its model_type, but {}",
+    throw Error(ErrorKind::kDifference, fmt::format("{}: loaders accept its model_type, but {}",
                                                     where(result), misread.front()));
   }
 }
 
-// A number or a list of them, as --kv-heads takes.
+// A number or a list of numbers, as in --kv-heads.
 std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
   if (is_count(recorded)) {
@@ -133,7 +133,8 @@ std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
   return recorded.get<std::vector<std::int64_t>>();
 }
 
-// In an encoder-decoder, for the roles with fewer heads, which were grouped by one request.
+// Reads the kv heads. In an encoder-decoder, one request must have grouped all roles with fewer
+// heads.
 void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
                 const Model& result) {
   const Json heads = facts.value("kv_heads", Json(nullptr));
@@ -222,58 +223,6 @@ void read_target(ConversionRequest& request, const Json& facts, const Model& sou
   }
 }
 
-// The type that most matrices of a result have.
-std::optional<DType> usual_dtype(const Checkpoint& result) {
-  std::map<DType, std::size_t> matrices;
-  for (const TensorInfo& tensor : result.tensors()) {
-    matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
-  }
-  const auto most = std::max_element(matrices.begin(), matrices.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
-}
-
-// The type of most matrices whose type would not have changed without a request.
-std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
-  std::map<DType, std::size_t> others;
-  std::size_t matrices = 0;
-  for (const TensorStep& step : plan.steps) {
-    const TensorInfo* tensor = result.find(step.output.name);
-    if (tensor == nullptr || step.output.shape.size() != 2 || !can_decode(step.output.dtype)) {
-      continue;
-    }
-    ++matrices;
-    if (tensor->dtype != step.output.dtype && can_encode(tensor->dtype)) {
-      ++others[tensor->dtype];
-    }
-  }
-  const auto most = std::max_element(others.begin(), others.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
-                                                             : std::nullopt;
-}
-
-// The requested type: as recorded, or inferred from the tensors in results of earlier versions.
-std::optional<DType> dtype_in(const ConversionRequest& request, const Json& facts,
-                              const Model& source, const Model& result) {
-  if (facts.contains("dtype")) {
-    const Json& recorded = facts.at("dtype");
-    const auto dtype =
-        recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
-    if (!dtype || !can_encode(*dtype)) {
-      throw_bad_input("{}: its recorded dtype is {}", where(result), printable_json(recorded));
-    }
-    return dtype;
-  }
-  const auto& tensors = source.checkpoint.tensors();
-  const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
-    return is_block_type(tensor.dtype);
-  });
-  return quantised && request.container != Container::kGguf
-             ? usual_dtype(result.checkpoint)
-             : asked_dtype(plan_conversion(source, request), result.checkpoint);
-}
-
 ConversionRequest request_in(const Json& facts, const Model& source, const Model& result,
                              std::shared_ptr<const Calibration> calibration) {
   check_known(facts, result);
@@ -281,7 +230,7 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   check_version(facts, result);
   const Json before = Json::parse(kv_heads_json(source.spec));
   if (facts.value("source_kv_heads", Json(nullptr)) != before) {
-    throw_usage("{}: was made of a model with {} kv heads, {} has {}", where(result),
+    throw_usage("{}: was made from a model with {} kv heads, {} has {}", where(result),
                 printable_json(facts.value("source_kv_heads", Json(nullptr))), where(source),
                 printable_json(before));
   }
@@ -291,7 +240,7 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   read_grouping(request, facts, source, result);
   read_pooling(request, facts, result, std::move(calibration));
   read_target(request, facts, source, result);
-  request.dtype = dtype_in(request, facts, source, result);
+  request.dtype = requested_dtype(request, facts, source, result);
   return request;
 }
 
@@ -324,7 +273,7 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
   }
   try {
     return request_in(facts, source, result, std::move(calibration));
-  } catch (const Json::exception&) {  // a value of another type than was written
+  } catch (const Json::exception&) {  // a value does not have the type that regroup writes
     throw_bad_input("{}: its record of the conversion is damaged: {}", where(result),
                     printable_json(facts));
   }

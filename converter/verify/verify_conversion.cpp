@@ -49,7 +49,7 @@ class Verifier {
     }
   }
 
-  // Tensors that neither the plan nor a checksum covers.
+  // Finds tensors that neither the plan nor a checksum covers.
   void find_strangers() {
     std::unordered_set<std::string> planned;
     for (const TensorStep& step : plan_.steps) {
@@ -75,7 +75,7 @@ class Verifier {
     return fmt::format("regroup.{}.{}", kChecksumsKey, tensor);
   }
 
-  // Compares a refitted tensor with its checksum, if there is one; `is` is null if its shape or
+  // Compares a refitted tensor with its checksum, if there is one. `is` is null if its shape or
   // dtype already differs.
   bool compare_refitted(const TensorInfo& expected, const TensorInfo* is) {
     static const TensorChecksums kNone;
@@ -126,8 +126,8 @@ class Verifier {
   Verification found_;
 };
 
-// Removes what is compared separately: measurements, checksums, and version and fingerprint, see
-// compare_origin().
+// Removes the facts that are compared separately: measurements, checksums, and the version and
+// fingerprint (see compare_origin()).
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
     for (const char* key : {kVersionKey, "layers", kChecksumsKey, kSourceFingerprintKey}) {
@@ -172,7 +172,7 @@ void compare_origin(Verification& found, const ConversionPlan& plan, const Model
   const std::string version = facts.value(kVersionKey, "");
   if (version != kVersion) {
     found.remarks.push_back(fmt::format(
-        "the result was written by regroup {}, verified by {}: what differs may be due to that",
+        "the result was written by regroup {} and verified by {}, which may explain differences",
         printable(version), kVersion));
   }
   const auto& metadata = result.checkpoint.metadata();
@@ -200,7 +200,7 @@ std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const M
   }
   if (result.checkpoint.files().front().path().extension() == ".safetensors") {
     Json metadata(plan.metadata);
-    metadata["format"] = "pt";  // as every file is written
+    metadata["format"] = "pt";  // SafetensorsWriter adds it to every file
     for (JsonDifference& difference :
          differences_between(without_remarks(metadata),
                              without_remarks(Json(result.checkpoint.metadata())), "__metadata__")) {

@@ -10,8 +10,8 @@ constexpr std::uint32_t kPolynomial = 0xedb88320;  // reflected
 
 using Table = std::array<std::uint32_t, 256>;
 
-// Row n holds what a byte adds to the remainder when n more bytes follow it, so that eight bytes
-// are taken at a time (Kounavis and Berry 2005, "slicing by eight").
+// Row n holds what a byte adds to the remainder if n more bytes follow it. With it, eight bytes are
+// processed at a time ("slicing by eight", Kounavis and Berry 2005).
 constexpr std::array<Table, 8> make_tables() {
   std::array<Table, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -37,7 +37,7 @@ constexpr std::array<Table, 8> kTables = make_tables();
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before) {
   std::uint32_t crc = ~before;
   while (bytes.size() >= 8) {
-    std::uint64_t word = 0;  // little-endian, as everything here
+    std::uint64_t word = 0;  // little-endian
     std::memcpy(&word, bytes.data(), sizeof(word));
     word ^= crc;
     crc = 0;

@@ -20,7 +20,7 @@ std::string shown(const std::filesystem::path& path) { return printable(path.str
   throw_environment("{}: cannot {}: {}", shown(path), action, std::strerror(errno));
 }
 
-// An untrusted path may be anything: reading a FIFO would block forever, and opening a device may
+// An untrusted path may name anything. Reading a FIFO would block forever, and opening a device may
 // have side effects.
 void check_regular(int descriptor, const std::filesystem::path& path) {
   struct stat status{};
@@ -188,7 +188,7 @@ void sync_directory(const std::filesystem::path& path) {
   if (descriptor < 0) {
     throw_system("open", path);
   }
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some filesystems cannot
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // EINVAL: not supported
   const int sync_error = errno;
   ::close(descriptor);
   if (!synced) {

@@ -1,4 +1,4 @@
-// How File moves ranges of bytes.
+// The functions of File that copy ranges of bytes.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,19 +16,19 @@
 namespace regroup {
 namespace {
 
-// Large enough to stream; small enough for reading, copying and writing to overlap.
+// Large enough to stream, and small enough for reading, copying and writing to overlap.
 constexpr std::uint64_t kChunk = 16U << 20, kAhead = 2 * kChunk;
 
 // Below this, prefetching and direct writes gain nothing.
 constexpr std::uint64_t kWorthStarting = 1U << 20;
 
-// The errors of filesystems that do not support the call, or not for that file.
+// The errors of filesystems that do not support the call in general or for that file.
 bool cannot_copy_in_kernel(int fault) {
   return fault == EXDEV || fault == ENOSYS || fault == EOPNOTSUPP || fault == EINVAL ||
          fault == EPERM;
 }
 
-// Closed at the end of its scope.
+// A file descriptor that is closed at the end of its scope.
 struct Descriptor {
   explicit Descriptor(int opened) : number(opened) {}
   Descriptor(const Descriptor&) = delete;
@@ -49,8 +49,8 @@ class Pipe {
   // Writes smaller than this are slower than copying.
   bool holds_enough() const { return capacity_ >= static_cast<int>(kWorthStarting); }
 
-  // Moves a first part of `length` bytes and returns how many. Both offsets and what is moved are
-  // whole blocks. Fewer than were taken arrive where that cannot be done: then it is blocked.
+  // Moves up to `length` bytes and returns their number. Both offsets and the length must be whole
+  // blocks. If fewer bytes can be written than were read, the pipe is blocked from then on.
   std::uint64_t move(int from, std::uint64_t from_at, int to, std::uint64_t to_at,
                      std::uint64_t length) {
     auto source_at = static_cast<off_t>(from_at);
@@ -120,7 +120,8 @@ std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
   }
   const Descriptor direct(::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
   Pipe pipe;
-  // Room for all of it at once lies together; a filesystem without fallocate finds it as it goes.
+  // Space that is allocated at once is contiguous. A filesystem without fallocate allocates it
+  // while writing.
   if (direct.number < 0 || !pipe.holds_enough() ||
       (::fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0 &&
        errno != EOPNOTSUPP)) {
@@ -181,7 +182,7 @@ void File::copy_through_memory(const File& source, std::uint64_t source_offset,
   }
 }
 
-// Only a hint: errors appear when the bytes are read. For small ranges the kernel's own readahead
+// Only a hint: errors appear when the bytes are read. For small ranges, the kernel's own readahead
 // is better.
 void File::start_reading(std::uint64_t offset, std::uint64_t length) const {
   if (length >= kWorthStarting) {

@@ -20,7 +20,7 @@ std::uint32_t hash_of(std::string_view name) {
 
 NameTable::NameTable(std::size_t expected) : slots_(slots_for(expected)) {}
 
-// Where the name is, or the free slot where it belongs.
+// The slot of the name, or the free slot where it belongs.
 std::size_t NameTable::place_of(std::string_view name, std::uint32_t hash) const {
   const std::size_t last = slots_.size() - 1;
   std::size_t at = hash & last;

@@ -11,7 +11,7 @@ namespace regroup {
 /// like any other std::bad_alloc.
 class OutOfMemory : public std::bad_alloc {
  public:
-  /// `what` is a clause such as "16.0 GiB more could not be had".
+  /// `what` is a clause such as "16.0 GiB more could not be allocated".
   explicit OutOfMemory(std::string what) : what_(std::move(what)) {}
 
   const char* what() const noexcept override { return what_.c_str(); }

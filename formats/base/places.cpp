@@ -27,7 +27,7 @@ void add(std::set<Identity>& directories, const fs::path& path) {
   }
 }
 
-// The directory and its subdirectories; models have only a few.
+// The directory and its subdirectories. Models have only a few.
 std::set<Identity> directories_of(const fs::path& directory) {
   constexpr std::size_t kEnough = 10'000;
   std::set<Identity> found;
@@ -50,7 +50,7 @@ bool begins_with(const fs::path& path, const fs::path& beginning) {
          beginning.end();
 }
 
-// <cache>/models--org--name/blobs/<hash>, in the local hub cache.
+// Whether `target` is <cache>/models--org--name/blobs/<hash> in the local hub cache.
 bool is_cached_blob(const fs::path& target) {
   std::error_code unknown;
   const fs::path cache = fs::canonical(hub_cache_directory(HubEnvironment::of_process()), unknown);
@@ -64,7 +64,7 @@ bool is_cached_blob(const fs::path& target) {
 
 bool lies_inside(const fs::path& path, const fs::path& directory) {
   const std::set<Identity> directories = directories_of(directory);
-  std::error_code unknown;  // such a path is for others to refuse
+  std::error_code unknown;  // opening the path reports the error
   fs::path at = fs::weakly_canonical(fs::absolute(path, unknown), unknown);
   while (!is_among(directories, at)) {
     if (!at.has_relative_path()) {

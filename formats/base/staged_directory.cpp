@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial-";
 
-// The descriptor of a directory that nobody else has locked, or -1.
+// Opens and locks a directory. Returns -1 if that fails or another process has locked it.
 int open_and_lock(const std::filesystem::path& directory) {
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
@@ -30,7 +30,7 @@ int open_and_lock(const std::filesystem::path& directory) {
   return descriptor;
 }
 
-// Whether that is the id of a process that no longer exists.
+// Whether `digits` are the id of a process that no longer exists.
 bool is_dead(std::string_view digits) {
   pid_t process = 0;
   const auto [end, fault] = std::from_chars(digits.begin(), digits.end(), process);
@@ -46,7 +46,8 @@ std::filesystem::path without_trailing_slash(std::filesystem::path path) {
   return path;
 }
 
-// Renames without ever replacing; filesystems that cannot promise it get a check and a rename.
+// Renames without replacing. If the filesystem cannot guarantee that, checks first and then
+// renames.
 int rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to) {
   const int result = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) {
@@ -92,7 +93,8 @@ void StagedDirectory::create() {
   std::error_code fault;
   std::filesystem::create_directories(destination_.parent_path(), fault);
   if (!fault) {
-    // Left by a killed run whose process id was reused: no other process can be writing it.
+    // A killed run whose process id was reused may have left it. No other process can be writing to
+    // it.
     std::filesystem::remove_all(staging_, fault);
   }
   if (!fault) {

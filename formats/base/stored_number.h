@@ -10,7 +10,7 @@
 
 namespace regroup {
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
+static_assert(std::endian::native == std::endian::little, "numbers are read in memory order");
 
 /// The little-endian number at byte `offset`. Throws like File::read_at().
 template <typename T>

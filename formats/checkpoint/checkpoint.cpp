@@ -130,7 +130,7 @@ const TensorInfo& Checkpoint::at(std::string_view name) const {
 
 void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const {
   if (out.size() != tensor.bytes()) {
-    throw_usage("tensor {} has {} bytes, asked for {}", printable(tensor.name), tensor.bytes(),
+    throw_usage("tensor {} has {} bytes, {} requested", printable(tensor.name), tensor.bytes(),
                 out.size());
   }
   if (tensor.contiguous()) {
@@ -146,7 +146,7 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<std::byte> out) const 
   gather(tensor, stored, 0, 0, out);
 }
 
-// `rows` is the product of the dimensions before the joint. Each row concatenates one run of every
+// The dimensions before the joint make up `rows` rows. Each row concatenates one run of every
 // piece.
 void Checkpoint::read_pieces(const TensorInfo& tensor, std::span<std::byte> out) const {
   std::size_t rows = 1;
@@ -154,7 +154,7 @@ void Checkpoint::read_pieces(const TensorInfo& tensor, std::span<std::byte> out)
     rows *= static_cast<std::size_t>(tensor.shape[i]);
   }
   const std::size_t row = rows == 0 ? 0 : out.size() / rows;
-  std::size_t at = 0;  // in a row
+  std::size_t at = 0;  // the position in a row
   for (const TensorInfo& piece : tensor.pieces) {
     const std::size_t run = rows == 0 ? 0 : piece.bytes() / rows;
     if (rows == 1) {

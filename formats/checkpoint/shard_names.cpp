@@ -14,7 +14,7 @@ std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& 
 std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
                          std::size_t shard_count, std::uint64_t total_bytes,
                          const WeightNames& names) {
-  nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as others write it
+  nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as is usual
   for (const auto& [name, shard] : tensors) {
     weight_map[name] = shard_name(shard, shard_count, names);
   }

@@ -27,12 +27,12 @@ bool is_rank_file(const fs::path& path) {
   return name.starts_with("consolidated.") && name.ends_with(".pth");
 }
 
-// Every reader recomputes them, and in some releases the stored frequencies are wrong.
+// Every reader recomputes these frequencies. In some releases, the stored ones are wrong.
 bool is_buffer(std::string_view name) { return name == "rope.freqs"; }
 
 using RankTensors = std::unordered_map<std::string_view, const TensorInfo*>;
 
-// The dimension along which ranks split a matrix. For the embedding it depends on the first piece.
+// The dimension along which ranks split a matrix. For the embedding, the first piece tells.
 std::size_t joint_of(const TensorInfo& piece, std::int64_t width, const std::string& where) {
   constexpr std::array<std::string_view, 2> kByColumns{".wo.weight", ".w2.weight"};
   constexpr std::array<std::string_view, 5> kByRows{".wq.weight", ".wk.weight", ".wv.weight",

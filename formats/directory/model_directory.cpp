@@ -30,17 +30,18 @@ bool is_weight_file(const fs::path& file) {
   return std::any_of(kSuffixes.begin(), kSuffixes.end(),
                      [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
          name.starts_with("consolidated") || name == kMetaParamsFile ||
-         name == "checklist.chk";  // checksums of them
+         name == "checklist.chk";  // checksums of the weights
 }
 
 bool is_companion(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
-  std::error_code unusable;  // such as a link in a circle
+  std::error_code unusable;  // for example a circular link
   return entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
          !is_weight_file(entry.path());
 }
 
-// Names of the files that are links to outside the directory, or of those that are not.
+// The names of companion files: with `outside` those that link out of the directory, else the
+// others.
 std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {

@@ -72,18 +72,30 @@ Checkpoint::Part open_shard(const std::filesystem::path& directory, const Weight
   return part;
 }
 
+// Runs `work` in this thread and in `helpers` others.
+void run_in_threads(std::size_t helpers, const std::function<void()>& work) {
+  std::vector<std::jthread> threads;
+  try {
+    for (std::size_t i = 0; i < helpers; ++i) {
+      threads.emplace_back(work);
+    }
+  } catch (const std::system_error&) {
+    // Continue with fewer threads.
+  }
+  work();
+}
+
 // Opens parts 0 to count - 1, in several threads if there are many. Throws the error of the first
 // failing part, as sequential opening would.
-std::vector<Checkpoint::Part> open_side_by_side(
+std::vector<Checkpoint::Part> open_in_parallel(
     std::size_t count, const std::function<Checkpoint::Part(std::size_t)>& open) {
-  constexpr std::size_t kWorthAThread = 8;  // headers
+  constexpr std::size_t kHeadersPerThread = 8;  // fewer are not worth starting one
   const std::size_t cores = std::max(std::thread::hardware_concurrency(), 1U);
-  const std::size_t helpers = std::min(cores, count / kWorthAThread + 1) - 1;
   std::vector<std::optional<Checkpoint::Part>> opened(count);
   std::vector<std::exception_ptr> faults(count);
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;  // parts already assigned are still opened
-  const auto work = [&] {
+  run_in_threads(std::min(cores, count / kHeadersPerThread + 1) - 1, [&] {
     while (!failed) {
       const std::size_t i = next++;
       if (i >= count) {
@@ -96,18 +108,7 @@ std::vector<Checkpoint::Part> open_side_by_side(
         failed = true;
       }
     }
-  };
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (std::size_t i = 0; i < helpers; ++i) {
-        threads.emplace_back(work);
-      }
-    } catch (const std::system_error&) {
-      // Continue with fewer threads.
-    }
-    work();
-  }
+  });
   std::vector<Checkpoint::Part> parts;
   parts.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -134,13 +135,13 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
   for (const auto& [shard, number] : by_name) {
     numbers.push_back(number);
   }
-  return open_side_by_side(numbers.size(), [&](std::size_t i) {
+  return open_in_parallel(numbers.size(), [&](std::size_t i) {
     return open_shard(index.parent_path(), found, numbers[i], where);
   });
 }
 
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  constexpr std::uint64_t kUsualPlace = 4096;  // before the weight_map
+  constexpr std::uint64_t kUsualPlace = 4096;  // total_size usually precedes the weight_map
   const File file = File::open(index);
   std::string first(std::min(file.size(), kUsualPlace), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(first)));

@@ -14,12 +14,12 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxIndexDepth = 64;
 // Published indices have up to 207,000 tensors, in 200 shards.
-constexpr std::size_t kMaxTensors = 500'000;
+constexpr std::size_t kMaxIndexedTensors = 500'000;
 constexpr std::size_t kMaxShards = 10'000;
 
-// Tracks the position of events in the document; derived classes act on them.
+// Tracks the position of events in the document. Derived classes process the events.
 class IndexEvents : public JsonEvents {
  public:
   bool null() override { return take("null"); }
@@ -59,7 +59,7 @@ class IndexEvents : public JsonEvents {
   }
 
   std::size_t depth_ = 0;
-  std::string member_, inner_;  // the last key of the document, and of an object in it
+  std::string member_, inner_;  // the last key in the document, and in an object of it
 
  private:
   bool take(std::string_view type) {
@@ -68,7 +68,7 @@ class IndexEvents : public JsonEvents {
   }
   bool open(std::string_view type) {
     value(type);
-    return ++depth_ <= kMaxDepth || too_deep();
+    return ++depth_ <= kMaxIndexDepth || too_deep();
   }
   bool close() {
     --depth_;
@@ -93,7 +93,8 @@ class WeightMapReader : public IndexEvents {
   }
 
  private:
-  static constexpr std::size_t kUsualEntry = 128, kEnough = 1 << 16;  // bytes of one, and entries
+  static constexpr std::size_t kUsualEntry = 128;  // bytes
+  static constexpr std::size_t kEnough = 1 << 16;  // entries
 
   void value(std::string_view type) override {
     if (depth_ == 0 && type != "object") {
@@ -131,10 +132,10 @@ class WeightMapReader : public IndexEvents {
     return true;
   }
 
-  // A name without escapes remains a view of the text.
+  // A name without escapes stays a view of the text.
   void take_tensor(std::string_view name) {
-    if (count_++ == kMaxTensors) {
-      throw_bad_input("{}: more than {} tensors", where_, kMaxTensors);
+    if (count_++ == kMaxIndexedTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxIndexedTensors);
     }
     const bool in_text = !std::less<>()(name.data(), text_.data()) &&
                          !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
@@ -148,7 +149,9 @@ class WeightMapReader : public IndexEvents {
     }
   }
 
-  bool too_deep() override { throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth); }
+  bool too_deep() override {
+    throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
+  }
 
   bool broken(std::size_t position, std::string_view why) override {
     throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
@@ -158,8 +161,8 @@ class WeightMapReader : public IndexEvents {
   WeightIndex found_;
   NameTable tensors_;
   std::size_t count_ = 0;
-  std::string_view tensor_;                                 // the last
-  std::unordered_map<std::string, std::size_t> number_of_;  // of shards
+  std::string_view tensor_;                                 // the last one read
+  std::unordered_map<std::string, std::size_t> number_of_;  // of each shard, by name
   std::unordered_set<std::string> members_;
   std::size_t last_ = 0;
 };
@@ -174,7 +177,7 @@ class TotalSizeReader : public IndexEvents {
  private:
   bool total_size(std::uint64_t bytes) override {
     found_ = bytes;
-    return false;  // enough
+    return false;  // stops parsing
   }
 
   std::optional<std::uint64_t> found_;

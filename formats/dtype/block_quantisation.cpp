@@ -32,15 +32,15 @@ class Block {
   std::span<const std::byte> bytes_;
 };
 
-// As ggml rounds: scale · quant is exact in a float, what is added to it is not.
+// Rounds as ggml does. scale · quant is exact in a float, but a sum with it is not.
 double rounded(double value) { return static_cast<float>(value); }
 
-// Blocks of 32: the low halves of 16 bytes are the first 16 quants, the high halves the others.
+// In blocks of 32, the low halves of 16 bytes hold the first 16 quants, the high halves the others.
 int nibble(const Block& block, std::size_t quants, std::size_t i) {
   return i < 16 ? block.low(quants + i) : block.high(quants + i - 16);
 }
 
-// The same with a fifth bit each in 4 bytes.
+// The same, where 4 more bytes hold the fifth bit of each quant.
 int five_bits(const Block& block, std::size_t fifths, std::size_t i) {
   return nibble(block, fifths + 4, i) | block.bit(fifths + i / 8, i % 8) << 4;
 }
@@ -82,8 +82,8 @@ void read_q8_0(const Block& block, std::span<double> values) {
   }
 }
 
-// In the K types a block has 256 elements. Where quants have two bits, 32 bytes hold 128 elements,
-// 32 of them to each shift.
+// In the K types a block has 256 elements. 32 bytes hold 128 quants of two bits: each of the four
+// shifts selects 32 of them.
 int quarter(const Block& block, std::size_t quants, std::size_t i) {
   return block.two_bits(quants + i / 128 * 32 + i % 32, i % 128 / 32 * 2);
 }
@@ -97,7 +97,7 @@ void read_q2_k(const Block& block, std::span<double> values) {
   }
 }
 
-// 16 scales of 6 bits: their low 4 bits in 8 bytes, their high 2 in the 4 bytes that follow.
+// 8 bytes hold the low 4 bits of 16 scales of 6 bits, the 4 bytes after them the high 2 bits.
 int q3_k_scale(const Block& block, std::size_t group) {
   const int low = group < 8 ? block.low(96 + group) : block.high(96 + group - 8);
   return (low | block.two_bits(104 + group % 4, group / 4 * 2) << 4) - 32;
@@ -106,7 +106,7 @@ int q3_k_scale(const Block& block, std::size_t group) {
 void read_q3_k(const Block& block, std::span<double> values) {
   const double scale = block.half(108);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const int third_bit = block.bit(i % 32, i / 32);  // a clear one subtracts 4
+    const int third_bit = block.bit(i % 32, i / 32);  // if it is 0, 4 is subtracted
     values[i] = scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
   }
 }
@@ -116,8 +116,8 @@ struct ScaleAndMinimum {
   int minimum = 0;
 };
 
-// 8 scales and 8 minima of 6 bits in 12 bytes at offset 4: those of the first 4 groups whole, the
-// top bits of the others in what these leave free.
+// The 12 bytes at offset 4 hold 8 scales and 8 minima of 6 bits. Those of the first 4 groups take
+// the low 6 bits of a byte. The 2 bits left in these bytes are the top bits of the other groups.
 ScaleAndMinimum packed_scale(const Block& block, std::size_t group) {
   constexpr std::size_t kAt = 4;
   if (group < 4) {
@@ -127,7 +127,7 @@ ScaleAndMinimum packed_scale(const Block& block, std::size_t group) {
           block.high(kAt + group + 4) | block.two_bits(kAt + group, 6) << 4};
 }
 
-// 32 bytes hold 64 elements: the low halves 32, the high halves the next 32.
+// 32 bytes hold 64 elements: the low halves the first 32, the high halves the next 32.
 int paired_nibble(const Block& block, std::size_t quants, std::size_t i) {
   const std::size_t at = quants + i / 64 * 32 + i % 32;
   return i % 64 < 32 ? block.low(at) : block.high(at);
@@ -185,7 +185,7 @@ const ReaderRow* find_reader(DType dtype) {
   return row == kReaders.end() ? nullptr : &*row;
 }
 
-// How many blocks there are when bytes and elements agree; throws where they do not.
+// The number of blocks. Throws if bytes and elements do not agree.
 std::size_t count_blocks(DType dtype, std::size_t bytes, std::size_t elements) {
   if (elements % block_elements(dtype) != 0 ||
       bytes != elements / block_elements(dtype) * block_bytes(dtype)) {
@@ -208,7 +208,7 @@ void write_q8_0(std::span<const double> values, std::span<std::byte> block) {
   }
   const double stored = scale;
   encode_from_double(DType::kF16, std::span(&stored, 1), block.first(2));
-  // The quants are of the unrounded scale, and halves go away from zero.
+  // ggml divides by the unrounded scale, and rounds halves away from zero.
   const float exact_inverse = 1.0F / scale;
   const float inverse = std::isfinite(exact_inverse) ? exact_inverse : 0.0F;
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -136,7 +136,7 @@ std::uint64_t block_bytes(DType dtype) { return row_of(dtype).bytes; }
 
 std::uint64_t bits_of(DType dtype) {
   if (is_block_type(dtype)) {
-    throw_usage("elements of {} have no bits of their own: they lie in blocks", name_of(dtype));
+    throw_usage("elements of {} have no size in bits: they are stored in blocks", name_of(dtype));
   }
   return row_of(dtype).bytes * 8 / row_of(dtype).elements;
 }

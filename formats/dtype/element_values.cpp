@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-// A float of few bits: sign, exponent, mantissa, subnormals as usual.
+// A float of few bits: sign, exponent, mantissa; with subnormals, as in IEEE 754.
 struct SmallFloat {
   int exponent_bits;
   int mantissa_bits;
@@ -43,7 +43,7 @@ double from_e5m2(unsigned bits) {
   return SmallFloat{5, 2, 15}.value(bits);
 }
 
-// Their "FNUZ" kin: one more bias, and the code of -0 is the only NaN.
+// The "FNUZ" variants: the bias is larger by one, and the code of -0 is the only NaN.
 double from_e4m3_fnuz(unsigned bits) {
   return bits == 0x80U ? kNan : SmallFloat{4, 3, 8}.value(bits);
 }
@@ -52,7 +52,7 @@ double from_e5m2_fnuz(unsigned bits) {
   return bits == 0x80U ? kNan : SmallFloat{5, 2, 16}.value(bits);
 }
 
-// A power of two, as the scales of OCP's microscaling formats.
+// A power of two: a scale of OCP's microscaling formats.
 double from_e8m0(unsigned bits) {
   return bits == 0xffU ? kNan : std::ldexp(1.0, static_cast<int>(bits) - 127);
 }
@@ -97,7 +97,7 @@ ReadNumbers reader_of(DType dtype) {
   }
 }
 
-// E2M1, two to a byte, the first in the low half.
+// E2M1: a byte holds two elements, the first in its low half.
 void read_f4(std::span<const std::byte> bytes, std::span<double> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto pair = std::to_integer<unsigned>(bytes[i / 2]);

@@ -12,7 +12,7 @@ bool can_encode(DType dtype) { return is_pooling_dtype(dtype) || dtype == DType:
 
 double largest_number(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return 65519.996;  // what lies above rounds to infinity
+    case DType::kF16: return 65519.996;  // larger numbers round to infinity
     case DType::kBF16: return 0x1.feffffp127;
     case DType::kF32: return 0x1.fffffefffffffp127;
     case DType::kQ8_0: return 8321039.5;  // 127 times the largest scale in half precision

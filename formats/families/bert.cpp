@@ -1,5 +1,5 @@
-// BERT and RoBERTa: encoder-only, normalised after each residual, with a head that predicts masked
-// tokens.
+// BERT and RoBERTa: encoder-only models with a norm after each residual and a head that predicts
+// masked tokens.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
@@ -11,13 +11,13 @@ namespace {
 void refuse_decoder(const ConfigReader& config) {
   for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
     if (config.flag_or({key}, false)) {
-      throw_bad_input("{}: {} is true; this family is known as an encoder only", config.where(),
+      throw_bad_input("{}: {} is true; only encoders of this family are supported", config.where(),
                       key);
     }
   }
 }
 
-// Checkpoints converted from TensorFlow call weight and bias of a LayerNorm gamma and beta.
+// In checkpoints converted from TensorFlow, weight and bias of a LayerNorm are gamma and beta.
 NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name) {
   const bool old = checkpoint.find(name + ".gamma") != nullptr;
   return old ? NormTensors{name + ".gamma", name + ".beta"} : norm_at(name, true);
@@ -40,7 +40,7 @@ LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
   return layer;
 }
 
-void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_bert_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
   const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
@@ -53,7 +53,7 @@ void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& c
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
-// Rows of a table, or with "alibi" (Jina's BERT) a penalty for distance in both directions.
+// Positions are rows of a table or, with "alibi" (Jina's BERT), ALiBi in both directions.
 void read_positions(ModelSpec& spec, const ConfigReader& config, const std::string& embeddings) {
   const std::string kind = config.text_or({"position_embedding_type"}, "absolute");
   if (kind == "alibi") {
@@ -67,18 +67,18 @@ void read_positions(ModelSpec& spec, const ConfigReader& config, const std::stri
   }
 }
 
-// Why the block is not supported; its attention is.
+// The reason why the block cannot be computed. Its attention can still be converted.
 std::string unsupported_block(const ConfigReader& config) {
   const std::string kind = config.text_or({"feed_forward_type"}, "original");
   return kind == "original" ? "" : "feed_forward_type " + printable(kind);
 }
 
-// Everything but the head; `prefix` is that of models saved with their head.
+// Describes everything except the head. `prefix` is that of models saved with their head.
 ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
                           std::string_view prefix) {
   refuse_decoder(config);
   ModelSpec spec;
-  read_sizes(spec, config, checkpoint);
+  read_bert_sizes(spec, config, checkpoint);
   spec.causal = false;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
@@ -123,14 +123,14 @@ ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint
 
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "roberta.");
-  // The rows up to the padding token's id are never reached by text without padding.
+  // Text without padding never uses the rows up to the padding token's id.
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
   spec.max_positions = *spec.max_positions - spec.position_offset;
   if (*spec.max_positions < 1) {
-    throw_bad_input("{}: max_position_embeddings leaves no position behind the first {} rows",
+    throw_bad_input("{}: max_position_embeddings leaves no position after the first {} rows",
                     config.where(), spec.position_offset);
   }
-  spec.head_activation = Activation::kGeluErf;  // whatever hidden_act is
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
             {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"});
   return spec;

@@ -5,7 +5,7 @@
 namespace regroup {
 namespace {
 
-LayerTensors layer_at(const std::string& name) {
+LayerTensors bloom_layer(const std::string& name) {
   LayerTensors layer;
   const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", true);
   layer.attention_norm = norm_at(name + ".input_layernorm", true);
@@ -44,7 +44,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   const std::string prefix =
       find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
   for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(layer_at(prefix + "h." + std::to_string(i)));
+    spec.layers.push_back(bloom_layer(prefix + "h." + std::to_string(i)));
   }
   spec.token_embedding = prefix + "word_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);

@@ -1,114 +1,22 @@
 #include "formats/families/config_writers.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/families/config_frames.h"
 
 namespace regroup {
 namespace {
-
-std::string name_of(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu: return "silu";
-    case Activation::kGeluErf: return "gelu";
-    case Activation::kGeluTanh: return "gelu_new";
-    case Activation::kRelu: return "relu";
-    case Activation::kReluSquared: return "relu2";
-  }
-  return "";
-}
-
-const LayerTensors& first_layer(const ModelSpec& spec) { return spec.layers.front(); }
-
-// Not every layer has attention, nor an MLP.
-bool attention_biases(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerTensors& layer) {
-    return !layer.attention.q.bias.empty() || !layer.attention.o.bias.empty();
-  });
-}
-
-bool mlp_biases(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(),
-                     [](const LayerTensors& layer) { return !layer.up.bias.empty(); });
-}
-
-bool gqa_uniform(const ModelSpec& spec) {
-  return std::adjacent_find(spec.kv_heads.begin(), spec.kv_heads.end(), std::not_equal_to<>()) ==
-         spec.kv_heads.end();
-}
-
-Json kv_heads_json(const ModelSpec& spec) {
-  return gqa_uniform(spec) ? Json(spec.kv_heads.front()) : Json(spec.kv_heads);
-}
-
-Json begin_config(std::string_view model_type, std::string_view architecture,
-                  const ModelSpec& spec) {
-  return {{"architectures", {architecture}},
-          {"model_type", model_type},
-          {"vocab_size", spec.vocab_size},
-          {"tie_word_embeddings", spec.lm_head.empty()}};
-}
-
-Json scaling_json(const ModelSpec& spec) {
-  const RopeScaling& scaling = spec.rope.scaling;
-  switch (scaling.kind) {
-    case RopeScaling::Kind::kNone: return nullptr;
-    case RopeScaling::Kind::kLinear: return {{"rope_type", "linear"}, {"factor", scaling.factor}};
-    case RopeScaling::Kind::kDynamic: return {{"rope_type", "dynamic"}, {"factor", scaling.factor}};
-    case RopeScaling::Kind::kLlama3:
-      return {{"rope_type", "llama3"},
-              {"factor", scaling.factor},
-              {"low_freq_factor", scaling.low_frequency_factor},
-              {"high_freq_factor", scaling.high_frequency_factor},
-              {"original_max_position_embeddings",
-               static_cast<std::int64_t>(scaling.original_positions)}};
-    case RopeScaling::Kind::kYarn:
-      return {{"rope_type", "yarn"},
-              {"factor", scaling.factor},
-              {"beta_fast", scaling.beta_fast},
-              {"beta_slow", scaling.beta_slow},
-              {"attention_factor", scaling.attention_factor},
-              {"truncate", scaling.truncate},
-              {"original_max_position_embeddings",
-               static_cast<std::int64_t>(scaling.original_positions)}};
-  }
-  return nullptr;
-}
-
-// The keys that Llama and its relatives share.
-Json llama_frame(std::string_view model_type, std::string_view architecture,
-                 const ModelSpec& spec) {
-  Json config = begin_config(model_type, architecture, spec);
-  config["hidden_size"] = spec.hidden_size;
-  config["intermediate_size"] = spec.intermediate_size;
-  config["num_hidden_layers"] = spec.layer_count();
-  config["num_attention_heads"] = spec.query_heads;
-  config["num_key_value_heads"] = kv_heads_json(spec);
-  if (spec.max_positions) {
-    config["max_position_embeddings"] = *spec.max_positions;
-  }
-  config["hidden_act"] = name_of(spec.activation);
-  config["rope_theta"] = spec.rope.theta;
-  if (spec.rope.scaling.kind != RopeScaling::Kind::kNone) {
-    config["rope_scaling"] = scaling_json(spec);
-  }
-  return config;
-}
-
-double rotating_part(const ModelSpec& spec) {
-  return static_cast<double>(spec.rope.rotary_dim) / static_cast<double>(spec.head_dim);
-}
 
 Json write_llama(const ModelSpec& spec) {
   Json config = llama_frame("llama", "LlamaForCausalLM", spec);
   config["head_dim"] = spec.head_dim;
   config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = attention_biases(spec);
-  config["mlp_bias"] = mlp_biases(spec);
+  config["attention_bias"] = has_attention_biases(spec);
+  config["mlp_bias"] = has_mlp_biases(spec);
   return config;
 }
 
@@ -132,8 +40,8 @@ Json write_nemotron_nas(const ModelSpec& spec) {
   config.erase("num_key_value_heads");
   config.erase("intermediate_size");
   config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = attention_biases(spec);
-  config["mlp_bias"] = mlp_biases(spec);
+  config["attention_bias"] = has_attention_biases(spec);
+  config["mlp_bias"] = has_mlp_biases(spec);
   config["block_configs"] = Json::array();
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors& layer = spec.layers[i];
@@ -154,10 +62,10 @@ Json write_nemotron_nas(const ModelSpec& spec) {
 
 Json write_phi(const ModelSpec& spec) {
   Json config = llama_frame("phi", "PhiForCausalLM", spec);
-  config["partial_rotary_factor"] = rotating_part(spec);
+  config["partial_rotary_factor"] = rotary_fraction(spec);
   config["layer_norm_eps"] = spec.norm_epsilon;
   config["qk_layernorm"] = spec.qk_norm == QkNorm::kSharedAcrossHeads;
-  config["tie_word_embeddings"] = false;  // PhiForCausalLM has a bias on its own output projection
+  config["tie_word_embeddings"] = false;  // PhiForCausalLM's output projection has a bias
   config["attention_dropout"] = 0.0;
   config["embd_pdrop"] = 0.0;
   config["resid_pdrop"] = 0.0;
@@ -167,7 +75,7 @@ Json write_phi(const ModelSpec& spec) {
 Json write_starcoder2(const ModelSpec& spec) {
   Json config = llama_frame("starcoder2", "Starcoder2ForCausalLM", spec);
   config["norm_epsilon"] = spec.norm_epsilon;
-  config["use_bias"] = attention_biases(spec) || mlp_biases(spec);
+  config["use_bias"] = has_attention_biases(spec) || has_mlp_biases(spec);
   config["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
   config["attention_dropout"] = 0.0;
   config["embedding_dropout"] = 0.0;
@@ -178,38 +86,11 @@ Json write_starcoder2(const ModelSpec& spec) {
 Json write_nemotron(const ModelSpec& spec) {
   Json config = llama_frame("nemotron", "NemotronForCausalLM", spec);
   config["head_dim"] = spec.head_dim;
-  config["partial_rotary_factor"] = rotating_part(spec);
+  config["partial_rotary_factor"] = rotary_fraction(spec);
   config["norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = attention_biases(spec);
-  config["mlp_bias"] = mlp_biases(spec);
+  config["attention_bias"] = has_attention_biases(spec);
+  config["mlp_bias"] = has_mlp_biases(spec);
   return config;
-}
-
-// The keys that GPT-2 and its relatives share.
-Json gpt_frame(std::string_view model_type, std::string_view architecture, const ModelSpec& spec) {
-  Json config = begin_config(model_type, architecture, spec);
-  config["n_embd"] = spec.hidden_size;
-  config["n_head"] = spec.query_heads;
-  config["n_layer"] = spec.layer_count();
-  config["n_inner"] = spec.intermediate_size;
-  if (spec.max_positions) {
-    config["n_positions"] = *spec.max_positions;
-  }
-  config["layer_norm_epsilon"] = spec.norm_epsilon;
-  config["activation_function"] = name_of(spec.activation);
-  return config;
-}
-
-bool all_grouped_as(const ModelSpec& spec, std::int64_t kv_heads) {
-  return std::all_of(spec.kv_heads.begin(), spec.kv_heads.end(),
-                     [&](std::int64_t heads) { return heads == kv_heads; });
-}
-
-// The key of families without one of their own is written only where heads are grouped.
-void add_kv_heads(Json& config, const ModelSpec& spec) {
-  if (!all_grouped_as(spec, spec.query_heads)) {
-    config["num_key_value_heads"] = kv_heads_json(spec);
-  }
 }
 
 Json write_gpt_bigcode(const ModelSpec& spec) {
@@ -239,12 +120,12 @@ Json write_gpt_neox(const ModelSpec& spec) {
   Json config = llama_frame("gpt_neox", "GPTNeoXForCausalLM", spec);
   config.erase("num_key_value_heads");
   config.erase("rope_theta");
-  config["rotary_pct"] = rotating_part(spec);
+  config["rotary_pct"] = rotary_fraction(spec);
   config["rotary_emb_base"] = spec.rope.theta;
   config["layer_norm_eps"] = spec.norm_epsilon;
-  config["hidden_act"] = name_of(spec.activation);
+  config["hidden_act"] = config_activation(spec.activation);
   config["use_parallel_residual"] = spec.parallel_residual;
-  config["attention_bias"] = attention_biases(spec);
+  config["attention_bias"] = has_attention_biases(spec);
   add_kv_heads(config, spec);
   return config;
 }
@@ -268,7 +149,7 @@ Json write_mpt(const ModelSpec& spec) {
     attention["clip_qkv"] = *spec.clip_qkv;
   }
   if (!all_grouped_as(spec, spec.query_heads)) {
-    attention["kv_n_heads"] = kv_heads_json(spec);
+    attention["kv_n_heads"] = config_kv_heads(spec);
   }
   config["d_model"] = spec.hidden_size;
   config["n_heads"] = spec.query_heads;
@@ -283,7 +164,7 @@ Json write_mpt(const ModelSpec& spec) {
 
 Json write_falcon(const ModelSpec& spec) {
   Json config = begin_config("falcon", "FalconForCausalLM", spec);
-  const bool two_norms = first_layer(spec).mlp_norm.present();
+  const bool two_norms = spec.layers.front().mlp_norm.present();
   const bool multi_query = all_grouped_as(spec, 1);
   const bool grouped = spec.parallel_residual &&
                        (two_norms || (!multi_query && !all_grouped_as(spec, spec.query_heads)));
@@ -294,15 +175,15 @@ Json write_falcon(const ModelSpec& spec) {
   if (spec.max_positions) {
     config["max_position_embeddings"] = *spec.max_positions;
   }
-  config["activation"] = name_of(spec.activation);
+  config["activation"] = config_activation(spec.activation);
   config["layer_norm_epsilon"] = spec.norm_epsilon;
   config["alibi"] = spec.positions == PositionKind::kAlibi;
   config["rope_theta"] = spec.rope.theta;
-  config["bias"] = attention_biases(spec);
+  config["bias"] = has_attention_biases(spec);
   config["parallel_attn"] = spec.parallel_residual;
   config["new_decoder_architecture"] = grouped;
   if (grouped) {
-    config["num_kv_heads"] = kv_heads_json(spec);
+    config["num_kv_heads"] = config_kv_heads(spec);
     config["num_ln_in_parallel_attn"] = two_norms ? 2 : 1;
   } else {
     config["multi_query"] = multi_query;

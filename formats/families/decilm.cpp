@@ -1,5 +1,5 @@
-// DeciLM: Llama's tensors with kv heads, MLP width, or whole parts that differ between the layers.
-// Nemotron-NAS describes each layer in block_configs; DeciLM-7B lists the kv heads only.
+// DeciLM: Llama's tensors. The kv heads, the MLP's width and the parts present differ between
+// layers. Nemotron-NAS describes each layer in block_configs; DeciLM-7B only lists the kv heads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,16 +17,17 @@ namespace {
 constexpr std::string_view kBlocks = "block_configs";
 
 // The contents of one of the two parts of a block.
-enum class Part { kWhole, kNone, kLinear };
+enum class BlockPart { kWhole, kNone, kLinear };
 
-Part part_of(const ConfigReader& part) {
+BlockPart part_of(const ConfigReader& part) {
   if (part.flag_or({"no_op"}, false)) {
-    return Part::kNone;
+    return BlockPart::kNone;
   }
-  return part.flag_or({"replace_with_linear"}, false) ? Part::kLinear : Part::kWhole;
+  return part.flag_or({"replace_with_linear"}, false) ? BlockPart::kLinear : BlockPart::kWhole;
 }
 
-// int(2 · ffn_mult · D / 3), rounded up to a multiple of 256: the public modeling code's formula.
+// The formula of the public modeling code: int(2 · ffn_mult · D / 3), rounded up to a multiple of
+// 256.
 std::int64_t width_of_mlp(const ConfigReader& mlp, std::int64_t hidden_size) {
   constexpr std::int64_t kMultiple = 256;
   const double factor = mlp.number_or({"ffn_mult"}, 0.0);
@@ -54,18 +55,18 @@ void set_not_computable(ModelSpec& spec, const std::string& reason) {
 }
 
 void read_attention(ModelSpec& spec, std::size_t layer, const ConfigReader& attention) {
-  const Part part = part_of(attention);
-  if (part == Part::kWhole) {
+  const BlockPart part = part_of(attention);
+  if (part == BlockPart::kWhole) {
     spec.kv_heads[layer] = kv_heads_of_block(attention, spec.query_heads);
   } else {
     spec.layers[layer].attention = {};
     spec.layers[layer].attention_norm = {};
   }
-  if (part == Part::kLinear) {
+  if (part == BlockPart::kLinear) {
     set_not_computable(spec, fmt::format("a linear map for attention in layer {}", layer));
   }
   for (const char* key : {"window_length", "sparsify"}) {
-    if (part == Part::kWhole && attention.find(key) != nullptr) {
+    if (part == BlockPart::kWhole && attention.find(key) != nullptr) {
       set_not_computable(spec, fmt::format("{} in layer {}", key, layer));
     }
   }
@@ -73,20 +74,20 @@ void read_attention(ModelSpec& spec, std::size_t layer, const ConfigReader& atte
 
 void read_mlp(ModelSpec& spec, std::size_t layer, const ConfigReader& mlp) {
   LayerTensors& tensors = spec.layers[layer];
-  const Part part = part_of(mlp);
-  if (part == Part::kWhole) {
+  const BlockPart part = part_of(mlp);
+  if (part == BlockPart::kWhole) {
     tensors.intermediate_size = width_of_mlp(mlp, spec.hidden_size);
     spec.intermediate_size = std::max(spec.intermediate_size, tensors.intermediate_size);
   } else {
     tensors.gate = tensors.up = tensors.down = {};
     tensors.mlp_norm = {};
   }
-  if (part == Part::kLinear) {
+  if (part == BlockPart::kLinear) {
     set_not_computable(spec, fmt::format("a linear map for the MLP in layer {}", layer));
   }
 }
 
-// Removes from the layers what their blocks lack.
+// Removes the parts that a layer's block config lacks.
 void read_blocks(ModelSpec& spec, const ConfigReader& config) {
   const Json* blocks = config.find(kBlocks);
   if (blocks == nullptr || !blocks->is_array() || blocks->size() != spec.layers.size()) {

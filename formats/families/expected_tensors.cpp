@@ -1,4 +1,4 @@
-// The tensors and shapes that a ModelSpec implies, and whether a checkpoint has them.
+// Lists the tensors and shapes that a ModelSpec implies, and checks that a checkpoint has them.
 #include <algorithm>
 
 #include <fmt/ranges.h>
@@ -65,7 +65,7 @@ void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   tensors.insert(tensors.end(), mlp.begin(), mlp.end());
 }
 
-// `self` is the stack's role at itself: kSelf or kEncoder.
+// `self` is the role of the stack's self-attention: kSelf or kEncoder.
 void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, AttentionRole self) {
   for (std::size_t i = 0; i < spec.stack(self).size(); ++i) {
     const LayerTensors& layer = spec.stack(self)[i];

@@ -7,16 +7,16 @@
 namespace regroup {
 namespace {
 
-// The flags that tell Falcon's layouts apart; multi_query and parallel_attn are true unless given.
-struct Layout {
+// The flags that distinguish Falcon's layouts. multi_query and parallel_attn are true by default.
+struct FalconLayout {
   bool grouped = false;   // new_decoder_architecture: 40B, 180B, 11B
-  bool parallel = false;  // attention and MLP side by side
+  bool parallel = false;  // attention and MLP in parallel
   bool two_norms = false;
   bool biases = false;
 };
 
-Layout read_layout(const ConfigReader& config) {
-  Layout layout;
+FalconLayout read_layout(const ConfigReader& config) {
+  FalconLayout layout;
   layout.grouped = config.flag_or({"new_decoder_architecture"}, false);
   layout.parallel = config.flag_or({"parallel_attn"}, true);
   layout.biases = config.flag_or({"bias"}, false);
@@ -29,7 +29,7 @@ Layout read_layout(const ConfigReader& config) {
   return layout;
 }
 
-void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const Layout& layout,
+void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const FalconLayout& layout,
                    std::int64_t layers) {
   if (layout.grouped) {
     spec.kv_heads = config.kv_heads("num_kv_heads", layers, spec.query_heads, spec.query_heads);
@@ -43,7 +43,7 @@ void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const Layout& la
   spec.multi_query_key = "multi_query";
 }
 
-LayerTensors layer_at(const std::string& name, const Layout& layout) {
+LayerTensors layer_at(const std::string& name, const FalconLayout& layout) {
   LayerTensors layer;
   const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", layout.biases);
   layer.attention = {Packing::kPerGroup,
@@ -69,7 +69,7 @@ LayerTensors layer_at(const std::string& name, const Layout& layout) {
 }  // namespace
 
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const Layout layout = read_layout(config);
+  const FalconLayout layout = read_layout(config);
   ModelSpec spec;
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads", "n_head"}, std::nullopt);

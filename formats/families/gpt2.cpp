@@ -10,7 +10,7 @@ LinearTensors conv1d_at(const std::string& name) {
   return {name + ".weight", name + ".bias", true};
 }
 
-LayerTensors layer_at(const std::string& name) {
+LayerTensors gpt2_layer(const std::string& name) {
   LayerTensors layer;
   const LinearTensors fused = conv1d_at(name + ".attn.c_attn");
   layer.attention_norm = norm_at(name + ".ln_1", true);
@@ -22,7 +22,7 @@ LayerTensors layer_at(const std::string& name) {
   return layer;
 }
 
-// Variations that change the computation; GPT-2's own checkpoints use none of them.
+// Variations that change the computation. GPT-2's own checkpoints use none of them.
 std::string unsupported_variation(const ConfigReader& config) {
   if (!config.flag_or({"scale_attn_weights"}, true)) {
     return "scale_attn_weights = false";
@@ -44,7 +44,7 @@ ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint
   use_learned_positions(spec, config, prefix);
   spec.not_computable = unsupported_variation(config);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = layer_at(prefix + "h." + std::to_string(i));
+    spec.layers[i] = gpt2_layer(prefix + "h." + std::to_string(i));
   }
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
   return spec;

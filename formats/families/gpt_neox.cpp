@@ -1,9 +1,24 @@
-// GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP side by side.
+// GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP in parallel.
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/rope_config.h"
 
 namespace regroup {
+namespace {
+
+LayerTensors neox_layer(const std::string& name, bool bias) {
+  const LinearTensors fused = linear_at(name + ".attention.query_key_value", bias);
+  LayerTensors layer;
+  layer.attention_norm = norm_at(name + ".input_layernorm", true);
+  layer.attention = {
+      Packing::kPerGroup, fused, fused, fused, linear_at(name + ".attention.dense", bias), {}, {}};
+  layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
+  layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
+  layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);
+  return layer;
+}
+
+}  // namespace
 
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
@@ -24,21 +39,7 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   const bool bias = config.flag_or({"attention_bias"}, true);
   const std::string prefix = find_prefix(checkpoint, {"gpt_neox.", ""}, "embed_in.weight");
   for (std::int64_t i = 0; i < layers; ++i) {
-    const std::string name = prefix + "layers." + std::to_string(i);
-    const LinearTensors fused = linear_at(name + ".attention.query_key_value", bias);
-    LayerTensors layer;
-    layer.attention_norm = norm_at(name + ".input_layernorm", true);
-    layer.attention = {Packing::kPerGroup,
-                       fused,
-                       fused,
-                       fused,
-                       linear_at(name + ".attention.dense", bias),
-                       {},
-                       {}};
-    layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
-    layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
-    layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);
-    spec.layers.push_back(std::move(layer));
+    spec.layers.push_back(neox_layer(prefix + "layers." + std::to_string(i), bias));
   }
   spec.token_embedding = prefix + "embed_in.weight";
   spec.final_norm = norm_at(prefix + "final_layer_norm", true);

@@ -1,4 +1,4 @@
-// GPT-J: GPT-2's config, separate projections, interleaved RoPE, attention and MLP side by side.
+// GPT-J: GPT-2's config, separate projections, interleaved RoPE, attention and MLP in parallel.
 #include "formats/base/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
@@ -28,7 +28,7 @@ ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint
   spec.parallel_residual = true;
   spec.positions = PositionKind::kRope;
   spec.rope.interleaved = true;
-  // 64 where it is not mentioned; with null, transformers fails.
+  // The default is 64. With null, transformers fails.
   spec.rope.rotary_dim = config.mentions("rotary_dim") ? config.count({"rotary_dim"}) : 64;
   if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),

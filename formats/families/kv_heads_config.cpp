@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-// One number could stand for all.
+// Whether all values are the same number.
 bool is_one_number(const std::vector<std::int64_t>& values) {
   return !values.empty() &&
          std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();

@@ -20,7 +20,7 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
-constexpr std::int64_t kMaxHeads = 1 << 16;
+constexpr std::int64_t kMaxLayoutHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
 
 // Fills in the specification that a layout describes.
@@ -51,7 +51,7 @@ class LayoutReader {
 
 void LayoutReader::read_sizes(ModelSpec& spec) {
   spec.hidden_size = values_.size("hidden_size", kMaxSize);
-  spec.query_heads = values_.size("query_heads", kMaxHeads);
+  spec.query_heads = values_.size("query_heads", kMaxLayoutHeads);
   if (values_.find("head_dim") != nullptr) {
     spec.head_dim = values_.size("head_dim", kMaxSize);
   } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
@@ -62,8 +62,8 @@ void LayoutReader::read_sizes(ModelSpec& spec) {
   }
 }
 
-// The value of the key that a conversion writes; if absent, the layout's value; else the number of
-// query heads.
+// Reads the key that a conversion writes. If it is absent, takes the layout's value; if that is
+// absent, too, the number of query heads.
 void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   const Json* said = values_.find("kv_heads");
   const bool said_by_key = said != nullptr && said->is_string();
@@ -92,7 +92,7 @@ void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
   }
   for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
     const auto heads =
-        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxHeads);
+        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
     if (!heads || spec.query_heads % *heads != 0) {
       if (heads) {
         values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
@@ -120,7 +120,7 @@ void LayoutReader::read_alibi(ModelSpec& spec) {
   spec.alibi.bias_max = bias_max == nullptr ? spec.alibi.bias_max : bias_max->get<double>();
 }
 
-// The names with their placeholders.
+// Returns the names, which still contain placeholders.
 LinearTensors LayoutReader::linear(std::string_view name, bool input_major) {
   const std::string bias_key = std::string(name) + "_bias";
   LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
@@ -137,12 +137,12 @@ std::string with_layer(std::string pattern, std::int64_t layer) {
              : pattern.replace(at, kLayerPlaceholder.size(), std::to_string(layer));
 }
 
-// Those of queries or keys with their placeholders, where the layout names any.
+// Returns the norms of queries or keys that the layout names, with placeholders.
 std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
   const std::string bias_key = std::string(name) + "_bias";
   const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
   if (!found.present() && !found.bias.empty()) {
-    values_.fault("{} is there and {} is missing", bias_key, name);
+    values_.fault("{} is present, but {} is missing", bias_key, name);
   }
   return found.present() ? std::vector{found} : std::vector<NormTensors>{};
 }
@@ -187,7 +187,7 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   pattern.q_norms = norms("q_norm");
   pattern.k_norms = norms("k_norm");
   if (faults().size() > faults_before) {
-    return;  // tensors cannot be looked for without their names
+    return;  // without their names, tensors cannot be found
   }
   for (std::int64_t i = 0; i < layers; ++i) {
     name_layer(spec, pattern, i);
@@ -203,7 +203,7 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   tell_norms(spec);
 }
 
-// Weights for one head serve all of them; others belong to the whole projection.
+// Weights of the size of one head apply to every head. Others belong to the whole projection.
 void LayoutReader::tell_norms(ModelSpec& spec) {
   if (spec.layers.empty() || spec.layers.front().attention.k_norms.empty()) {
     return;
@@ -223,7 +223,7 @@ ModelSpec LayoutReader::read() {
   const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
   if (layers > tensors) {
     values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
-    layers = 0;  // nothing is made for so many
+    layers = 0;  // so that nothing is allocated for them
   }
   read_sizes(spec);
   read_kv_heads(spec, layers);

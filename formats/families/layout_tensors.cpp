@@ -26,7 +26,7 @@ std::string_view module_of_keys(const AttentionLayout& attention) {
   return common_module(attention.k.weight, separate ? attention.v.weight : attention.o.weight);
 }
 
-// "a.b.k_norm.weight" -> "a.b.k_norm.", "a.b.", "a.": the innermost few.
+// The innermost modules of a name: "a.b.k_norm.weight" -> "a.b.k_norm.", "a.b.", "a.".
 std::vector<std::string_view> modules_of(std::string_view name) {
   constexpr std::size_t kInnermost = 4;
   std::vector<std::string_view> modules;
@@ -40,7 +40,7 @@ std::vector<std::string_view> modules_of(std::string_view name) {
   return modules;
 }
 
-// Whether a part of the name between dots or underscores is one by which keys go: "k_norm",
+// Whether a part of the name, between dots or underscores, refers to keys: "k_norm",
 // "layer_norm_k", "key_layernorm", "knorm", "qk_norm".
 bool goes_by_keys(std::string_view name) {
   while (!name.empty()) {
@@ -95,8 +95,8 @@ std::string tensor_named_twice(const ModelSpec& spec) {
       if (!is_new) {
         const auto [other, layer] = place->second;
         return fmt::format(
-            "tensor {} is {} of layer {} and {} of layer {}; several roles in one tensor are what "
-            "packing describes",
+            "tensor {} is {} of layer {} and {} of layer {}; packing describes tensors with "
+            "several roles",
             printable(name), other, layer, role, i);
       }
     }
@@ -107,7 +107,7 @@ std::string tensor_named_twice(const ModelSpec& spec) {
 const TensorInfo* forgotten_tensor_of_keys(const ModelSpec& source, const ModelSpec& target,
                                            const Checkpoint& checkpoint) {
   std::unordered_set<std::string> named;
-  std::unordered_map<std::string_view, std::int64_t> features;  // of the keys in a module
+  std::unordered_map<std::string_view, std::int64_t> features;  // of the keys, by module
   for (const AttentionRole role : source.roles()) {
     for (std::size_t i = 0; i < source.stack(role).size(); ++i) {
       const AttentionLayout& attention = source.attention(role, i);

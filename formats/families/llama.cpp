@@ -10,7 +10,7 @@
 namespace regroup {
 namespace {
 
-// How many layers slide a window: those listed as such, else all from max_window_layers on.
+// The number of layers with a sliding window: those listed, or all from max_window_layers on.
 std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
   if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
     return std::count(types->begin(), types->end(), Json("sliding_attention"));
@@ -21,8 +21,8 @@ std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
          static_cast<std::int64_t>(std::clamp(first, 0.0, static_cast<double>(spec.layer_count())));
 }
 
-// Qwen models slide a window in none of their layers, in all of them, or in some: the last cannot
-// be computed.
+// Qwen models have a sliding window in none, all or some of their layers. The last case cannot be
+// computed.
 void read_window(ModelSpec& spec, const ConfigReader& config) {
   constexpr std::int64_t kWindowUnlessGiven = 4096;
   const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
@@ -37,7 +37,7 @@ void read_window(ModelSpec& spec, const ConfigReader& config) {
   }
 }
 
-// RMSNorm of each layer's queries and keys, weights [width] under q_norm and k_norm.
+// Adds the RMSNorm of each layer's queries and keys: weights [width] in q_norm and k_norm.
 void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
   spec.qk_norm = kind;
   for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
@@ -48,7 +48,7 @@ void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
   }
 }
 
-// What all of them share; the callers change what differs.
+// Describes the common parts. Callers change those that differ.
 ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
                               const LlamaDefaults& defaults, double default_epsilon = 1e-6) {
   ModelSpec spec;
@@ -75,7 +75,7 @@ ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoin
 
 ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8});
-  // 4096 unless given; null for none.
+  // The default is 4096. null means no window.
   spec.sliding_window = config.optional_count({"sliding_window"});
   if (!config.mentions("sliding_window")) {
     spec.sliding_window = 4096;
@@ -103,7 +103,7 @@ ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoin
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16, .head_dim = 256});
   spec.norm_weight_offset = 1.0;
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
-  // Configs say "gelu" and mean the tanh form, which is what the weights were trained with.
+  // The weights were trained with the tanh form, which configs call "gelu".
   spec.activation = Activation::kGeluTanh;
   name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
   return spec;

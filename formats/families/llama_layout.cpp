@@ -29,7 +29,7 @@ void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpo
                       const LlamaDefaults& defaults) {
   read_llama_frame(spec, config, checkpoint, defaults);
   spec.intermediate_size = config.count({"intermediate_size"});
-  // A null means as many as query heads in every one of these families.
+  // In all these families, null means as many kv heads as query heads.
   const bool silent = defaults.kv_heads > 0 && !config.mentions("num_key_value_heads");
   spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
                                   silent ? defaults.kv_heads : spec.query_heads);

@@ -1,5 +1,5 @@
-// Families with Llama's attention tensors and another block around them: Phi, StableLM, Starcoder2,
-// Nemotron. All of them normalise with LayerNorm.
+// Families with Llama's attention tensors in other blocks: Phi, StableLM, Starcoder2, Nemotron. All
+// of them use LayerNorm.
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
@@ -21,7 +21,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   return spec;
 }
 
-// An MLP of two maps under names of their own.
+// An MLP of two maps, `up` and `down`, instead of a gated one.
 void name_plain_mlp(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& up,
                     const std::string& down, bool bias) {
   for (std::int64_t i = 0; i < spec.layer_count(); ++i) {

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-// Loaders compute slopes in single precision; those of two heads differ by more than this.
+// Loaders compute slopes in single precision. The slopes of two heads differ by more than this.
 bool close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
 // "layer 3", "layers 0, 1, 2, 3 and 28 more".
@@ -25,7 +25,7 @@ std::string text_of_layers(const std::vector<std::size_t>& layers) {
       layers.size() > kShown ? fmt::format(" and {} more", layers.size() - kShown) : "");
 }
 
-// Slopes follow their heads, so that another order is to be expected where heads were reordered.
+// Slopes move with their heads. Another order is therefore reported separately from other slopes.
 void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::string>& found) {
   const std::vector<double> formula = alibi_slopes(spec.query_heads, spec.alibi.bias_max);
   const auto layers = alibi_slopes_per_layer(spec, role);
@@ -41,8 +41,7 @@ void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::
                                     std::pair{&others, "not the formula's"}}) {
     if (!which->empty()) {
       found.push_back(
-          fmt::format("{} {}: the recorded ALiBi slopes are {}, which stock loaders do "
-                      "not know",
+          fmt::format("{} {}: the recorded ALiBi slopes are {}, which stock loaders do not read",
                       name_of(role), text_of_layers(*which), what));
     }
   }

@@ -1,5 +1,6 @@
-// Llama as Meta's own code spells it: params.json, layers.N.attention.wq, RoPE on neighbouring
-// pairs. Mistral's first releases follow it, with head_dim, hidden_dim and sliding_window given.
+// Llama in the format of Meta's own code: params.json, layers.N.attention.wq, RoPE on neighbouring
+// pairs. Mistral's first releases have the same format, and add head_dim, hidden_dim and
+// sliding_window.
 // https://github.com/meta-llama/llama-models
 #include "formats/families/meta_llama.h"
 
@@ -15,8 +16,8 @@
 namespace regroup {
 namespace {
 
-// Keys that change nothing here, or that are read below.
-constexpr std::array<std::string_view, 17> kKnownKeys{
+// Keys that are read below, and keys that do not affect the model.
+constexpr std::array<std::string_view, 17> kKnownParams{
     "dim",        "n_layers",      "n_heads",         "n_kv_heads",          "vocab_size",
     "norm_eps",   "rope_theta",    "use_scaled_rope", "rope_scaling_factor", "multiple_of",
     "head_dim",   "hidden_dim",    "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
@@ -25,14 +26,15 @@ constexpr std::array<std::string_view, 17> kKnownKeys{
 // An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
-    const bool known = std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end();
+    const bool known =
+        std::find(kKnownParams.begin(), kKnownParams.end(), key) != kKnownParams.end();
     if (!known && spec.not_computable.empty()) {
       spec.not_computable = "params.json key " + printable(key);
     }
   }
 }
 
-// Rows of a matrix, once it is known to be one.
+// The number of rows of a matrix. Throws for any other tensor.
 std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo& tensor = checkpoint.at(name);
   if (tensor.shape.size() != 2 || tensor.shape.front() < 1) {
@@ -43,14 +45,14 @@ std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
   return tensor.shape.front();
 }
 
-// Llama 1 and 2 say -1 and leave it to the tokenizer.
+// In Llama 1 and 2, vocab_size is -1 and the tokenizer determines it.
 std::int64_t read_vocab_size(const ConfigReader& params, const Checkpoint& checkpoint) {
   const Json* given = params.find("vocab_size");
   const bool left_open = given == nullptr || (given->is_number_integer() && *given == -1);
   return left_open ? rows_of(checkpoint, "tok_embeddings.weight") : params.count({"vocab_size"});
 }
 
-// The tensors decide; the value computed from the parameters must agree.
+// Takes the size from the tensors. The value computed from the parameters must agree.
 std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint& checkpoint,
                                     std::int64_t dim) {
   const std::int64_t stored = rows_of(checkpoint, "layers.0.feed_forward.w1.weight");
@@ -67,14 +69,14 @@ std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint
     expected = blocks * *multiple_of;
   }
   if (expected != 0 && expected != stored) {
-    throw_bad_input("{}: the MLP comes to {} rows, layers.0.feed_forward.w1.weight has {}",
+    throw_bad_input("{}: the MLP should have {} rows, layers.0.feed_forward.w1.weight has {}",
                     params.where(), expected, stored);
   }
   return stored;
 }
 
-// Llama 3.1's scaling. Its factor is written into Meta's code, not into params.json, and is another
-// one in the two small models of 3.2: known by their sizes.
+// Llama 3.1's scaling. Its factor is a constant in Meta's code and not in params.json. The two
+// small models of 3.2 have another factor, and are recognised by their sizes.
 void read_scaling(ModelSpec& spec, const ConfigReader& params, std::int64_t layers) {
   struct Release {
     std::int64_t dim, layers;
@@ -127,7 +129,7 @@ LayerTensors meta_layer(const std::string& name) {
   return layer;
 }
 
-void refuse_quantised(const ConfigReader& params) {
+void refuse_quantised_params(const ConfigReader& params) {
   for (const std::string_view key : {"quantization_args", "quantization"}) {
     if (params.find(key) != nullptr) {
       throw_bad_input(
@@ -142,7 +144,7 @@ void refuse_quantised(const ConfigReader& params) {
 
 ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader params(json, where);
-  refuse_quantised(params);
+  refuse_quantised_params(params);
   ModelSpec spec;
   spec.family = "llama";
   spec.architecture = "LlamaForCausalLM";
@@ -167,7 +169,7 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   }
   spec.token_embedding = "tok_embeddings.weight";
   spec.final_norm = norm_at("norm", false);
-  // Releases with tied embeddings store the one matrix, or both.
+  // Releases with tied embeddings store one matrix or both.
   spec.lm_head = checkpoint.find("output.weight") == nullptr ? "" : "output.weight";
   return spec;
 }

@@ -1,4 +1,4 @@
-// MPT: fused q‖k‖v, ALiBi, LayerNorm without biases; as transformers computes it.
+// MPT as transformers computes it: fused q‖k‖v, ALiBi, LayerNorm without biases.
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
@@ -8,7 +8,7 @@
 namespace regroup {
 namespace {
 
-// Settings that MPT's own code reads and transformers' loader ignores: a model that uses them would
+// Settings that MPT's own code reads and transformers' loader ignores. A model that uses them would
 // be computed wrongly.
 std::string unsupported_setting(const ConfigReader& config, const ConfigReader& attention) {
   if (!attention.flag_or({"alibi"}, true)) {
@@ -35,21 +35,22 @@ std::string unsupported_setting(const ConfigReader& config, const ConfigReader& 
   return config.find("logit_scale") != nullptr ? "logit_scale" : "";
 }
 
-}  // namespace
-
-ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const ConfigReader attention = config.object("attn_config");
-  ModelSpec spec;
+void read_mpt_sizes(ModelSpec& spec, const ConfigReader& config, const ConfigReader& attention,
+                    const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"d_model", "hidden_size"});
   set_heads(spec, config, {"n_heads", "num_attention_heads"}, std::nullopt);
   const std::int64_t layers =
       read_layer_count(config, {"n_layers", "num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
   spec.intermediate_size =
       config.optional_count({"expansion_ratio"}).value_or(4) * spec.hidden_size;
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_seq_len"});
   spec.kv_heads = attention.kv_heads("kv_n_heads", layers, spec.query_heads, spec.query_heads);
   spec.kv_heads_key = {"attn_config", "kv_n_heads"};
+}
+
+void read_mpt_attention(ModelSpec& spec, const ConfigReader& attention) {
   spec.positions = PositionKind::kAlibi;
   spec.alibi.bias_max = attention.number_or({"alibi_bias_max"}, 8.0);
   const double clip = attention.number_or({"clip_qkv"}, 0.0);
@@ -59,28 +60,39 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
   if (attention.find("softmax_scale") != nullptr) {
     spec.attention_scale = attention.number_or({"softmax_scale"}, 0.0);
   }
+}
+
+LayerTensors mpt_layer(const std::string& name) {
+  const LinearTensors fused = linear_at(name + ".attn.Wqkv", false);
+  LayerTensors layer;
+  layer.attention_norm = norm_at(name + ".norm_1", false);
+  layer.attention = {Packing::kQueryKeyValue,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".attn.out_proj", false),
+                     {},
+                     {}};
+  layer.mlp_norm = norm_at(name + ".norm_2", false);
+  layer.up = linear_at(name + ".ffn.up_proj", false);
+  layer.down = linear_at(name + ".ffn.down_proj", false);
+  return layer;
+}
+
+}  // namespace
+
+ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  const ConfigReader attention = config.object("attn_config");
+  ModelSpec spec;
+  read_mpt_sizes(spec, config, attention, checkpoint);
+  read_mpt_attention(spec, attention);
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
   spec.activation = Activation::kGeluErf;
   spec.not_computable = unsupported_setting(config, attention);
-
   const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const std::string name = prefix + "blocks." + std::to_string(i);
-    const LinearTensors fused = linear_at(name + ".attn.Wqkv", false);
-    LayerTensors layer;
-    layer.attention_norm = norm_at(name + ".norm_1", false);
-    layer.attention = {Packing::kQueryKeyValue,
-                       fused,
-                       fused,
-                       fused,
-                       linear_at(name + ".attn.out_proj", false),
-                       {},
-                       {}};
-    layer.mlp_norm = norm_at(name + ".norm_2", false);
-    layer.up = linear_at(name + ".ffn.up_proj", false);
-    layer.down = linear_at(name + ".ffn.down_proj", false);
-    spec.layers.push_back(std::move(layer));
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = mpt_layer(prefix + "blocks." + std::to_string(i));
   }
   spec.token_embedding = prefix + "wte.weight";
   spec.final_norm = norm_at(prefix + "norm_f", false);

@@ -1,23 +1,67 @@
-// OPT: learned positions whose rows begin two early; the 350m normalises after the residual and
-// projects narrower embeddings.
+// OPT: learned positions, where the embedding has two rows before that of the first position.
+// OPT-350m normalises after the residual and projects narrower embeddings to the hidden size.
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {
+namespace {
 
-ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
+void read_opt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
   const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
   spec.intermediate_size = config.count({"ffn_dim"});
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.kv_heads =
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+  spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
+}
+
+LayerTensors opt_layer(const std::string& name, bool bias) {
+  LayerTensors layer;
+  layer.attention_norm = norm_at(name + ".self_attn_layer_norm", true);
+  layer.attention = {Packing::kSeparate,
+                     linear_at(name + ".self_attn.q_proj", bias),
+                     linear_at(name + ".self_attn.k_proj", bias),
+                     linear_at(name + ".self_attn.v_proj", bias),
+                     linear_at(name + ".self_attn.out_proj", bias),
+                     {},
+                     {}};
+  layer.mlp_norm = norm_at(name + ".final_layer_norm", true);
+  layer.up = linear_at(name + ".fc1", bias);
+  layer.down = linear_at(name + ".fc2", bias);
+  return layer;
+}
+
+void name_opt_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  const std::string prefix =
+      find_prefix(checkpoint, {"model.decoder.", "decoder."}, "embed_tokens.weight");
+  const bool bias = config.flag_or({"enable_bias"}, true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = opt_layer(prefix + "layers." + std::to_string(i), bias);
+  }
+  spec.token_embedding = prefix + "embed_tokens.weight";
+  spec.position_embedding = prefix + "embed_positions.weight";
+  if (spec.embedding_size != spec.hidden_size) {
+    spec.project_in = linear_at(prefix + "project_in", false);
+    spec.project_out = linear_at(prefix + "project_out", false);
+  }
+  if (spec.norm_placement == NormPlacement::kBefore &&
+      !config.flag_or({"_remove_final_layer_norm"}, false)) {
+    spec.final_norm = norm_at(prefix + "final_layer_norm", true);
+  }
+  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+}
+
+}  // namespace
+
+ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_opt_sizes(spec, config, checkpoint);
   spec.positions = PositionKind::kLearned;
   spec.position_offset = 2;
-  spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
   spec.activation =
@@ -27,36 +71,7 @@ ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint)
   if (!config.flag_or({"layer_norm_elementwise_affine"}, true)) {
     spec.not_computable = "layer_norm_elementwise_affine = false";
   }
-
-  const std::string prefix =
-      find_prefix(checkpoint, {"model.decoder.", "decoder."}, "embed_tokens.weight");
-  const bool bias = config.flag_or({"enable_bias"}, true);
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const std::string name = prefix + "layers." + std::to_string(i);
-    LayerTensors layer;
-    layer.attention_norm = norm_at(name + ".self_attn_layer_norm", true);
-    layer.attention = {Packing::kSeparate,
-                       linear_at(name + ".self_attn.q_proj", bias),
-                       linear_at(name + ".self_attn.k_proj", bias),
-                       linear_at(name + ".self_attn.v_proj", bias),
-                       linear_at(name + ".self_attn.out_proj", bias),
-                       {},
-                       {}};
-    layer.mlp_norm = norm_at(name + ".final_layer_norm", true);
-    layer.up = linear_at(name + ".fc1", bias);
-    layer.down = linear_at(name + ".fc2", bias);
-    spec.layers.push_back(std::move(layer));
-  }
-  spec.token_embedding = prefix + "embed_tokens.weight";
-  spec.position_embedding = prefix + "embed_positions.weight";
-  if (spec.embedding_size != spec.hidden_size) {
-    spec.project_in = linear_at(prefix + "project_in", false);
-    spec.project_out = linear_at(prefix + "project_out", false);
-  }
-  if (norm_before && !config.flag_or({"_remove_final_layer_norm"}, false)) {
-    spec.final_norm = norm_at(prefix + "final_layer_norm", true);
-  }
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_opt_tensors(spec, config, checkpoint);
   return spec;
 }
 

@@ -13,8 +13,8 @@ namespace regroup {
 namespace {
 
 struct FamilyRow {
-  std::string_view model_type;    // the config's, what transformers dispatches on
-  std::string_view architecture;  // its language model
+  std::string_view model_type;    // the config's; transformers dispatches on it
+  std::string_view architecture;  // of the language model
   std::string_view family;
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
@@ -48,8 +48,8 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};
 
-// Prefixes of model_type and architecture for models that stock loaders would compute wrongly:
-// their positions were changed to ALiBi, or heads were reordered with their ALiBi slopes.
+// Prefixes of model_type and architecture for models that stock loaders would compute wrongly,
+// because positions were changed to ALiBi or heads were reordered with their ALiBi slopes.
 constexpr std::string_view kAlibiModelType = "regroup_alibi_";
 constexpr std::string_view kAlibiArchitecture = "RegroupAlibi";
 
@@ -75,7 +75,7 @@ const FamilyRow* find_family(std::string_view model_type, std::string_view archi
   return row == kFamilies.end() ? nullptr : row;
 }
 
-// What a config says of itself, without the prefixes of own names.
+// The names in a config, without regroup's prefixes.
 struct Names {
   std::string model_type, architecture;
   bool own = false;  // whether there was a prefix
@@ -103,7 +103,7 @@ std::string with_alibi_names(const std::string& config_text) {
   const Json config = parse_json_object(config_text, "config.json");
   Names names = names_in(ConfigReader(config, "config.json"));
   if (names.model_type.empty()) {
-    // Without one, loaders guess from the directory's name.
+    // Without a model_type, loaders guess it from the directory's name.
     const FamilyRow* row = find_family("", names.architecture);
     names.model_type = row == nullptr ? "custom" : row->model_type;
   }
@@ -116,7 +116,7 @@ std::string with_alibi_names(const std::string& config_text) {
     text = with_member(text, {"architectures"},
                        "[" + quoted(kAlibiArchitecture, names.architecture) + "]");
   }
-  // Loaders find a model's own code by this key, regardless of the model's name.
+  // With this key, loaders run the model's own code, regardless of its name.
   return config.contains("auto_map") ? with_member(text, {"auto_map"}, "{}") : text;
 }
 
@@ -178,7 +178,7 @@ void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view wh
   const ConfigReader alibi = config.object("regroup").object("alibi");
   spec.alibi.slopes = slopes_at(alibi, "slopes");
   spec.alibi.encoder_slopes = slopes_at(alibi, "encoder_slopes");
-  // The spec keeps the largest bias that loaders go by, which is the family's.
+  // The spec keeps the family's bias_max, which loaders use. Slopes for another one are stored.
   const double bias_max = alibi.number_or({"bias_max"}, spec.alibi.bias_max);
   if (bias_max != spec.alibi.bias_max && spec.alibi.slopes.empty()) {
     spec.alibi.slopes = {alibi_slopes(spec.query_heads, bias_max)};

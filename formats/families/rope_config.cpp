@@ -13,7 +13,7 @@ std::optional<double> optional_number(const ConfigReader& config, std::string_vi
   return config.find(key) == nullptr ? std::nullopt : std::optional(config.number_or({key}, 0.0));
 }
 
-// Peng et al., YaRN, https://arxiv.org/abs/2309.00071, section 3.4; as transformers resolves it.
+// YaRN (Peng et al., https://arxiv.org/abs/2309.00071, section 3.4), as transformers computes it.
 double yarn_attention_factor(const ConfigReader& given, double factor) {
   const auto scale_of = [&](double mscale) {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
@@ -65,7 +65,7 @@ void read_rope(ModelSpec& spec, const ConfigReader& config, double default_parti
                       config.number_or({"partial_rotary_factor", "rotary_pct"}, default_partial));
   const double rotary = static_cast<double>(spec.head_dim) * partial;
   const bool fits = rotary >= 0.0 && rotary <= static_cast<double>(spec.head_dim);
-  // Before it is known to fit, it may be too large for a whole number.
+  // A value that does not fit may be too large to convert to an integer.
   spec.rope.rotary_dim = fits ? static_cast<std::int64_t>(rotary) : 0;
   if (!(spec.rope.theta > 0.0) || !fits || spec.rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: RoPE with theta {} on {} of {} dimensions; an even part is needed",

@@ -1,5 +1,5 @@
-// T5 and its relatives mT5 and UMT5: an encoder and a decoder with relative position biases, whose
-// scores are not divided by √d.
+// T5 and its relatives mT5 and UMT5: an encoder and a decoder with relative position biases.
+// Attention scores are not divided by √d.
 #include <cmath>
 
 #include "formats/base/error.h"
@@ -10,8 +10,8 @@
 namespace regroup {
 namespace {
 
-// "relu", or "gated-gelu" with a gate; transformers saves what it made of that as keys of their
-// own, and they prevail. Only there, "gelu" means the tanh form.
+// From "relu", or "gated-gelu" with a gate. transformers also saves its interpretation under
+// separate keys, which take precedence. Only in "gated-gelu", "gelu" means the tanh form.
 struct FeedForward {
   Activation activation = Activation::kRelu;
   bool gated = false;
@@ -35,16 +35,17 @@ void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
   bias.buckets = config.optional_count({"relative_attention_num_buckets"}).value_or(bias.buckets);
   bias.max_distance =
       config.optional_count({"relative_attention_max_distance"}).value_or(bias.max_distance);
-  // An encoder halves the buckets for the two directions, and half of those are of one distance.
+  // An encoder uses half of the buckets for each direction. Half of these hold a single distance
+  // each.
   if (bias.buckets < 4 || bias.max_distance <= bias.buckets / 2) {
     throw_bad_input(
-        "{}: {} buckets for distances up to {}: at least 4 are needed, and a distance of more than "
-        "half of them",
+        "{}: {} buckets for distances up to {}: at least 4 are needed, and distances above half "
+        "their number",
         config.where(), bias.buckets, bias.max_distance);
   }
 }
 
-void read_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_t5_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"d_model"});
   set_heads(spec, config, {"num_heads"}, config.optional_count({"d_kv"}).value_or(64));
   const std::int64_t encoder = read_layer_count(config, {"num_layers"}, checkpoint);
@@ -73,7 +74,7 @@ AttentionLayout attention_at(const std::string& name) {
           {}};
 }
 
-// A block is a list of sublayers, each with a norm of its own: attention, cross-attention in the
+// A block is a list of sublayers, each with its own norm: attention, cross-attention in the
 // decoder, MLP.
 LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool own_bias) {
   LayerTensors layer;
@@ -106,7 +107,7 @@ void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, boo
   }
 }
 
-// The first T5's files hold a table for the first cross-attention, which has no bias.
+// The files of the first T5 hold a bias table for the first cross-attention, which does not use it.
 void note_idle_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
   const std::string name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
   if (checkpoint.find(name) != nullptr) {
@@ -114,8 +115,8 @@ void note_idle_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
   }
 }
 
-// The output projection is a tensor of its own where one is stored, unless that is a mere copy:
-// files of torch.save repeat the embedding of a tied model.
+// The output projection is a separate tensor if one is stored. In a tied model it is only a copy of
+// the embedding, which torch.save repeats.
 std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config) {
   const char* name = "lm_head.weight";
   const bool to_be_made = checkpoint.files().empty();
@@ -125,7 +126,7 @@ std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config)
 ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& checkpoint,
                              const std::string& feed_forward, bool bias_in_every_layer = false) {
   ModelSpec spec;
-  read_sizes(spec, config, checkpoint);
+  read_t5_sizes(spec, config, checkpoint);
   read_relative_bias(spec, config);
   spec.attention_scale = 1.0;
   spec.norm = NormKind::kRmsNorm;
@@ -154,8 +155,8 @@ double inverse_root(std::int64_t width) { return 1.0 / std::sqrt(static_cast<dou
 
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_t5_stacks(config, checkpoint, "relu");
-  // Untied since v1.1, and therefore not scaled. transformers 5 saves every model as tied, and
-  // separately whether the original was.
+  // Since v1.1, the output is untied and therefore not scaled. transformers 5 saves every model as
+  // tied, and saves in a separate key whether the original was.
   const bool scaled =
       config.flag_or({"scale_decoder_outputs"}, config.flag_or({"tie_word_embeddings"}, true));
   const bool tied = scaled && config.flag_or({"tie_word_embeddings"}, true);
@@ -166,7 +167,7 @@ ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) 
 
 ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_t5_stacks(config, checkpoint, "gated-gelu");
-  spec.lm_head = output_projection(checkpoint, false);  // whatever the config says, never scaled
+  spec.lm_head = output_projection(checkpoint, false);  // never scaled, regardless of the config
   return spec;
 }
 

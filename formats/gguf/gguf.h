@@ -21,8 +21,8 @@ inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 inline constexpr std::size_t kMaxGgufTensorName = 63;
 inline constexpr std::uint32_t kMaxGgufDimensions = 4;
 inline constexpr std::uint64_t kMaxGgufHeader = 64U << 20;  // known vocabularies take up to 20 MiB
-/// As many as can be read in a tenth of a second. Published files have up to 3,000 tensors and 100
-/// keys.
+/// Limits such that headers are read in a tenth of a second. Published files have up to 3,000
+/// tensors and 100 keys.
 inline constexpr std::uint64_t kMaxGgufTensors = 30'000;
 inline constexpr std::uint64_t kMaxGgufKeys = 10'000;
 

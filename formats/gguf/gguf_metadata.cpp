@@ -76,7 +76,7 @@ std::optional<std::int64_t> decode_integer(GgufType type, std::string_view bytes
 
 std::optional<double> decode_number(GgufType type, std::string_view bytes) {
   if (type == GgufType::kF32) {
-    // Through text: the nearest double to 1e-5 is another number than the nearest float.
+    // Converts through decimal text: the float nearest to 1e-5 is not the double nearest to it.
     const std::string decimal = fmt::format("{}", decode<float>(bytes));
     return std::strtod(decimal.c_str(), nullptr);
   }

@@ -56,15 +56,15 @@ std::uint64_t pad(std::uint64_t offset, std::uint64_t alignment) {
   return *padded;
 }
 
-struct Layout {
+struct GgufLayout {
   std::string header;
   std::vector<std::uint64_t> offsets;  // in the data section
   std::uint64_t data_bytes = 0;        // padding included
 };
 
-Layout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tensors,
-               std::uint64_t alignment) {
-  Layout layout;
+GgufLayout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tensors,
+                   std::uint64_t alignment) {
+  GgufLayout layout;
   layout.header = kGgufMagic;
   put(layout.header, kGgufVersion);
   put<std::uint64_t>(layout.header, tensors.size());
@@ -87,7 +87,7 @@ Layout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tenso
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
                        std::span<const OutputTensor> tensors)
     : tensors_(tensors.begin(), tensors.end()) {
-  const Layout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
+  const GgufLayout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
   check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
   header_bytes_ = layout.header.size();
   File& file = add_file(path);
@@ -105,7 +105,7 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
 }
 
 void GgufWriter::replace_metadata(const GgufMetadata& metadata) {
-  const Layout layout = lay_out(metadata, tensors_, gguf_alignment(metadata));
+  const GgufLayout layout = lay_out(metadata, tensors_, gguf_alignment(metadata));
   if (layout.header.size() != header_bytes_) {
     throw_usage("metadata of {} bytes in place of {}", layout.header.size(), header_bytes_);
   }

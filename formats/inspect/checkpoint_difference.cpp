@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Nothing where the two are the same.
+// Returns nothing if the two are the same.
 std::optional<TensorDifference> compare(const Checkpoint& before, const TensorInfo& a,
                                         const Checkpoint& after, const TensorInfo& b,
                                         const std::function<void(std::uint64_t)>& progress) {

@@ -10,7 +10,8 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
-// Keys and values of one token in each layer that attends; whole blocks of block types.
+// Bytes of the keys and values of one token per layer, 0 without attention. Block types take whole
+// blocks.
 std::vector<std::uint64_t> bytes_per_layer(const ModelSpec& spec, AttentionRole role,
                                            const std::vector<std::int64_t>& kv_heads, DType dtype) {
   std::vector<std::uint64_t> bytes;

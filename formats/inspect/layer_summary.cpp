@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-// Parameters and bytes of the layer's tensors that belong to that role.
+// Adds the parameters and bytes of the layer's tensors that belong to the summary's role.
 void count_tensors(LayerSummary& summary, const LayerTensors& layer, const Checkpoint& checkpoint) {
   for (const auto& [name, part] : parts_of_layer(layer)) {
     const bool of_cross = part == ModelPart::kCross;
@@ -36,7 +36,7 @@ std::vector<LayerSummary> summarize_layers(const ModelSpec& config, const Checkp
     for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
       LayerSummary layer{role, i, spec.attention(role, i).present() ? spec.query_heads : 0,
                          spec.kv_heads_of(role)[i], config.kv_heads_of(role)[i]};
-      // Cross-attention sees all of the source; so far no encoder has a window either.
+      // Cross-attention sees the whole source. No known encoder has a window either.
       layer.window = role == AttentionRole::kSelf ? spec.sliding_window : std::nullopt;
       count_tensors(layer, spec.stack(role)[i], checkpoint);
       layer.kv_bytes_per_token = kv_bytes(cache, role, i);

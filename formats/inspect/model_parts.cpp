@@ -8,7 +8,8 @@
 namespace regroup {
 namespace {
 
-// The first part that claims a tensor has it: fused queries, keys and values are one.
+// A tensor belongs to the first part that names it, since fused queries, keys and values are one
+// tensor.
 class PartList {
  public:
   explicit PartList(std::size_t layers) : known_(kUsualTensors * layers) {
@@ -55,7 +56,7 @@ class PartList {
   ModelParts take() { return std::move(parts_); }
 
  private:
-  static constexpr std::size_t kUsualTensors = 9;  // of a layer
+  static constexpr std::size_t kUsualTensors = 9;  // per layer
 
   ModelParts parts_;
   NameTable known_;
@@ -109,7 +110,7 @@ ModelParts parts_of(const ModelSpec& spec) {
 std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
   std::vector<std::string> names;
   for (const auto& [name, part] : parts_of(spec)) {
-    // Tied to the output the embedding is read whole.
+    // An embedding that is also the output matrix is read completely.
     const bool tied = name == spec.token_embedding && spec.lm_head.empty();
     if (part != ModelPart::kEncoder && part != ModelPart::kPositions &&
         (part != ModelPart::kEmbedding || tied || name == spec.project_in.weight)) {

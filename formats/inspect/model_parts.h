@@ -41,7 +41,7 @@ ModelParts parts_of_layer(const LayerTensors& layer);
 /// the encoder, which runs once before.
 std::vector<std::string> names_read_per_step(const ModelSpec& spec);
 
-/// Their bytes.
+/// The bytes of these tensors.
 std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

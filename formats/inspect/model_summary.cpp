@@ -46,8 +46,8 @@ void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
   }
 }
 
-// What the config records, where the weight files have no metadata (torch's): as these would have
-// it, strings of one word as they are, anything else as JSON.
+// Takes the record from the config, because torch's weight files have no metadata. Values have the
+// form of metadata: strings of one word as they are, all others as JSON.
 void read_provenance(ModelSummary& summary, const Json& config) {
   const auto record = config.find("regroup");
   if (record == config.end() || !record->is_object()) {
@@ -73,7 +73,7 @@ std::string attention_kind(std::int64_t query_heads, const std::vector<std::int6
   return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
 }
 
-// Buffers such as GPT-2's causal mask are no parameters.
+// Does not count buffers such as GPT-2's causal mask.
 void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
   std::array<std::optional<std::uint64_t>, static_cast<std::size_t>(ModelPart::kOutput) + 1> counts;
   for (const auto& [name, part] : parts_of(spec)) {
@@ -105,7 +105,7 @@ AttentionSummary summarize_attention(const ModelSpec& config, const Checkpoint& 
   return summary;
 }
 
-// Costs are those of the kv heads that are stored, whatever the config says.
+// Costs depend on the stored kv heads, even if the config disagrees.
 void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
   const ModelSpec& config = *summary.spec;
   std::map<AttentionRole, AttentionSummary> found;
@@ -169,7 +169,7 @@ std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& 
              : std::nullopt;
 }
 
-// Number of layers by the names: one more than the largest "<n>" in "….<n>.…".
+// The number of layers according to the names: one more than the largest "<n>" in "….<n>.…".
 std::int64_t count_layers(const Checkpoint& checkpoint) {
   std::set<std::string_view> seen;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
@@ -186,8 +186,8 @@ std::int64_t count_layers(const Checkpoint& checkpoint) {
   return static_cast<std::int64_t>(seen.size());
 }
 
-// What regroup recorded under `key`, one value for all layers or a list with one per layer, as one
-// value per layer; nothing if it is neither.
+// The values that regroup recorded under `key`, one per layer. The record holds one value for all
+// layers or a list. Returns nothing if it holds neither.
 template <typename T, typename Accept>
 std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, const std::string& key,
                             std::int64_t layers, Accept accept) {
@@ -202,7 +202,7 @@ std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, con
   return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
 }
 
-// A weight file without a config: what its own metadata records, if regroup wrote it.
+// Describes a weight file without a config by its metadata, if regroup wrote it.
 void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   const auto& facts = summary.provenance;
   summary.family = "unknown";
@@ -232,7 +232,7 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
 }
 
-// A graph that is not known leaves what any weight file tells, and the architecture's name.
+// For a graph that is not known, the summary only adds the architecture's name.
 void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
   const GgufMetadata::Entry* architecture = metadata.find("general.architecture");
   if (architecture != nullptr && architecture->type == GgufType::kString) {
@@ -254,7 +254,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
     return summary;
   }
   const fs::path config = directory_of_model(path) / "config.json";
-  // One shard of several is not the model its config describes.
+  // One of several shards is not the whole model that the config describes.
   const bool whole_model = fs::is_directory(path) ||
                            path.filename().string().ends_with(".index.json") ||
                            path.filename() == "model.safetensors";

@@ -33,7 +33,7 @@ std::uint64_t bytes_when_written(DType dtype, const Shape& shape) {
   return tensor_bytes(can_encode(dtype) || !is_block_type(dtype) ? dtype : DType::kQ8_0, shape);
 }
 
-// Bytes that the attention's tensors lose on the way from `before` to `after`.
+// The number of bytes by which the attention's tensors shrink from `before` to `after`.
 std::int64_t bytes_saved(const Checkpoint& checkpoint, const ModelSpec& before,
                          const ModelSpec& after) {
   std::unordered_map<std::string, Shape> shapes;
@@ -128,7 +128,7 @@ std::uint64_t ServingCost::bytes_per_step(std::uint64_t tokens, std::uint64_t ba
 
 std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion& question) {
   const Checkpoint& checkpoint = model.checkpoint;
-  const ModelSpec spec = with_stored_heads(model.spec, checkpoint);  // whatever the config says
+  const ModelSpec spec = with_stored_heads(model.spec, checkpoint);  // even if the config disagrees
   const DType dtype = question.cache_dtype.value_or(cache_dtype_of(spec, checkpoint));
   const auto now = kv_cache_cost(spec, dtype);
   if (!now) {

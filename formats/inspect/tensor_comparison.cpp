@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-// Sums over the parts of two tensors.
+// Compares two tensors part by part and sums up the differences.
 class Comparer {
  public:
   Comparer(DType a, DType b) : a_dtype_(a), b_dtype_(b) {
@@ -71,7 +71,7 @@ class Comparer {
   double differences_ = 0.0, dot_ = 0.0, a_squares_ = 0.0, b_squares_ = 0.0;
 };
 
-// Elements of a tensor, by the number of the first and how many.
+// Reads `elements` elements of a tensor, from number `first` on.
 using Part = std::function<std::span<const std::byte>(std::uint64_t first, std::size_t elements)>;
 
 Part parts_of(const TensorReader& reader, std::vector<std::byte>& buffer) {

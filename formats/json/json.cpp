@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxJsonDepth = 64;
 constexpr std::size_t kMaxOrderedMembers = 10'000;
 
 // One member of an object in text: the byte ranges of its key and value.
@@ -172,8 +172,8 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
 
  private:
   bool enter() {
-    if (++depth_ > kMaxDepth) {
-      throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxDepth);
+    if (++depth_ > kMaxJsonDepth) {
+      throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxJsonDepth);
     }
     return true;
   }

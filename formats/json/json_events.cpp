@@ -4,15 +4,16 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <optional>
+#include <string>
 #include <utility>
 
 #include "formats/base/utf8.h"
+#include "formats/json/json_escapes.h"
 
 namespace regroup {
 namespace {
 
-// Plain bytes of a string: ASCII, except the quote, the backslash and control characters.
+// The plain bytes of a string: ASCII except the quote, the backslash and control characters.
 constexpr std::array<bool, 256> kPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t byte = 0x20; byte < 0x80; ++byte) {
@@ -21,9 +22,9 @@ constexpr std::array<bool, 256> kPlain = [] {
   return plain;
 }();
 
-// The number of plain bytes before the first other one among eight, computed in parallel: the high
-// bit of b - 0x20 is set if b < 0x20, that of (b ^ c) - 1 if b == c. Results after the first byte
-// that is not plain may be wrong, because of borrows.
+// The number of plain bytes among eight before the first that is not. All eight are tested in
+// parallel: the high bit of b - 0x20 is set if b < 0x20, that of (b ^ c) - 1 if b == c. Borrows may
+// make results after the first byte that is not plain wrong.
 std::size_t plain_of_eight(const char* bytes) {
   static_assert(std::endian::native == std::endian::little);
   constexpr std::uint64_t kEach = 0x0101010101010101;
@@ -38,38 +39,9 @@ std::size_t plain_of_eight(const char* bytes) {
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
-std::optional<std::uint32_t> hex_value(char digit) {
-  if (is_digit(digit)) {
-    return static_cast<std::uint32_t>(digit - '0');
-  }
-  const char lower = static_cast<char>(digit | 0x20);
-  return lower >= 'a' && lower <= 'f' ? std::optional(static_cast<std::uint32_t>(lower - 'a' + 10))
-                                      : std::nullopt;
-}
-
-void append_utf8(std::string& text, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  const auto put_rest = [&](int bits) { put(0x80U | ((code >> bits) & 0x3fU)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0U | (code >> 6));
-    put_rest(0);
-  } else if (code < 0x10000) {
-    put(0xe0U | (code >> 12));
-    put_rest(6);
-    put_rest(0);
-  } else {
-    put(0xf0U | (code >> 18));
-    put_rest(12);
-    put_rest(6);
-    put_rest(0);
-  }
-}
-
-class Reader {
+class JsonReader {
  public:
-  Reader(std::string_view text, JsonEvents& events) : text_(text), events_(events) {}
+  JsonReader(std::string_view text, JsonEvents& events) : text_(text), events_(events) {}
 
   bool read() {
     if (!value()) {
@@ -85,7 +57,7 @@ class Reader {
   }
 
  private:
-  // The next byte; 0 at the end, which is not valid in JSON.
+  // The next byte; 0 at the end, where no JSON value has one.
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   void skip_space() {
@@ -100,7 +72,7 @@ class Reader {
     return false;
   }
 
-  // After a value in an array, or its bracket.
+  // Reads the next element of an array, or its end.
   bool next_element() {
     skip_space();
     if (peek() == ']') {
@@ -109,7 +81,7 @@ class Reader {
     return separate("a comma or ] is needed") && value();
   }
 
-  // After a member of an object, or its brace.
+  // Reads the next member of an object, or its end.
   bool next_member() {
     skip_space();
     if (peek() == '}') {
@@ -134,7 +106,7 @@ class Reader {
     return value();
   }
 
-  // A comma, but before the first.
+  // Consumes the comma before every element or member except the first.
   bool separate(std::string_view why) {
     if (first_) {
       first_ = false;
@@ -185,7 +157,7 @@ class Reader {
     return true;
   }
 
-  // Their value modulo 2^64.
+  // Consumes digits; `value` is theirs modulo 2^64.
   bool digits(std::uint64_t& value) {
     std::size_t at = at_;
     for (; at < text_.size() && is_digit(text_[at]); ++at) {
@@ -207,7 +179,7 @@ class Reader {
     at_ += peek() == '-' ? 1U : 0U;
     std::uint64_t value = 0;
     if (peek() == '0') {
-      ++at_;  // and no digit after it
+      ++at_;  // no digit may follow it
     } else if (!digits(value)) {
       return false;
     }
@@ -231,9 +203,9 @@ class Reader {
     return whole && fits(spelling) ? events_.whole_number(value) : events_.other_number(spelling);
   }
 
-  // Whether the digits are a number below 2^64.
+  // Whether these digits are a number below 2^64.
   static bool fits(std::string_view digits) {
-    constexpr std::size_t kCertain = 19;
+    constexpr std::size_t kCertain = 19;  // as many always are
     std::uint64_t value = 0;
     return digits.size() <= kCertain ||
            std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
@@ -253,14 +225,14 @@ class Reader {
     }
   }
 
-  // Starts at the quote. Strings without escapes are passed as views of the text.
+  // Consumes a string, from its opening quote. Without escapes it is a view of the text.
   bool string(std::string_view& value) {
     const std::size_t begin = ++at_;
     unescaped_.clear();
-    std::size_t copied = begin;  // everything before is in unescaped_
+    std::size_t copied = begin;  // everything before this is in unescaped_
     for (skip_plain(); peek() != '"'; skip_plain()) {
       if (peek() != '\\') {
-        if (!sequence()) {
+        if (!multibyte_character()) {
           return false;
         }
         continue;
@@ -280,9 +252,8 @@ class Reader {
     return true;
   }
 
-  // A multi-byte character.
-  bool sequence() {
-    if (static_cast<unsigned char>(peek()) < 0x20) {  // also where the text ends
+  bool multibyte_character() {
+    if (static_cast<unsigned char>(peek()) < 0x20) {  // or the text ends
       return broken("a string contains a control character");
     }
     const std::size_t length = utf8_sequence(text_, at_);
@@ -293,73 +264,25 @@ class Reader {
     return true;
   }
 
-  // One escape.
   bool escape() {
-    constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
-    ++at_;
-    const char name = peek();
-    if (name == 'u') {
-      return unicode_escape();
-    }
-    const std::size_t which = kNames.find(name);
-    if (name == '\0' || which == std::string_view::npos) {
-      return broken("a string contains an escape that JSON does not have");
-    }
-    unescaped_.push_back(kMeanings[which]);
-    ++at_;
-    return true;
-  }
-
-  bool unicode_escape() {
-    std::uint32_t code = 0;
-    if (!code_unit(code)) {
-      return false;
-    }
-    const bool high = code >= 0xd800 && code < 0xdc00;
-    if (high && text_.substr(at_, 2) == "\\u") {
-      ++at_;
-      std::uint32_t low = 0;
-      if (!code_unit(low)) {
-        return false;
-      }
-      if (low >= 0xdc00 && low < 0xe000) {
-        append_utf8(unescaped_, 0x10000U + ((code - 0xd800U) << 10) + (low - 0xdc00U));
-        return true;
-      }
-    }
-    if (code >= 0xd800 && code < 0xe000) {
-      return broken("an escape is half of a surrogate pair");
-    }
-    append_utf8(unescaped_, code);
-    return true;
-  }
-
-  // Four hexadecimal digits after a u.
-  bool code_unit(std::uint32_t& code) {
-    ++at_;
-    code = 0;
-    for (int i = 0; i < 4; ++i, ++at_) {
-      const auto digit = hex_value(peek());
-      if (!digit) {
-        return broken("four hexadecimal digits are needed after \\u");
-      }
-      code = code * 16 + *digit;
-    }
-    return true;
+    std::size_t at = at_;
+    const std::string_view fault = append_unescaped(text_, at, unescaped_);
+    at_ = at;
+    return fault.empty() || broken(fault);
   }
 
   std::string_view text_;
   JsonEvents& events_;
   std::size_t at_ = 0;
-  std::string open_;       // brackets and braces around what comes next
-  bool first_ = false;     // the innermost of them is still empty
+  std::string open_;       // the brackets and braces around the current position
+  bool first_ = false;     // whether the innermost of them is still empty
   std::string unescaped_;  // the last string that had escapes
 };
 
 }  // namespace
 
 bool read_json_events(std::string_view text, JsonEvents& events) {
-  return Reader(text, events).read();
+  return JsonReader(text, events).read();
 }
 
 }  // namespace regroup

@@ -20,8 +20,8 @@ constexpr std::int64_t kMaxLayers = 1 << 16;
 constexpr double kTheta = 10000.0;
 constexpr double kEpsilon = 1e-5;
 
-constexpr std::string_view kEmbedding = "token_embedding";
-constexpr std::string_view kFinalNorm = "rms_final";
+constexpr std::string_view kEmbeddingTable = "token_embedding";
+constexpr std::string_view kFinalRms = "rms_final";
 constexpr std::string_view kClassifier = "wcls";
 
 // One kind of tensor; the file stores it for all layers consecutively. Tables have no name.
@@ -41,7 +41,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
   const std::int64_t hidden = header.hidden_dim;
   const std::int64_t kv_dim = dim / header.heads * header.kv_heads;
   const Shape table{header.seq_len, dim / header.heads / 2};
-  std::vector<TensorKind> kinds{{std::string(kEmbedding), {header.vocab_size, dim}},
+  std::vector<TensorKind> kinds{{std::string(kEmbeddingTable), {header.vocab_size, dim}},
                                 {"rms_att", {dim}, true},
                                 {"wq", {dim, dim}, true},
                                 {"wk", {kv_dim, dim}, true},
@@ -51,7 +51,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
                                 {"w1", {hidden, dim}, true},
                                 {"w2", {dim, hidden}, true},
                                 {"w3", {hidden, dim}, true},
-                                {std::string(kFinalNorm), {dim}},
+                                {std::string(kFinalRms), {dim}},
                                 {"", table},
                                 {"", table}};
   if (header.own_classifier) {
@@ -60,7 +60,7 @@ std::vector<TensorKind> kinds_of(const Llama2cHeader& header) {
   return kinds;
 }
 
-// Bytes of a tensor of at most two dimensions; each is below 2^31, so that the product fits.
+// Bytes of a tensor of at most two dimensions. Each is below 2^31, so the product fits in 64 bits.
 std::uint64_t bytes_of_shape(const Shape& shape) {
   std::uint64_t bytes = sizeof(float);
   for (const std::int64_t size : shape) {
@@ -69,7 +69,7 @@ std::uint64_t bytes_of_shape(const Shape& shape) {
   return bytes;
 }
 
-// Nothing where it overflows.
+// Returns nothing if the size overflows.
 std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   std::uint64_t size = kHeaderBytes;
   for (const TensorKind& kind : kinds_of(header)) {
@@ -83,15 +83,15 @@ std::optional<std::uint64_t> size_of_file(const Llama2cHeader& header) {
   return size;
 }
 
-struct Layout {
+struct Llama2cLayout {
   std::vector<TensorInfo> tensors;
   std::uint64_t tables_begin = 0;
   std::uint64_t size = kHeaderBytes;
 };
 
-// Of a header whose file size is known to be right.
-Layout lay_out(const Llama2cHeader& header) {
-  Layout layout;
+// The file's size must match the header.
+Llama2cLayout lay_out(const Llama2cHeader& header) {
+  Llama2cLayout layout;
   for (const TensorKind& kind : kinds_of(header)) {
     if (kind.name.empty() && layout.tables_begin == 0) {
       layout.tables_begin = layout.size;
@@ -161,7 +161,7 @@ std::optional<Llama2cHeader> find_llama2c_header(const File& file) {
   std::array<std::int32_t, kHeaderNumbers> numbers{};
   file.read_at(0, std::as_writable_bytes(std::span(numbers)));
   if (numbers[0] == kLaterMagic) {
-    throw_bad_input("{}: version {} of llama2.c's format; only version 0, which run.c reads, is",
+    throw_bad_input("{}: version {} of llama2.c's format; only version 0, that of run.c, is read",
                     printable(file.path().string(), 0), numbers[1]);
   }
   if (numbers[5] == std::numeric_limits<std::int32_t>::min()) {
@@ -207,8 +207,8 @@ ModelSpec describe_llama2c(const Llama2cHeader& header) {
   for (std::int64_t i = 0; i < header.layers; ++i) {
     spec.layers.push_back(llama2c_layer(i));
   }
-  spec.token_embedding = kEmbedding;
-  spec.final_norm = {std::string(kFinalNorm), ""};
+  spec.token_embedding = kEmbeddingTable;
+  spec.final_norm = {std::string(kFinalRms), ""};
   spec.lm_head = header.own_classifier ? kClassifier : "";
   return spec;
 }
@@ -227,15 +227,15 @@ Llama2cWriter::Llama2cWriter(const std::filesystem::path& file, const ModelSpec&
       header.kv_heads, header.own_classifier ? -header.vocab_size : header.vocab_size,
       header.seq_len};
   add_file(file).write_at(0, std::as_bytes(std::span(numbers)));
-  const Layout layout = lay_out(header);
+  const Llama2cLayout layout = lay_out(header);
   for (const TensorInfo& tensor : layout.tensors) {
     place(tensor.name, {0, tensor.begin, tensor.bytes(), false});
   }
   write_frequencies(layout.tables_begin, header);
 }
 
-// Two tables [seq_len, d/2], one of cosines and one of sines, in single precision throughout as the
-// exporter computes them.
+// Writes two tables [seq_len, d/2], of cosines and of sines. All steps are in single precision, as
+// in the exporter.
 void Llama2cWriter::write_frequencies(std::uint64_t at, const Llama2cHeader& header) {
   const std::int32_t head_dim = header.dim / header.heads;
   std::vector<float> frequencies;

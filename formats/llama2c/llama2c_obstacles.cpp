@@ -1,4 +1,4 @@
-// The settings that run.c of llama2.c fixes, because the format has no field for them.
+// Checks the settings that run.c of llama2.c fixes, because the format has no field for them.
 #include <algorithm>
 #include <limits>
 
@@ -67,8 +67,8 @@ void check_norms(Reasons& reasons, const ModelSpec& spec) {
   reasons.add_if(spec.norm_placement != NormPlacement::kBefore || spec.residual_after_norm,
                  "its norms are not before attention and MLP");
   reasons.add_if(spec.norm_weight_offset != 0.0, "its norms' weights have an offset");
-  reasons.add_if(spec.qk_norm != QkNorm::kNone, "queries and keys are normed");
-  reasons.add_if(spec.embedding_norm.present(), "its embeddings are normed");
+  reasons.add_if(spec.qk_norm != QkNorm::kNone, "queries and keys are normalised");
+  reasons.add_if(spec.embedding_norm.present(), "its embeddings are normalised");
 }
 
 void check_layers(Reasons& reasons, const ModelSpec& spec) {

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-// Of the first and the last bytes of a range.
+// Checksums of the first and the last bytes of a tensor.
 std::string sample_checksums(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   constexpr std::uint64_t kSample = 4096;
   std::vector<std::byte> sample(std::min(kSample, tensor.end - tensor.begin));

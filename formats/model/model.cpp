@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model that is one file, without a config.
+// A model that consists of one file, without a config.
 ModelDirectory lone_file(const fs::path& path, Checkpoint checkpoint) {
   return {path, "", Json::object(), std::move(checkpoint), {}};
 }
@@ -55,7 +55,7 @@ Model open_llama2c_model(const fs::path& path, const Llama2cHeader& header) {
           {}};
 }
 
-// Of transformers' names for its dtypes, those that weights are stored in; F32 where none is given.
+// The dtype that a config names for the weights, in transformers' terms. F32 if it names none.
 DType dtype_of_config(const Json& config) {
   for (const char* key : {"dtype", "torch_dtype"}) {
     const auto found = config.find(key);
@@ -76,7 +76,7 @@ Checkpoint checkpoint_called_for(const ModelSpec& spec, DType dtype) {
   return {{}, std::move(tensors)};
 }
 
-// Whether there is a config but no weights to go with it.
+// Whether a directory has a config but no weights.
 bool is_config_alone(const fs::path& path) {
   std::error_code fault;
   if (!fs::is_directory(path, fault) || !path_exists(path / "config.json")) {
@@ -149,8 +149,8 @@ void check_writable(const Model& model) {
       return is_block_type(each.dtype);
     });
     throw_usage(
-        "{}: a model in {} convention, which is not written here: regroup convert {} DIRECTORY "
-        "--to safetensors{}, then take DIRECTORY",
+        "{}: a model in {} convention, which cannot be written here: run regroup convert {} "
+        "DIRECTORY --to safetensors{}, then use DIRECTORY",
         path, name_of(model.convention), path, quantised ? " --dtype fp32" : "");
   }
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 
-// What a file that is no safetensors file often turns out to be.
+// Recognises the files that are often mistaken for safetensors files.
 std::string_view wrong_file_hint(std::string_view first) {
   if (first.starts_with("version ")) {
     return " (a git-LFS pointer: run `git lfs pull`)";
@@ -71,7 +71,7 @@ std::string read_header(const File& file, std::string_view where) {
   return header;
 }
 
-// Begin-sorted ranges must tile [0, data_bytes) without hole or overlap.
+// Checks that ranges, sorted by their beginnings, cover [0, data_bytes) without holes or overlaps.
 void check_tiling(std::span<const TensorInfo> tensors, std::uint64_t data_bytes,
                   std::string_view where) {
   std::uint64_t expected = 0;
@@ -93,15 +93,15 @@ void check_tiling(std::span<const TensorInfo> tensors, std::uint64_t data_bytes,
 void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                               std::string_view where, std::vector<TensorInfo>& tensors,
                               std::map<std::string, std::string>& metadata) {
-  if (header.find('\0') != std::string_view::npos) {  // where the parser would stop reading
+  if (header.find('\0') != std::string_view::npos) {  // the parser would stop there
     throw_bad_input("{}: the header holds a NUL byte", where);
   }
-  // After the object only padding may follow, and padding is spaces.
+  // Only padding may follow the object, and padding consists of spaces.
   header = header.substr(0, header.find_last_not_of(' ') + 1);
   SafetensorsHeaderParser parser(where, tensors, metadata);
   parser.parse(header);
   if (!header.ends_with('}')) {
-    throw_bad_input("{}: the header is padded with something else than spaces", where);
+    throw_bad_input("{}: the header is padded with bytes other than spaces", where);
   }
   for (const TensorInfo& tensor : tensors) {
     if (tensor.end > data_bytes) {
@@ -145,7 +145,7 @@ std::string encode_safetensors_header(std::span<const TensorInfo> tensors,
       throw_usage("tensor {} is {}, which safetensors files cannot hold", printable(tensor.name),
                   name_of(tensor.dtype));
     }
-    // push_back, not operator[]: an ordered_json looks a new key up in linear time.
+    // push_back instead of operator[], because ordered_json looks up a new key in linear time.
     header.get_ref<Json::object_t&>().push_back({tensor.name,
                                                  {{"dtype", name_of(tensor.dtype)},
                                                   {"shape", tensor.shape},

@@ -9,17 +9,17 @@
 namespace regroup {
 namespace {
 
-// {"dtype":"U8","shape":[],"data_offsets":[0,0]} and a comma, without the name.
+// The length of {"dtype":"U8","shape":[],"data_offsets":[0,0]} without a name.
 constexpr std::uint64_t kSmallestEntry = 46;
 
-// Counts objects in JSON that comes piece by piece.
+// Counts the objects in a JSON text that is read piece by piece.
 struct ObjectCount {
   std::uint64_t objects = 0;
   bool in_string = false;
   bool escaped = false;
 };
 
-// Without branches, of which texts like headers would have the processor mispredict many.
+// Without branches, because the processor would mispredict many of them in a header.
 ObjectCount after(ObjectCount count, std::string_view piece) {
   for (const char byte : piece) {
     const bool quote = byte == '"' && !count.escaped;

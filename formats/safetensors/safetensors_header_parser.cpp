@@ -18,13 +18,14 @@ constexpr std::size_t kUsualRank = 2;
 }  // namespace
 
 void SafetensorsHeaderParser::parse(std::string_view header) {
-  constexpr std::size_t kUsualEntry = 100, kEnough = 4096;  // bytes of one, and entries
+  constexpr std::size_t kUsualEntry = 100;  // bytes
+  constexpr std::size_t kEnough = 4096;     // entries
   tensors_.reserve(std::min(header.size() / kUsualEntry, kEnough));
   read_json_events(header, *this);
   check_names();
 }
 
-// `found` is not allowed in the current state.
+// Throws: `found` is not allowed in the current state.
 void SafetensorsHeaderParser::reject(std::string_view found) const {
   switch (state_) {
     case State::kStart:
@@ -208,7 +209,7 @@ void SafetensorsHeaderParser::finish_entry() {
   tensors_.push_back(std::move(entry_));
 }
 
-// By hashes, which are compared faster than names; names decide where these agree.
+// Sorts by hash, because hashes compare faster than names. Names decide between equal hashes.
 void SafetensorsHeaderParser::check_names() const {
   using Hashed = std::pair<std::size_t, std::string_view>;
   std::vector<Hashed> names;

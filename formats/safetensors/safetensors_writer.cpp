@@ -14,10 +14,11 @@ namespace {
 
 using Run = std::span<const OutputTensor>;
 
-// Copying by blocks is worth up to one of padding from so many bytes on.
+// From this many bytes on, copying whole blocks is worth up to one block of padding.
 constexpr std::uint64_t kWorthPadding = 16 * kSharedBlock;
 
-// Runs whose copies stand in one file each; all in one if they do not stand file after file.
+// Splits the tensors into runs that are each copied from one source file. Returns one run if the
+// order of the tensors is not that of the source files.
 std::vector<Run> split_at_files(Run tensors) {
   std::vector<Run> runs;
   std::optional<std::size_t> file;
@@ -39,7 +40,7 @@ std::vector<Run> split_at_files(Run tensors) {
   return runs;
 }
 
-// Shards of that size; where there are several, they end where files of the source do.
+// Shards of at most `max_bytes`. If there are several, shards also end where source files do.
 std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
   std::vector<Run> shards = split_into_shards(tensors, max_bytes);
   if (shards.size() == 1) {
@@ -54,15 +55,16 @@ std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
 }
 
 struct Shard {
-  std::vector<TensorInfo> tensors;  ///< one behind the other
+  std::vector<TensorInfo> tensors;  ///< contiguous
   std::optional<std::uint64_t> data_in_block;
   std::uint64_t room = 0;  ///< bytes that the filesystem needs for them
 };
 
-// Where the data has to begin in a block for most bytes to lie in their blocks as they do in the
-// source, if that is worth it.
+// The offset in a block at which the data should begin, so that as many bytes as possible have the
+// same offset in their block as in the source. None if it is not worth the padding.
 std::optional<std::uint64_t> best_begin(Run tensors, std::span<const TensorInfo> placed) {
-  std::map<std::uint64_t, std::uint64_t> bytes;  // that lie right, by where the data begins
+  // The number of bytes that have the same offset as in the source, by the beginning of the data.
+  std::map<std::uint64_t, std::uint64_t> bytes;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].stands) {
       bytes[(tensors[i].stands->begin - placed[i].begin) % kSharedBlock] += placed[i].bytes();
@@ -79,7 +81,7 @@ std::optional<std::uint64_t> best_begin(Run tensors, std::span<const TensorInfo>
   return best;
 }
 
-// The space of a tensor at that place: shared blocks take none, except for those at its ends.
+// The space that a tensor takes at that place. Shared blocks take none, except those at its ends.
 std::uint64_t room_of(const OutputTensor& tensor, const TensorInfo& placed,
                       std::optional<std::uint64_t> data_in_block) {
   const bool shared = tensor.shareable && data_in_block &&

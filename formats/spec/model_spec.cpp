@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// Features of a stored linear map: the dimension of its weight that is not the input.
+// The number of output features of a stored linear map.
 std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
   const TensorInfo& weight = tensors.at(linear.weight);
   if (weight.shape.size() != 2) {
@@ -81,7 +81,7 @@ std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
 
 void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
-    throw_usage("{}: its positions are ALiBi already", printable(spec.architecture));
+    throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};

@@ -16,7 +16,7 @@ std::vector<double> plain_frequencies(double theta, std::int64_t rotary_dim) {
   return frequencies;
 }
 
-// "Dynamic NTK": the base grows with the length once that exceeds the model's positions.
+// "Dynamic NTK": the base grows with the length when the length exceeds the model's positions.
 std::vector<double> dynamic_frequencies(const RopeSpec& spec, std::int64_t length) {
   const auto dimensions = static_cast<double>(spec.rotary_dim);
   const double stretch = static_cast<double>(length) / spec.scaling.original_positions;
@@ -29,7 +29,8 @@ std::vector<double> dynamic_frequencies(const RopeSpec& spec, std::int64_t lengt
   return plain_frequencies(spec.theta * growth, spec.rotary_dim);
 }
 
-// Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between blended.
+// Llama 3.1 divides the frequencies of long wavelengths by the factor, keeps those of short ones,
+// and interpolates between them.
 double llama3_frequency(const RopeScaling& scaling, double plain) {
   const double low = scaling.low_frequency_factor;
   const double turns = plain * scaling.original_positions / (2.0 * std::numbers::pi);

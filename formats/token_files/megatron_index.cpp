@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
 
-std::string shown(const File& file) { return printable(file.path().string(), 0); }
+std::string shown_index(const File& file) { return printable(file.path().string(), 0); }
 
-// A column of numbers. One piece at a time is in memory.
+// A column of numbers, of which one piece at a time is in memory.
 template <typename T>
 class Column {
  public:
@@ -24,7 +24,7 @@ class Column {
       : file_(file), offset_(offset), count_(count) {}
 
   T operator[](std::uint64_t i) {
-    if (i - first_ >= piece_.size()) {  // of an `i` before the piece, too: it wraps
+    if (i - first_ >= piece_.size()) {  // also true for an `i` before the piece, because it wraps
       constexpr std::uint64_t kPiece = 1 << 16;
       first_ = i;
       piece_.resize(std::min(kPiece, count_ - i));
@@ -40,7 +40,7 @@ class Column {
   std::vector<T> piece_;
 };
 
-// A bad index is an error: without it the tokens would be read in another format.
+// A bad index is an error. Without it, the tokens would be read in another format.
 void check_magic(const File& file) {
   std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(start)));
@@ -48,7 +48,7 @@ void check_magic(const File& file) {
     throw_bad_input(
         "{}: {}, a Megatron index begins with MMIDIDX: recreate it, or move it away from its "
         ".bin if that file has no index",
-        shown(file), start.empty() ? "empty" : "not a Megatron index");
+        shown_index(file), start.empty() ? "empty" : "not a Megatron index");
   }
 }
 
@@ -76,32 +76,32 @@ std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& 
 
 void MegatronIndex::read_header() {
   if (file_.size() < kHeader) {
-    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown(file_), file_.size(),
-                    kHeader);
+    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown_index(file_),
+                    file_.size(), kHeader);
   }
   const auto version = read_number<std::uint64_t>(file_, 9);
   if (version != kMegatronVersion) {
-    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown(file_), version);
+    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown_index(file_), version);
   }
   const auto type = read_number<std::uint8_t>(file_, 17);
   if (type != 1 && type != 4 && type != 8) {
     throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
-                    shown(file_), type);
+                    shown_index(file_), type);
   }
   type_ = static_cast<MegatronType>(type);
   sequences_ = read_number<std::uint64_t>(file_, 18);
   documents_ = read_number<std::uint64_t>(file_, 26);
   const std::uint64_t body = file_.size() - kHeader;
-  // Divided, so that no count can overflow.
+  // Divides instead of multiplying, so that no count can overflow.
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
-    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", shown(file_),
-                    sequences_, documents_, file_.size());
+    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes",
+                    shown_index(file_), sequences_, documents_, file_.size());
   }
-  // Megatron's multimodal sets end with one byte per sequence, its mode.
+  // Megatron's multimodal data sets end with one byte per sequence, its mode.
   const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
   if (left != 0 && left != sequences_) {
     throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",
-                    shown(file_), left, sequences_, documents_, sequences_);
+                    shown_index(file_), left, sequences_, documents_, sequences_);
   }
 }
 
@@ -125,7 +125,7 @@ std::int64_t MegatronIndex::count_tokens() const {
       throw_bad_input(
           "{}: sequence {} has {} tokens at byte {}, byte {} is needed: sequences must be "
           "contiguous",
-          shown(file_), i, lengths[i], pointers[i], tokens * bytes);
+          shown_index(file_), i, lengths[i], pointers[i], tokens * bytes);
     }
     tokens += lengths[i];
   }
@@ -151,8 +151,8 @@ void MegatronIndex::for_each_document(const DocumentVisitor& visit) const {
     const std::int64_t next = firsts[i];
     if (next < static_cast<std::int64_t>(sequence) ||
         next > static_cast<std::int64_t>(sequences_)) {
-      throw_bad_input("{}: document {} begins with sequence {}, allowed are {} to {}", shown(file_),
-                      i, next, sequence, sequences_);
+      throw_bad_input("{}: document {} begins with sequence {}, allowed are {} to {}",
+                      shown_index(file_), i, next, sequence, sequences_);
     }
     end_at(static_cast<std::uint64_t>(next));
   }

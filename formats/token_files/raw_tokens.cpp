@@ -16,8 +16,9 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kSample = 64U << 10;
-// Fewer bytes or ids are not enough to decide. A byte of an id is printable once in two or three
-// times, so four ids look like text in one of a thousand files, and 64 KiB of ids never do.
+// Fewer bytes or ids are not enough to decide. A byte of an id is printable with a probability of
+// about one in two or three. Four ids therefore look like text in one of a thousand files, and 64
+// KiB of ids never do.
 constexpr std::size_t kFewestTextBytes = 8, kFewestBytes = 256, kFewestIds = 32;
 
 struct Magic {
@@ -47,14 +48,14 @@ bool is_printable(char byte) {
 // Bytes that do not occur in text of any encoding that extends ASCII.
 bool is_control(char byte) { return number_of(byte) < 0x80 && !is_printable(byte); }
 
-// The bytes of a readable character that begins at `at`, or 0.
+// The length of the readable character that begins at `at`, or 0.
 std::size_t readable_at(std::string_view text, std::size_t at) {
   const std::size_t length = utf8_sequence(text, at);
   return length == 1 && !is_printable(text[at]) ? 0 : length;
 }
 
-// Mostly ASCII and UTF-8, or another encoding without control bytes. 16-bit ids have many control
-// bytes: for example the upper byte of every id below 2048.
+// Text is mostly ASCII and UTF-8, or in another encoding without control bytes. 16-bit ids have
+// many control bytes, for example the upper byte of every id below 2048.
 bool is_text(std::string_view sample) {
   std::size_t readable = 0;
   for (std::size_t i = 0; i < sample.size();) {
@@ -80,7 +81,7 @@ struct Range {
 // The lower and upper halves of possible 32-bit ids.
 struct Halves {
   Range lower, upper;
-  unsigned lower_bytes = 0;  // of all 16-bit numbers, one over the other
+  unsigned lower_bytes = 0;  // bitwise or of the lower bytes of all 16-bit numbers
 };
 
 Halves halves_of(std::string_view sample) {
@@ -95,12 +96,12 @@ Halves halves_of(std::string_view sample) {
 }
 
 bool has_32_bits(const Halves& halves) {
-  constexpr unsigned kMostUpper = 16;  // vocabularies of a million
+  constexpr unsigned kMostUpper = 16;  // allows vocabularies of a million
   return (halves.upper.most == 0 && halves.lower.most > 0) ||
          (halves.upper.most < kMostUpper && halves.lower.most >= 256);
 }
 
-// A length of 64 bits, then a JSON object.
+// A safetensors file begins with a length of 64 bits and a JSON object.
 bool is_safetensors(std::string_view sample, std::uint64_t file_bytes) {
   std::uint64_t length = 0;
   if (sample.size() <= sizeof length || sample[sizeof length] != '{') {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "token files are written as they lie");
+static_assert(std::endian::native == std::endian::little, "numbers are written in memory order");
 
 constexpr std::int64_t kNarrowVocabulary = 1 << 16;
 constexpr std::uint64_t kNumpyHeader = 128;

@@ -17,23 +17,23 @@ namespace {
 
 using Kind = Unpickler::Kind;
 
-// For all pickles together; the data begins after them.
-constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
+// A limit for all pickles together. The data begins after them.
+constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
 
-std::string first_bytes(const File& file) {
-  std::string bytes(std::min(file.size(), kMaxPickleBytes), '\0');
+std::string pickled_bytes(const File& file) {
+  std::string bytes(std::min(file.size(), kMaxLegacyPickleBytes), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
 
-// The pickles, one after the other.
+// Reads consecutive pickles.
 class PickleSequence {
  public:
   PickleSequence(std::string_view bytes, std::string where, std::size_t at)
       : bytes_(bytes), where_(std::move(where)), at_(at) {}
 
-  /// Loads the next one; `use` receives the unpickler and the resulting value.
+  /// Loads the next pickle. `use` receives the unpickler and the resulting value.
   template <typename Use>
   auto next(Use use) {
     Unpickler unpickler(bytes_, where_, at_);
@@ -68,7 +68,7 @@ void check_system(PickleSequence& pickles, const std::string& where) {
   });
 }
 
-// What the pickle says about one storage. All mentions must agree.
+// A storage as the pickle describes it. All mentions of it must agree.
 struct ClaimedStorage {
   std::string type;
   std::uint64_t elements = 0;
@@ -111,7 +111,7 @@ std::vector<std::string> storage_keys(PickleSequence& pickles, const std::string
 
 using StorageMap = std::unordered_map<std::string, StorageBytes>;
 
-// The storages are consecutive up to the end of the file. Each follows its element count.
+// The storages are consecutive and fill the rest of the file. Each follows its element count.
 StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector<std::string>& keys,
                            const ClaimedStorages& claimed, const std::string& where) {
   constexpr std::uint64_t kCountBytes = 8;
@@ -163,7 +163,7 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const std::string where = printable(path.string(), 0);
-  const std::string bytes = first_bytes(part.file);
+  const std::string bytes = pickled_bytes(part.file);
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
   }

@@ -8,7 +8,8 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxTensors = 50'000;  // of one storage there could be more
+constexpr std::size_t kMaxPickledTensors =
+    50'000;  // a limit, since many tensors may share one storage
 
 }  // namespace
 
@@ -38,8 +39,8 @@ NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Valu
       if (!names.insert(key.text).second) {
         throw_bad_input("{}: pickle: tensor {} appears twice", where, printable(key.text));
       }
-      if (tensors.size() == kMaxTensors) {
-        throw_bad_input("{}: pickle: more than {} tensors", where, kMaxTensors);
+      if (tensors.size() == kMaxPickledTensors) {
+        throw_bad_input("{}: pickle: more than {} tensors", where, kMaxPickledTensors);
       }
       tensors.emplace_back(key.text, unpickler.tensor(item));
     }

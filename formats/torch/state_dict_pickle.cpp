@@ -61,7 +61,7 @@ std::string storage_of(const OutputTensor& tensor, const TorchNumbers& numbers, 
          text(std::to_string(key)) + text("cpu") + integer(static_cast<std::int64_t>(count)) + "tQ";
 }
 
-// The call that makes a tensor: storage, offset, shape, strides, no gradient, no hooks.
+// The call that rebuilds a tensor: storage, offset, shape, strides, no gradient, no hooks.
 std::string pickle_tensor(const OutputTensor& tensor, std::size_t key) {
   const TorchNumbers numbers = torch_numbers_of(tensor.dtype);
   const bool names_dtype = !numbers.dtype.empty();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
 
-// The archive's entries below its one folder, which is called after the file it was saved as.
+// The archive's entries, all in one folder that has the name of the saved file.
 class Archive {
  public:
   Archive(const File& file, std::string where) : where_(std::move(where)) {

@@ -59,7 +59,7 @@ std::uint64_t count_elements(const PickledTensor& tensor, const std::string& whe
 
 // The number of elements from a view's first to its last; 0 for an empty view.
 std::uint64_t reach_of(const PickledTensor& tensor, const std::string& where) {
-  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();  // one more would wrap to none
+  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();  // adding 1 would overflow
   std::uint64_t last = 0;
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] == 0) {
@@ -111,7 +111,8 @@ TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pick
   const DType dtype = dtype_of(pickled, where);
   const std::uint64_t size = bits_of(dtype) / 8;
   const auto claimed = static_cast<std::uint64_t>(pickled.storage_elements);
-  const std::uint64_t held = pickled.dtype.empty() ? claimed : claimed / size;  // of bytes
+  // The pickle counts an untyped storage in bytes.
+  const std::uint64_t held = pickled.dtype.empty() ? claimed : claimed / size;
   if (held > storage.size / size) {
     throw_bad_input("{}: its storage has {} elements, the pickle says {}", where,
                     storage.size / size, held);
@@ -125,7 +126,7 @@ TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pick
   }
   TensorInfo tensor{name, dtype, pickled.shape, 0, storage.begin + offset * size, 0, {}};
   tensor.end = tensor.begin + reach * size;
-  // A view that repeats elements could claim any size; no weight is stored like that.
+  // A view that repeats elements could claim any size. No weight is stored as one.
   if (elements > reach) {
     throw_bad_input("{}: strides {} repeat elements", where, text_of(pickled.strides));
   }

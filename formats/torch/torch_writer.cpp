@@ -16,7 +16,7 @@ std::span<const std::byte> view_of(std::string_view text) { return std::as_bytes
 TorchWriter::TorchWriter(const std::filesystem::path& directory,
                          std::span<const OutputTensor> tensors, std::uint64_t max_shard_bytes) {
   const auto shards = split_into_shards(tensors, max_shard_bytes);
-  std::vector<std::string> pickles;  // all of them before a file is made: one may be refused
+  std::vector<std::string> pickles;  // made before any file, because a tensor may be refused
   std::uint64_t bytes = 0;
   for (const std::span<const OutputTensor> shard : shards) {
     pickles.push_back(pickle_state_dict(shard));
@@ -41,7 +41,7 @@ TorchWriter::TorchWriter(const std::filesystem::path& directory,
   }
 }
 
-// The entries in torch's order, each in a folder called after the file.
+// Adds the entries in torch's order, in a folder that has the name of the file.
 void TorchWriter::lay_out(std::size_t archive, const std::string& folder, std::string_view pickle,
                           std::span<const OutputTensor> tensors) {
   ZipLayout& layout = archives_[archive];

@@ -1,4 +1,4 @@
-// The globals that a pickle may name: those of a state dict, implemented here.
+// Implements the globals that a pickle may name: those of a state dict.
 #include <algorithm>
 #include <array>
 
@@ -20,7 +20,7 @@ bool is_dtype_name(std::string_view name) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Everything that a state dict needs; nothing with side effects.
+// Allows everything that a state dict needs, and nothing with side effects.
 bool is_allowed(std::string_view module, std::string_view name) {
   if (module == "collections") {
     return name == "OrderedDict";
@@ -68,8 +68,8 @@ void Unpickler::reduce() {
   }
 }
 
-// A persistent id: ("storage", class, key, device, elements), in old files with a sixth item for
-// storages that are part of another one, which is None in all known weight files.
+// A persistent id is ("storage", class, key, device, elements). Old files have a sixth item for
+// storages that are part of another one; it is None in all known weight files.
 void Unpickler::make_storage() {
   const Value& sequence = values_[pop()];
   const std::vector<Ref>& id = sequence.items;
@@ -89,7 +89,7 @@ void Unpickler::make_storage() {
   push({Kind::kStorage, static_cast<std::int64_t>(tensors_.size() - 1), {}, {}, {}});
 }
 
-// _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks), v3 with a dtype more
+// _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks); v3 also has a dtype.
 void Unpickler::make_tensor(const std::vector<Ref>& arguments, bool names_dtype) {
   if (arguments.size() < 4 || values_[arguments[0]].kind != Kind::kStorage) {
     reject("a tensor without a storage");

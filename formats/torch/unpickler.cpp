@@ -50,7 +50,7 @@ std::uint64_t Unpickler::unsigned_number(std::size_t bytes) {
   return number;
 }
 
-// Two's complement, little-endian, as short as it can be.
+// A number in two's complement, little-endian, of any length up to 8 bytes.
 std::int64_t Unpickler::long_number(std::size_t bytes) {
   if (bytes > 8) {
     reject("a number over 64 bits");
@@ -232,7 +232,7 @@ bool Unpickler::run_object(std::uint8_t opcode) {
       return true;
     }
     case 'R': reduce(); return true;        // REDUCE
-    case 'b': pop(); return true;           // BUILD: attributes, of no use here
+    case 'b': pop(); return true;           // BUILD: its attributes are not needed
     case 'Q': make_storage(); return true;  // BINPERSID
     default: return false;
   }

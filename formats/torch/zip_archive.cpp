@@ -31,7 +31,7 @@ constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
 constexpr std::uint16_t kZip64Extra = 0x0001;
 constexpr std::uint32_t kInZip64 = 0xffffffff;  // the value is in the ZIP64 extra field
 
-std::string shown(const File& file) { return printable(file.path().string(), 0); }
+std::string shown_archive(const File& file) { return printable(file.path().string(), 0); }
 
 template <typename T>
 T number_at(std::string_view bytes, std::uint64_t at) {
@@ -40,11 +40,11 @@ T number_at(std::string_view bytes, std::uint64_t at) {
   return value;
 }
 
-// Bytes [begin, begin + size) of the file, or an error naming `what`.
+// Reads bytes [begin, begin + size) of the file. Errors name `what`.
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
                        std::string_view what) {
   if (begin > file.size() || size > file.size() - begin) {
-    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", shown(file), what);
+    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", shown_archive(file), what);
   }
   std::string bytes(size, '\0');
   file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
@@ -70,7 +70,7 @@ std::optional<Directory> find_zip64_directory(const File& file, std::uint64_t en
   const std::string end =
       read_range(file, number_at<std::uint64_t>(locator, 8), kEnd64Bytes, "ZIP64 end record");
   if (number_at<std::uint32_t>(end, 0) != kEnd64Signature) {
-    throw_bad_input("{}: the ZIP64 locator points to no end record", shown(file));
+    throw_bad_input("{}: the ZIP64 locator points to no end record", shown_archive(file));
   }
   return Directory{number_at<std::uint64_t>(end, 48), number_at<std::uint64_t>(end, 40),
                    number_at<std::uint64_t>(end, 32)};
@@ -91,10 +91,11 @@ Directory find_directory(const File& file) {
                                     number_at<std::uint32_t>(tail, at + 12),
                                     number_at<std::uint16_t>(tail, at + 10)});
   }
-  throw_bad_input("{}: no ZIP end record (truncated?)", shown(file));
+  throw_bad_input("{}: no ZIP end record (truncated?)", shown_archive(file));
 }
 
-// The 64-bit values that replace 32-bit ones, in the order in which the record marks them.
+// The 64-bit values of a ZIP64 extra field. They replace the 32-bit values that the record marks,
+// in the same order.
 class Zip64Values {
  public:
   explicit Zip64Values(std::string_view extra) {
@@ -127,7 +128,7 @@ class Zip64Values {
   std::string_view values_;
 };
 
-// One record of the central directory; `offset` is that of its local header.
+// One record of the central directory. `offset` is the position of its local header.
 struct CentralRecord {
   ZipEntry entry;
   std::uint16_t flags = 0;
@@ -135,10 +136,33 @@ struct CentralRecord {
   std::uint64_t offset = 0;
 };
 
+// Reads the numbers that the ZIP64 extra field may replace, and refuses what torch does not write.
+void read_entry_sizes(CentralRecord& record, const File& file, std::string_view fields,
+                      std::string_view extra) {
+  Zip64Values wide(extra);
+  const auto unpacked = wide.resolve(number_at<std::uint32_t>(fields, 24));
+  const auto packed = wide.resolve(number_at<std::uint32_t>(fields, 20));
+  const auto offset = wide.resolve(number_at<std::uint32_t>(fields, 42));
+  const std::string name = printable(record.entry.name);
+  if (!unpacked || !packed || !offset) {
+    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown_archive(file), name);
+  }
+  constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
+  if (record.method != 0 || *unpacked != *packed) {
+    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
+                    shown_archive(file), name);
+  }
+  if ((record.flags & kEncrypted) != 0) {
+    throw_bad_input("{}: ZIP entry {} is encrypted", shown_archive(file), name);
+  }
+  record.entry.size = *unpacked;
+  record.offset = *offset;
+}
+
 CentralRecord parse_central_record(const File& file, std::string_view directory,
                                    std::uint64_t& at) {
   const auto truncated = [&] {
-    throw_bad_input("{}: the ZIP directory ends inside a record", shown(file));
+    throw_bad_input("{}: the ZIP directory ends inside a record", shown_archive(file));
   };
   if (directory.size() - at < kCentralBytes ||
       number_at<std::uint32_t>(directory, at) != kCentralSignature) {
@@ -155,29 +179,13 @@ CentralRecord parse_central_record(const File& file, std::string_view directory,
   record.entry.crc32 = number_at<std::uint32_t>(directory, at + 16);
   record.flags = number_at<std::uint16_t>(directory, at + 8);
   record.method = number_at<std::uint16_t>(directory, at + 10);
-  Zip64Values wide(directory.substr(at + kCentralBytes + name_size, extra_size));
-  const auto unpacked = wide.resolve(number_at<std::uint32_t>(directory, at + 24));
-  const auto packed = wide.resolve(number_at<std::uint32_t>(directory, at + 20));
-  const auto offset = wide.resolve(number_at<std::uint32_t>(directory, at + 42));
-  const std::string name = printable(record.entry.name);
-  if (!unpacked || !packed || !offset) {
-    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown(file), name);
-  }
-  constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
-  if (record.method != 0 || *unpacked != *packed) {
-    throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
-                    shown(file), name);
-  }
-  if ((record.flags & kEncrypted) != 0) {
-    throw_bad_input("{}: ZIP entry {} is encrypted", shown(file), name);
-  }
-  record.entry.size = *unpacked;
-  record.offset = *offset;
+  read_entry_sizes(record, file, directory.substr(at, kCentralBytes),
+                   directory.substr(at + kCentralBytes + name_size, extra_size));
   at += kCentralBytes + name_size + extra_size + comment_size;
   return record;
 }
 
-// Where the data begins, after the local header, which must say what the directory says.
+// The beginning of the data, after the local header. The header must agree with the directory.
 std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::string name = printable(record.entry.name);
   const std::string local = read_range(file, record.offset, kLocalBytes, "local header");
@@ -185,7 +193,7 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
-  // With flag 3, sizes and CRC follow the data; the directory's are then used.
+  // With flag bit 3, sizes and CRC follow the data. Then only the directory's are used.
   constexpr std::uint16_t kSizesFollow = 0x0008;
   const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
@@ -193,14 +201,14 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
       number_at<std::uint16_t>(local, 8) != record.method ||
       std::string_view(rest).substr(0, name_size) != record.entry.name ||
       (holds_sizes && number_at<std::uint32_t>(local, 14) != record.entry.crc32)) {
-    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory", shown(file),
-                    name);
+    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory",
+                    shown_archive(file), name);
   }
   Zip64Values wide(std::string_view(rest).substr(name_size));
   if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
                       wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
     throw_bad_input("{}: ZIP entry {}: its local header and the directory disagree on its size",
-                    shown(file), name);
+                    shown_archive(file), name);
   }
   return record.offset + kLocalBytes + name_size + extra_size;
 }
@@ -211,7 +219,7 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   std::unordered_set<std::string_view> names;
   for (const CentralRecord& record : records) {
     if (!names.insert(record.entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are named {}", shown(file),
+      throw_bad_input("{}: two ZIP entries are named {}", shown_archive(file),
                       printable(record.entry.name));
     }
   }
@@ -220,8 +228,8 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   for (std::size_t i = 1; i < records.size(); ++i) {
     const ZipEntry& before = records[i - 1].entry;
     if (records[i].offset < before.begin + before.size) {
-      throw_bad_input("{}: ZIP entries {} and {} overlap", shown(file), printable(before.name),
-                      printable(records[i].entry.name));
+      throw_bad_input("{}: ZIP entries {} and {} overlap", shown_archive(file),
+                      printable(before.name), printable(records[i].entry.name));
     }
   }
 }
@@ -232,7 +240,7 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
   const Directory directory = find_directory(file);
   if (directory.entries > kMaxEntries || directory.size > kMaxDirectoryBytes) {
     throw_bad_input("{}: a ZIP directory of {} entries and {} bytes, at most {} and {} allowed",
-                    shown(file), directory.entries, directory.size, kMaxEntries,
+                    shown_archive(file), directory.entries, directory.size, kMaxEntries,
                     kMaxDirectoryBytes);
   }
   const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
@@ -243,13 +251,13 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
     record.entry.begin = data_begin_of(file, record);
     if (record.entry.begin > directory.begin ||
         record.entry.size > directory.begin - record.entry.begin) {
-      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", shown(file),
-                      printable(record.entry.name));
+      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)",
+                      shown_archive(file), printable(record.entry.name));
     }
     records.push_back(std::move(record));
   }
   if (at != bytes.size()) {
-    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown(file),
+    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown_archive(file),
                     bytes.size() - at);
   }
   check_records(file, records);
@@ -263,12 +271,12 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
 
 std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_t max_bytes) {
   if (entry.size > max_bytes) {
-    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", shown(file),
+    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", shown_archive(file),
                     printable(entry.name), entry.size, max_bytes);
   }
   std::string bytes = read_range(file, entry.begin, entry.size, "entry");
   if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
-    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown(file),
+    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown_archive(file),
                     printable(entry.name));
   }
   return bytes;

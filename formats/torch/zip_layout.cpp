@@ -7,8 +7,8 @@
 namespace regroup {
 namespace {
 
-constexpr std::uint64_t kMost32 = 0xffffffff;  // from here on the ZIP64 fields hold the number
-constexpr std::uint64_t kHeaderBytes = 30;
+constexpr std::uint64_t kMost32 = 0xffffffff;  // ZIP64 fields hold numbers from this one on
+constexpr std::uint64_t kLocalHeaderBytes = 30;
 constexpr std::uint64_t kExtraHeadBytes = 4;
 constexpr std::uint16_t kSizesFollow = 0x0008;
 constexpr std::uint16_t kUtf8Names = 0x0800;
@@ -53,12 +53,55 @@ std::uint16_t version_of(const ZipLayout::Entry& entry) {
   return zip64_field(entry).empty() ? kVersion : kVersion64;
 }
 
+void put_central_record(std::string& bytes, const ZipLayout::Entry& entry) {
+  const std::string zip64 = zip64_field(entry);
+  bytes += "PK\x01\x02";
+  put16(bytes, version_of(entry));  // made by
+  put16(bytes, version_of(entry));  // needed
+  put16(bytes, flags_of(entry));
+  bytes.append(6, '\0');  // method, time and date
+  put32(bytes, entry.crc32);
+  put32(bytes, std::min(entry.size, kMost32));
+  put32(bytes, std::min(entry.size, kMost32));
+  put16(bytes, entry.name.size());
+  put16(bytes, zip64.size());
+  bytes.append(10, '\0');  // comment, disk, attributes
+  put32(bytes, std::min(entry.header_at, kMost32));
+  bytes += entry.name + zip64;
+}
+
+// The end records of a directory of `size` bytes at `begin`. torch writes the ZIP64 records even if
+// they are not needed.
+std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t begin) {
+  std::string bytes = "PK\x06\x06";
+  put64(bytes, 44);  // bytes of the record that follow
+  put16(bytes, kVersion64);
+  put16(bytes, kVersion64);
+  put64(bytes, 0);  // disks
+  put64(bytes, entries);
+  put64(bytes, entries);
+  put64(bytes, size);
+  put64(bytes, begin);
+  bytes += "PK\x06\x07";
+  put32(bytes, 0);
+  put64(bytes, begin + size);
+  put32(bytes, 1);
+  bytes += "PK\x05\x06";
+  put32(bytes, 0);
+  put16(bytes, std::min<std::uint64_t>(entries, 0xffff));
+  put16(bytes, std::min<std::uint64_t>(entries, 0xffff));
+  put32(bytes, std::min(size, kMost32));
+  put32(bytes, std::min(begin, kMost32));
+  put16(bytes, 0);  // comment
+  return bytes;
+}
+
 }  // namespace
 
 std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
   Entry entry{std::move(name), end_, 0, size, 0};
   const std::uint64_t unpadded =
-      end_ + kHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
+      end_ + kLocalHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
   entry.data_at = (unpadded + kAlignment - 1) / kAlignment * kAlignment;
   entries_.push_back(std::move(entry));
   end_ = entries_.back().data_at + size + trailer(entries_.size() - 1).size();
@@ -68,7 +111,8 @@ std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
 std::string ZipLayout::header(std::size_t number) const {
   const Entry& entry = entries_[number];
   const std::string zip64 = zip64_field(entry);
-  const std::uint64_t extra = entry.data_at - entry.header_at - kHeaderBytes - entry.name.size();
+  const std::uint64_t extra =
+      entry.data_at - entry.header_at - kLocalHeaderBytes - entry.name.size();
   const std::uint64_t padding = extra - zip64.size() - kExtraHeadBytes;
   std::string bytes = "PK\x03\x04";
   put16(bytes, version_of(entry));
@@ -99,44 +143,9 @@ std::string ZipLayout::trailer(std::size_t number) const {
 std::string ZipLayout::directory() const {
   std::string bytes;
   for (const Entry& entry : entries_) {
-    const std::string zip64 = zip64_field(entry);
-    bytes += "PK\x01\x02";
-    put16(bytes, version_of(entry));  // made by
-    put16(bytes, version_of(entry));  // needed
-    put16(bytes, flags_of(entry));
-    bytes.append(6, '\0');
-    put32(bytes, entry.crc32);
-    put32(bytes, std::min(entry.size, kMost32));
-    put32(bytes, std::min(entry.size, kMost32));
-    put16(bytes, entry.name.size());
-    put16(bytes, zip64.size());
-    bytes.append(10, '\0');  // comment, disk, attributes
-    put32(bytes, std::min(entry.header_at, kMost32));
-    bytes += entry.name + zip64;
+    put_central_record(bytes, entry);
   }
-  // torch writes the ZIP64 records whether they are needed or not.
-  const std::uint64_t size = bytes.size();
-  bytes += "PK\x06\x06";
-  put64(bytes, 44);  // bytes of the record that follow
-  put16(bytes, kVersion64);
-  put16(bytes, kVersion64);
-  put64(bytes, 0);  // disks
-  put64(bytes, entries_.size());
-  put64(bytes, entries_.size());
-  put64(bytes, size);
-  put64(bytes, end_);
-  bytes += "PK\x06\x07";
-  put32(bytes, 0);
-  put64(bytes, end_ + size);
-  put32(bytes, 1);
-  bytes += "PK\x05\x06";
-  put32(bytes, 0);
-  put16(bytes, std::min<std::uint64_t>(entries_.size(), 0xffff));
-  put16(bytes, std::min<std::uint64_t>(entries_.size(), 0xffff));
-  put32(bytes, std::min(size, kMost32));
-  put32(bytes, std::min(end_, kMost32));
-  put16(bytes, 0);  // comment
-  return bytes;
+  return bytes + end_records(entries_.size(), bytes.size(), end_);
 }
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// BPE tokenizers: tokenizer.json, byte-level or SentencePiece style, and GPT-2's files.
+// Reads BPE tokenizers: tokenizer.json (byte-level or SentencePiece style) and GPT-2's files.
 #include <algorithm>
 
 #include "formats/base/error.h"
@@ -23,7 +23,7 @@ std::string with_encoded_spaces(const std::string& part) {
   return encoded;
 }
 
-// "left right", from that spelling or from ["left", "right"].
+// Returns "left right" for a merge that is spelled so or as ["left", "right"].
 std::string merge_text(const SortedJson& merge, const std::string& where) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return with_encoded_spaces(merge[0].get<std::string>()) + " " +
@@ -66,8 +66,8 @@ bool is_byte_token(std::string_view text) {
   return text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
 }
 
-// A SentencePiece model converted to BPE in tokenizer.json has lost its scores. Earlier merges get
-// higher scores, which restores the order.
+// A SentencePiece model that was converted to BPE in tokenizer.json has lost its scores. Earlier
+// merges get higher scores, which restores the order.
 void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>& merges) {
   const auto worst = -static_cast<float>(merges.size());
   const auto tokens = static_cast<std::uint32_t>(builder.vocabulary().tokens.size());
@@ -76,7 +76,7 @@ void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>&
       builder.set_score(id, worst);
     }
   }
-  for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best last, so that it wins
+  for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best score is set last and stays
     const std::size_t space = merges[rank].find(' ');
     std::string whole = merges[rank];
     const auto id = builder.find(whole.erase(space, 1));

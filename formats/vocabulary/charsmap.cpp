@@ -13,13 +13,13 @@ namespace {
 constexpr std::size_t kUnitBytes = 4;
 constexpr std::size_t kBlock = 256;          // units that one byte of text chooses from
 constexpr std::size_t kMaxBytes = 4U << 20;  // the library's own maps have 300 KB
-// The library stores the rules that match at a position in an array of 32, and reads as many as it
-// found.
-constexpr int kMaxNested = 31;
+// The library stores the rules that match at a position in an array of 32. If it finds more, it
+// reads past the end of the array.
+constexpr int kMaxNestedRules = 31;
 constexpr std::size_t kMaxReplacement = 255;  // Unicode's longest has 33 bytes
 
-// One entry of the double array. A node is identified by its base: the entry of its child for byte
-// c is at base ^ c and has the label c; the entry of its value is at the base itself.
+// One entry of the double array. A node is identified by its base. The entry of its child for byte
+// c is at base ^ c and has the label c. The entry of its value is at the base itself.
 struct Unit {
   std::uint32_t bits = 0;
 
@@ -54,11 +54,11 @@ class Trie {
 
   std::vector<Unit> units_;
   std::string_view replacements_, where_;
-  // Entries by the base of the only node whose child they can be: those of `base` are
-  // children_[first_child_[base]] up to first_child_[base + 1].
+  // Entries sorted by the base of the only node that can be their parent. The children of `base`
+  // are children_[first_child_[base]] up to first_child_[base + 1].
   std::vector<std::uint32_t> children_, first_child_;
   std::vector<Visit> visits_;
-  std::vector<std::uint8_t> nested_;  // rules on the longest way down from a node
+  std::vector<std::uint8_t> nested_;  // the most rules on a path down from each node
   std::vector<Node> path_;
 };
 
@@ -110,7 +110,7 @@ void Trie::enter(std::uint32_t base) {
   }
 }
 
-// All children are done: take the maximum of their nested rules.
+// Called when all children are done. Takes the maximum of their nested rules.
 void Trie::leave(std::uint32_t base) {
   int most = 0;
   for (std::uint32_t i = first_child_[base]; i < first_child_[base + 1]; ++i) {
@@ -118,8 +118,8 @@ void Trie::leave(std::uint32_t base) {
     const Unit child = units_[place];
     most = std::max(most, nested_[place ^ child.offset()] + (child.ends_rule() ? 1 : 0));
   }
-  if (most > kMaxNested) {
-    refuse(fmt::format("more than {} of its rules share a prefix", kMaxNested));
+  if (most > kMaxNestedRules) {
+    refuse(fmt::format("more than {} of its rules share a prefix", kMaxNestedRules));
   }
   nested_[base] = static_cast<std::uint8_t>(most);
   visits_[base] = kDone;

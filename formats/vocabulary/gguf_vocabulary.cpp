@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// Roles of tokens and the keys of their ids. "seperator" is how the format spells it.
+// Roles of tokens and the keys of their ids. The format spells "seperator" this way.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kIds{{
     {"bos", "tokenizer.ggml.bos_token_id"},
     {"eos", "tokenizer.ggml.eos_token_id"},

@@ -1,4 +1,4 @@
-// How text is split before BPE: from tokenizer.json to llama.cpp's name.
+// Finds llama.cpp's name for the way in which tokenizer.json splits text before BPE.
 #include <array>
 #include <vector>
 

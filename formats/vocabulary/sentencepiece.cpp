@@ -27,9 +27,9 @@ constexpr int kFourBytes = 5;
 constexpr std::uint64_t kMaxTag = 0xffff'ffff;
 
 // Limits of the library, which crashes beyond them.
-constexpr std::size_t kMaxPieces = 1U << 21;  // its memory; published models have up to a million
-constexpr std::size_t kMaxPieceBytes = 4096;  // it recurses once for each
-constexpr std::size_t kMaxNested = 64;        // results of a search for user-defined pieces
+constexpr std::size_t kMaxPieces = 1U << 21;  // for its memory; published models have up to 1M
+constexpr std::size_t kMaxPieceBytes = 4096;  // the library recurses once per byte
+constexpr std::size_t kMaxNestedPieces = 64;  // user-defined pieces that match at one position
 constexpr int kUserDefined = 4;
 
 // Iterates over the fields of one message. Nested messages are byte ranges for another walker, so
@@ -133,7 +133,7 @@ void check_piece(const SentencePiece& piece, std::string_view where) {
   }
 }
 
-// The number of user-defined pieces that can match at the same position of a text.
+// Limits the number of user-defined pieces that can match at the same position of a text.
 void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view where) {
   std::vector<std::string_view> texts;
   for (const SentencePiece& piece : pieces) {
@@ -142,21 +142,21 @@ void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view wh
     }
   }
   std::sort(texts.begin(), texts.end());
-  std::vector<std::string_view> prefixes;  // of the one at hand, each of the next
+  std::vector<std::string_view> prefixes;  // of `text`; each is a prefix of the next
   for (const std::string_view text : texts) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) {
       prefixes.pop_back();
     }
     prefixes.push_back(text);
-    if (prefixes.size() > kMaxNested) {
+    if (prefixes.size() > kMaxNestedPieces) {
       throw_bad_input(
           "{}: more than {} user-defined pieces are prefixes of one another, up to \"{}\"", where,
-          kMaxNested, printable(text, 40));
+          kMaxNestedPieces, printable(text, 40));
     }
   }
 }
 
-// Every precompiled_charsmap in a normaliser's settings; the library uses the last one.
+// Checks every precompiled_charsmap in a normaliser's settings. The library uses the last one.
 void check_normalizer(std::string_view message, std::string_view where) {
   constexpr std::uint64_t kCharsmap = 2;
   FieldWalker walker(message, where);

@@ -1,4 +1,4 @@
-// Special tokens and added tokens, which several files may define.
+// Reads special and added tokens, which several files may define.
 #include <array>
 
 #include "formats/base/error.h"

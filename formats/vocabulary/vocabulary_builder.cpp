@@ -26,7 +26,7 @@ bool looks_special(std::string_view text) {
          text == "<mask>";
 }
 
-// SentencePiece's mark for a space, as a space.
+// Replaces SentencePiece's mark for a space by a space.
 std::string with_plain_spaces(std::string_view text) {
   constexpr std::string_view kMark = "\u2581";
   std::string plain;

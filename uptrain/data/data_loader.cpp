@@ -36,7 +36,7 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
   }
 }
 
-// Integers that sum to kMixedSamples: the quotients rounded down, plus one for those with the
+// Sets integers that sum to kMixedSamples: the quotients rounded down, plus one for those with the
 // largest remainders.
 void DataLoader::set_weights(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -37,7 +37,7 @@ class DocumentWindows {
   /// Predicted tokens of window number `window`, 1 to T.
   std::int64_t predictions(std::int64_t window) const { return windows_[window].length - 1; }
 
-  /// Those of all windows.
+  /// Predicted tokens of all windows.
   std::int64_t predictions() const { return predictions_; }
 
   /// Fills `ids`, T+1 of them: the window's tokens, then kNoToken.

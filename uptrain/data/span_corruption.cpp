@@ -12,8 +12,8 @@
 namespace regroup {
 namespace {
 
-// Cuts `total` into `parts` pieces of at least one each: the ends of all pieces except the last are
-// distinct positions among total - 1.
+// Cuts `total` into `parts` pieces of at least one each. The ends of all pieces except the last are
+// distinct positions from 1 to total - 1.
 std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, std::uint64_t seed,
                               std::uint64_t stream) {
   std::vector<std::int64_t> ends{total};

@@ -38,7 +38,7 @@ void add(SentinelIds& found, const nlohmann::json& text, const nlohmann::json& i
   }
 }
 
-// {"added_tokens_decoder": {"32099": {"content": "<extra_id_0>", …}, …}}
+// Reads {"added_tokens_decoder": {"32099": {"content": "<extra_id_0>", …}, …}}.
 void add_from_tokenizer_config(SentinelIds& found, const nlohmann::json& file) {
   const auto tokens = file.find("added_tokens_decoder");
   if (tokens == file.end() || !tokens->is_object()) {
@@ -53,14 +53,14 @@ void add_from_tokenizer_config(SentinelIds& found, const nlohmann::json& file) {
   }
 }
 
-// {"<extra_id_0>": 32099, …}
+// Reads {"<extra_id_0>": 32099, …}.
 void add_from_added_tokens(SentinelIds& found, const nlohmann::json& file) {
   for (const auto& [text, id] : file.items()) {
     add(found, text, id);
   }
 }
 
-// {"added_tokens": [{"id": 32099, "content": "<extra_id_0>", …}, …], …}
+// Reads {"added_tokens": [{"id": 32099, "content": "<extra_id_0>", …}, …], …}.
 void add_from_tokenizer(SentinelIds& found, const nlohmann::json& file) {
   const auto tokens = file.find("added_tokens");
   if (tokens == file.end() || !tokens->is_array()) {

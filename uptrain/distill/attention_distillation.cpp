@@ -67,7 +67,7 @@ at::Tensor AttentionDistillation::take() {
     const auto wide = students[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor target = teachers.at(i).detach().to(wide);
     const at::Tensor error = (students[i].to(wide) - target).square().sum() /
-                             target.square().sum().clamp_min(1e-12);  // it may give nothing
+                             target.square().sum().clamp_min(1e-12);  // the output may be all zeros
     sum = sum.defined() ? sum + error : error;
   }
   return sum / static_cast<double>(students.size());

@@ -16,14 +16,14 @@
 namespace regroup {
 namespace {
 
-// A tensor of `shape` in `bytes`; a copy.
+// Copies a tensor of `shape` from `bytes`.
 at::Tensor tensor_in(std::span<const std::byte> bytes, at::IntArrayRef shape, at::ScalarType type) {
   at::Tensor tensor = at::empty(shape, type);
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
   return tensor;
 }
 
-// Each row of log-probabilities, rounded to fp16; false for NaN, too.
+// Whether the probabilities of each row sum to 1, up to their rounding to fp16. False for NaN.
 bool add_up_to_one(const at::Tensor& log_probabilities) {
   constexpr double kRounding = 0.05;
   const at::Tensor sums = log_probabilities.exp().sum(1);
@@ -97,7 +97,7 @@ std::string TeacherLogitsCache::place_of(std::int64_t sample) const {
                      sample);
 }
 
-// The bytes of ids and log_probabilities.
+// Reads the bytes of ids and log_probabilities.
 std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
                                                       std::int64_t sample) {
   if (sample >= facts_.samples) {
@@ -107,7 +107,7 @@ std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
   turn_to(sample / facts_.samples_per_file);
   StoredLogits stored = read_teacher_logits(*file_, facts_, sample);
   if (stored.window != window_hash(window)) {
-    throw_bad_input("{}: the teacher read another window: the token files are others",
+    throw_bad_input("{}: the teacher read another window: the token files differ",
                     place_of(sample));
   }
   return std::move(stored.answers);

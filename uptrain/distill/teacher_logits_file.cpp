@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kFactsKey = "regroup.teacher_answers";
 constexpr const char* kFileKey = "regroup.file";
-constexpr std::int64_t kVersion = 2;  // 1: without a checksum of the header
+constexpr std::int64_t kTeacherLogitsVersion = 2;  // 1: without a checksum of the header
 
 std::string text_of_facts(const TeacherLogitsFacts& facts) {
-  return Json({{"version", kVersion},
+  return Json({{"version", kTeacherLogitsVersion},
                {"questions", facts.questions},
                {"teacher", facts.teacher},
                {"vocab_size", facts.vocab_size},
@@ -34,7 +34,7 @@ std::string text_of_facts(const TeacherLogitsFacts& facts) {
       .dump();
 }
 
-// Checks for facts that no writer produces.
+// Whether a writer can have produced these facts.
 bool sound(const TeacherLogitsFacts& facts) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const auto within = [](std::int64_t value, std::int64_t most) {
@@ -66,10 +66,11 @@ TeacherLogitsFacts facts_of(const std::string& text, const std::string& where) {
           "again",
           where);
     }
-    if (count_at(json, "version") == kVersion && facts.questions.is_object() && sound(facts)) {
+    if (count_at(json, "version") == kTeacherLogitsVersion && facts.questions.is_object() &&
+        sound(facts)) {
       return facts;
     }
-  } catch (const Json::exception&) {  // said below
+  } catch (const Json::exception&) {  // the error below covers it
   }
   throw_bad_input("{}: {} is not understood: {}", where, kFactsKey, printable(text));
 }
@@ -94,7 +95,7 @@ std::map<std::string, std::string> teacher_logits_metadata(const TeacherLogitsFa
   return {{kFactsKey, text_of_facts(facts)}, {kFileKey, std::to_string(file)}};
 }
 
-// Row number `row` of a tensor whose rows are as long as `out`.
+// Reads row number `row` of a tensor whose rows are as long as `out`.
 void read_row(const Checkpoint& file, const char* name, std::int64_t row,
               std::span<std::byte> out) {
   const TensorInfo& tensor = file.at(name);
@@ -141,7 +142,7 @@ std::string teacher_logits_file_name(std::int64_t file) {
 std::vector<TensorInfo> teacher_logits_tensors(const TeacherLogitsFacts& facts, std::int64_t file) {
   const std::int64_t n = facts.samples_in(file);
   std::vector<TensorInfo> tensors{
-      // wide numbers first: all are aligned
+      // in descending order of width, so that all are aligned
       {"windows", DType::kU64, {n}},
       {"checksums", DType::kU64, {n}},
       {"ids", facts.id_type(), {n, facts.predictions, facts.top}},
@@ -180,7 +181,7 @@ TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& director
                       printable(value));
     }
   }
-  // All other errors: the tensors, their order, the bytes between them.
+  // Finds all other errors: in the tensors, their order, and the bytes between them.
   const std::string expected = teacher_logits_header(facts, file);
   const File& stored = opened.files().front();
   std::string found(std::min<std::uint64_t>(expected.size(), stored.size()), '\0');

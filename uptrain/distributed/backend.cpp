@@ -9,8 +9,8 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-// LibTorch with CUDA brings NCCL; its headers, and those of CUDA that c10d's need, are packages of
-// their own.
+// LibTorch with CUDA contains NCCL. Its headers, and the CUDA headers that c10d includes, are in
+// separate packages.
 #if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>) && \
     __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
 #define REGROUP_NCCL 1
@@ -28,8 +28,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
     [[maybe_unused]] int ranks, [[maybe_unused]] c10::Device device,
     [[maybe_unused]] std::chrono::milliseconds timeout) {
 #if REGROUP_NCCL
-  // A rank that waits for a lost rank gets an exception and ends normally; otherwise c10d's
-  // watchdog would abort the process.
+  // With this, a rank that waits for a lost rank gets an exception and ends normally. Otherwise
+  // c10d's watchdog would abort the process.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/0);
   c10::cuda::set_device(device.index());
   auto options = c10d::ProcessGroupNCCL::Options::create();

@@ -45,7 +45,7 @@ std::vector<at::Tensor> GradientReducer::finish() {
 void GradientReducer::begin(const ZeroPartition::Bucket& bucket) {
   const at::Tensor flat = ZeroPartition::flattened(bucket, gradients_);
   for (const std::size_t member : bucket.members) {
-    gradients_[member].reset();  // two copies of all gradients would be too many
+    gradients_[member].reset();  // so that not all gradients exist twice
   }
   transfers_.push_back({bucket, flat, partition_.group().reduce(flat, bucket.owner)});
 }

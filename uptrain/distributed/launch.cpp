@@ -29,7 +29,7 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
-// Only srun: a batch script also has SLURM_PROCID, but no step.
+// Only processes of srun have a step. A batch script also has SLURM_PROCID.
 constexpr Launcher kSlurm{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
 std::optional<int> number_in(const Environment& environment, const std::string& name, int lowest,
@@ -73,7 +73,7 @@ bool speaks(const Launcher& launcher, const Environment& environment) {
   return environment(launcher.rank) || environment(launcher.ranks);
 }
 
-// A job's own port, so that two jobs on a machine do not meet.
+// A port that depends on the job, so that two jobs on a machine do not connect to each other.
 int port_of_job(const Environment& environment) {
   return kFirstJobPort + number_in(environment, "SLURM_JOB_ID", 0, 1 << 30).value_or(0) % kJobPorts;
 }

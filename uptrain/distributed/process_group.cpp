@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kDone = "done";
 constexpr const char* kFailed = "failed";
-constexpr int kPatienceWithFirst = 10;  // timeouts to wait for what only rank 0 does
+constexpr int kPatienceWithFirst = 10;  // the number of timeouts to wait for work of rank 0 alone
 
 // "[.../pair.cc:553] Connection closed by peer [::1]:4. This is typically ..." -> "Connection
 // closed by peer [::1]:4".
@@ -31,7 +31,7 @@ std::string first_sentence(std::string text) {
   return printable(text.substr(0, text.find(". ")), 300);
 }
 
-// Calls `work`; converts exceptions of c10d and Gloo to one-line errors that start with `where`.
+// Calls `work`. Converts exceptions of c10d and Gloo to one-line errors that begin with `where`.
 template <typename Work>
 auto with_rank_errors(const std::string& where, Work&& work) {
   try {
@@ -47,7 +47,7 @@ auto with_rank_errors(const std::string& where, Work&& work) {
 
 constexpr const char* kLost = "another rank has ended or does not answer";
 
-// c10d also prints warnings for what it throws. TORCH_CPP_LOG_LEVEL re-enables them.
+// c10d also prints warnings for the errors that it throws. TORCH_CPP_LOG_LEVEL re-enables them.
 void report_errors_only() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*replace=*/0);
   c10::initLogging();
@@ -140,7 +140,7 @@ Pending ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
 
 std::string ProcessGroup::next_key() { return "exchange/" + std::to_string(keys_++); }
 
-// Rank 0 hosts the store: it must not exit before the others have read its values.
+// Rank 0 hosts the store, and must not exit before the other ranks have read its values.
 void ProcessGroup::meet() const { sum(at::zeros({})); }
 
 std::vector<std::string> ProcessGroup::exchange(const std::string& text) {

@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// Names, shapes and types, as other ranks can read them.
+// Names, shapes and types as a text for other ranks.
 std::string description_of(const std::vector<Parameters::Entry>& entries) {
   Json lines = Json::array();
   for (const auto& [name, value] : entries) {

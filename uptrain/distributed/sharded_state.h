@@ -19,8 +19,8 @@ class ShardedState {
   /// are equal on all ranks that have them. `group` is null for a single process.
   ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> own);
 
-  /// On the first rank the tensors of all ranks: its own, and copies of the others in host memory.
-  /// On other ranks nothing.
+  /// Returns the tensors of all ranks on the first rank: its own, and copies of the others in host
+  /// memory. Returns nothing on other ranks.
   std::vector<Parameters::Entry> gather() const;
 
   /// The same with uninitialised copies, to be filled and passed to scatter().

@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kRunParameters = std::int64_t{1} << 28;  // 1 GiB of fp32
 constexpr std::int64_t kTokens = 48;
 
-// The model with layers [begin, end) alone.
+// The model with only layers [begin, end).
 ModelSpec part_of(const ModelSpec& spec, std::size_t begin, std::size_t end) {
   const auto cut = [&](auto& per_layer) {
     per_layer = {per_layer.begin() + static_cast<std::ptrdiff_t>(begin),

@@ -30,8 +30,8 @@ Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
   return make_task(settings.task, spec, objective_of(spec), settings.context);
 }
 
-// Windows of `width` tokens that begin `context` tokens apart, or with documents: int64
-// [count, width].
+// Reads windows of `width` tokens: those of `documents`, or windows that begin `context` tokens
+// apart. int64 [count, width].
 at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindows>& documents,
                         std::int64_t first, std::int64_t count, std::int64_t context,
                         std::int64_t width) {
@@ -56,7 +56,7 @@ std::optional<DocumentWindows> document_windows(const TokenFile& file,
              : std::nullopt;
 }
 
-// The first windows, as many as max_tokens allows.
+// The number of windows that max_tokens allows.
 std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSettings& settings) {
   std::int64_t windows = 0, asked = 0;
   while (windows < documents.size() && asked < settings.max_tokens.value_or(asked + 1)) {
@@ -65,7 +65,7 @@ std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSet
   return windows;
 }
 
-// Number of windows of `width` tokens, `context` apart, up to max_tokens predicted tokens.
+// The number of windows of `width` tokens, `context` apart, with up to max_tokens predicted tokens.
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
                            std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {
@@ -77,7 +77,7 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   return std::min(all, (wanted - 1) / predictions + 1);
 }
 
-// A file that gets its name when it is complete.
+// A file that gets its final name when it is complete.
 class PendingFile {
  public:
   explicit PendingFile(std::filesystem::path path)
@@ -86,7 +86,7 @@ class PendingFile {
   PendingFile& operator=(const PendingFile&) = delete;
   ~PendingFile() {
     std::error_code ignored;
-    std::filesystem::remove(staging_, ignored);  // gone already if it was published
+    std::filesystem::remove(staging_, ignored);  // a published file is no longer there
   }
 
   File& file() { return file_; }

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kMostScores = 1 << 24;  // at a time
+constexpr std::int64_t kMostScores = 1 << 24;  // computed at a time
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
         window ? (distance < 0).logical_or(distance >= *window) : distance < 0;
     scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
     const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble).cpu();
-    // Keys after the query have weight 0, so it does not matter where they are added.
+    // Keys after the query have weight 0, and can be added to any distance.
     sums_.index_add_(1, distance.clamp_min(0).flatten().cpu(), weights.flatten(1));
   }
 }

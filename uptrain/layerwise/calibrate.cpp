@@ -55,7 +55,6 @@ class RunningMoments {
   std::int64_t count_ = 0;
 };
 
-// The attention of that role and layer, if there is one.
 bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   return spec.attention(role, layer).present();
 }
@@ -87,7 +86,7 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
   return tensors;
 }
 
-// Writes tensor by tensor, with a checksum of each.
+// Writes tensors one by one, and computes a checksum of each.
 struct StatisticsWriter {
   CheckpointWriter& file;
   std::string source, tokens;
@@ -98,7 +97,7 @@ struct StatisticsWriter {
     file.write(name, bytes);
   }
 
-  // The checksums of all other tensors, in file order.
+  // Writes the checksums of all other tensors, in file order.
   void write_checksums(std::span<const OutputTensor> tensors) {
     std::vector<std::uint64_t> values;
     for (const OutputTensor& tensor : tensors) {

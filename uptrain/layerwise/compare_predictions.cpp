@@ -1,4 +1,4 @@
-// Shapes: N predictions of a model, n of them at a time, D its hidden size, V vocabulary.
+// Shapes: N predictions of a model, n of them at a time, D hidden size, V vocabulary.
 #include "uptrain/layerwise/compare_predictions.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::size_t layers_of(const Model& model) {
   return model.spec.layers.size() + model.spec.encoder_layers.size();
 }
 
-// The inputs of all predictions of a model: [N, D] and [V, D].
+// Computes the inputs of all predictions of a model: [N, D] and [V, D].
 LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
                  const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
   LayerWalk walk(model, windows, device);
@@ -43,12 +43,12 @@ LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
   return inputs;
 }
 
-// Not std::max, which drops NaN.
+// Unlike std::max, this keeps NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 double largest_of(const at::Tensor& values) { return values.max().item<double>(); }
 
-// Adds n predictions; means are sums until the end. Both inputs: [n, V] in fp64.
+// Adds n predictions. Means are sums until the end. Both inputs: [n, V] in fp64.
 void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
   const at::Tensor expected = at::log_softmax(source, 1);
   const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);

@@ -92,7 +92,7 @@ bool LayerWalk::next() {
     finish_encoder();
     enter_stack(AttentionRole::kSelf, decoder_tokens_);
   }
-  block_.reset();  // one layer at a time
+  block_.reset();  // frees one layer before the next is loaded
   if (layer_ == spec_.stack(stack_).size()) {
     return false;
   }
@@ -122,7 +122,7 @@ void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& 
   }
 }
 
-// The encoder's output, input of the decoder.
+// Computes the encoder's output, which is an input of the decoder.
 void LayerWalk::finish_encoder() {
   const bool normalised = spec_.encoder_final_norm.present() || spec_.norm_without_parameters;
   const Norm norm = make_norm(

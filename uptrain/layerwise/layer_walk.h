@@ -33,7 +33,7 @@ struct WindowSettings {
 /// than one, kUsage for settings below 1.
 std::int64_t count_windows(const TokenFile& data, const WindowSettings& settings);
 
-/// Those windows, int64 [B, T] each, the last batch perhaps smaller.
+/// Reads these windows: int64 [B, T] per batch. The last batch may be smaller.
 Batches read_windows(const TokenFile& data, const WindowSettings& settings);
 
 class LayerWalk {

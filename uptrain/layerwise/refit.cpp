@@ -9,7 +9,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,6 +16,7 @@
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
+#include "uptrain/layerwise/attention_fit.h"
 #include "uptrain/model/device.h"
 #include "uptrain/optim/adamw.h"
 #include "uptrain/optim/lr_schedule.h"
@@ -26,104 +26,9 @@
 namespace regroup {
 namespace {
 
-constexpr double kFinalRate = 0.02;  // of the peak
+constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
 
-// A linear map scaled by its RMS, so that one learning rate suits all maps.
-class ScaledLinear {
- public:
-  ScaledLinear(const DenseLinear& linear, c10::Device device) {
-    const at::Tensor wide = view_of(linear.weight, {linear.outputs, linear.inputs});
-    const double size = wide.square().mean().sqrt().item<double>();
-    scale_ = size > 0.0 ? size : 1.0;
-    weight_ = leaf_of(wide, device);
-    if (!linear.bias.empty()) {
-      bias_ = leaf_of(view_of(linear.bias, {linear.outputs}), device);
-    }
-  }
-
-  Linear linear() const {
-    return {weight_ * scale_, bias_.defined() ? bias_ * scale_ : at::Tensor()};
-  }
-
-  void add_parameters(const std::string& name, std::vector<Parameters::Entry>& entries) const {
-    entries.push_back({name + ".weight", weight_});
-    if (bias_.defined()) {
-      entries.push_back({name + ".bias", bias_});
-    }
-  }
-
-  void write_to(DenseLinear& linear) const {
-    put(weight_, linear.weight);
-    if (bias_.defined()) {
-      put(bias_, linear.bias);
-    }
-  }
-
- private:
-  static at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape) {
-    return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble);
-  }
-
-  at::Tensor leaf_of(const at::Tensor& wide, c10::Device device) const {
-    return (wide / scale_).to(device, at::kFloat).contiguous().set_requires_grad(true);
-  }
-
-  void put(const at::Tensor& leaf, std::vector<double>& values) const {
-    const at::Tensor wide = (leaf.detach().to(at::kCPU, at::kDouble) * scale_).contiguous();
-    const double* first = wide.const_data_ptr<double>();
-    std::copy(first, first + wide.numel(), values.begin());
-  }
-
-  double scale_ = 1.0;
-  at::Tensor weight_, bias_;
-};
-
-// One attention in training.
-class AttentionFit {
- public:
-  // Parts that are not pooled are taken from `source`, in the order of the queries.
-  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
-               const at::Tensor& query_order, c10::Device device)
-      : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
-    rest_.q_norm = source.q_norm;
-    rest_.k_norm = source.k_norm;
-    if (source.alibi) {
-      rest_.alibi = source.alibi->in_order(query_order);
-    }
-    rest_.kv_heads = heads.kv_heads;
-  }
-
-  AttentionLayer attention() const {
-    AttentionLayer layer = rest_;
-    layer.q = q_.linear();
-    layer.k = k_.linear();
-    layer.v = v_.linear();
-    layer.o = o_.linear();
-    return layer;
-  }
-
-  Parameters parameters() const {
-    std::vector<Parameters::Entry> entries;
-    q_.add_parameters("q", entries);
-    k_.add_parameters("k", entries);
-    v_.add_parameters("v", entries);
-    o_.add_parameters("o", entries);
-    return Parameters(std::move(entries));
-  }
-
-  void write_to(AttentionHeads& heads) const {
-    q_.write_to(heads.q);
-    k_.write_to(heads.k);
-    v_.write_to(heads.v);
-    o_.write_to(heads.o);
-  }
-
- private:
-  ScaledLinear q_, k_, v_, o_;
-  AttentionLayer rest_;
-};
-
-// Inputs, outputs and pass contexts of the source's attention, batch by batch.
+// The inputs, outputs and pass contexts of the source's attention, batch by batch.
 class RefitTarget {
  public:
   RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
@@ -148,7 +53,7 @@ class RefitTarget {
 
   at::Tensor power(std::size_t batch) const { return outputs_[batch].square().sum(); }
 
-  // Over some batches: squared error / power.
+  // Squared error / power, summed over batches first to last - 1.
   double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
     const at::NoGradGuard no_gradients;
     double error = 0.0, all = 0.0;
@@ -168,7 +73,7 @@ class RefitTarget {
   const Batches& outputs_;
 };
 
-// Trains on the first `batches`; reports the error of each step.
+// Trains on the first `batches` batches. `progress` receives the error of each step.
 void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
            const RefitSettings& settings, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
@@ -213,7 +118,7 @@ Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSett
   return windows;
 }
 
-// Weights of those attentions of `grouped` that have fewer kv heads than in `source`.
+// The number of weights of the attentions that have fewer kv heads in `grouped` than in `source`.
 double refitted_weights(const ModelSpec& source, const ModelSpec& grouped) {
   double weights = 0.0;
   for (const AttentionRole role : grouped.roles()) {
@@ -246,7 +151,7 @@ void Refit::walk_to(AttentionRole role, std::size_t layer) {
   while (records_.empty() || walk_.stack() != stack || walk_.layer() != layer) {
     records_.clear();
     if (!walk_.next()) {
-      throw_usage("refitting: layer {} was asked for after the last", layer);
+      throw_usage("refitting: layer {} was requested after the last one", layer);
     }
     const bool here = walk_.stack() == stack && walk_.layer() == layer;
     walk_.run(
@@ -308,7 +213,7 @@ std::string Refit::recipe() const {
 }
 
 double Refit::training_token_equivalents(const ModelSpec& grouped) const {
-  // Reading a token takes two operations per weight, learning from it six.
+  // A forward pass takes two operations per weight and token, training six.
   const auto all = static_cast<double>(multiplied_weights(spec_));
   const double head = static_cast<double>(spec_.vocab_size * spec_.embedding_width());
   const auto per_batch = static_cast<double>(settings_.windows.batch * settings_.windows.context);

@@ -23,7 +23,7 @@
 namespace regroup {
 namespace {
 
-// Poolers of the same model for each number of kv heads.
+// One pooler of the same model for each number of kv heads.
 class Poolers {
  public:
   Poolers(const Model& source, const ConversionRequest& request, const std::atomic<bool>& stop) {
@@ -53,7 +53,7 @@ class Poolers {
     }
   }
 
-  // The options of a layer with `heads` kv heads, with the order of its query heads.
+  // The attention of one layer with fewer kv heads, and the order of its query heads.
   struct Pooled {
     AttentionHeads heads;
     std::vector<std::int64_t> query_order;
@@ -72,7 +72,7 @@ class Poolers {
   }
 
  private:
-  std::vector<std::unique_ptr<ConversionPlan>> plans_;  // by rising counts, as the poolers
+  std::vector<std::unique_ptr<ConversionPlan>> plans_;  // in ascending order of kv heads
   std::map<std::int64_t, AttentionPooler> poolers_;
 };
 

@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 struct Recipe : torch::CustomClassHolder {
   TensorFunction function;
   std::vector<bool> present;  // which of the inputs are defined
-  std::size_t inputs = 0;     // of the saved tensors; the weights follow
+  std::size_t inputs = 0;     // the number of saved tensors that are inputs; the weights follow
 };
 
 // Distributes `tensors` over the defined places.
@@ -30,7 +30,7 @@ std::vector<at::Tensor> in_place(const variable_list& tensors, const std::vector
 }
 
 struct Recomputation : torch::autograd::Function<Recomputation> {
-  // tensors: the defined inputs, then the weights
+  // `tensors` are the defined inputs, then the weights.
   static variable_list forward(AutogradContext* context, at::TensorList tensors,
                                const c10::intrusive_ptr<Recipe>& recipe) {
     context->saved_data["recipe"] = c10::IValue::make_capsule(recipe);
@@ -50,7 +50,7 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
     return gradients_of(recipe.function(in_place(leaves, recipe.present)), outer, leaves);
   }
 
-  // One gradient per leaf, undefined if not required, and none for the recipe.
+  // Returns one gradient per leaf, undefined if it is not required, and none for the recipe.
   static variable_list gradients_of(const variable_list& results, const variable_list& outer,
                                     const variable_list& leaves) {
     variable_list learning, factors;

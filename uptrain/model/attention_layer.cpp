@@ -32,7 +32,8 @@ at::Tensor clipped(const at::Tensor& features, const ModelSpec& spec) {
   return spec.clip_qkv ? features.clamp(-*spec.clip_qkv, *spec.clip_qkv) : features;
 }
 
-// The heads of one role, computed from `input`, with the norm of queries or keys if any.
+// Computes the queries, keys or values of `input`, with the norm of queries or keys if there is
+// one.
 at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
                         const ModelSpec& spec, const at::Tensor& input) {
   const bool whole = spec.qk_norm == QkNorm::kProjection;
@@ -41,7 +42,8 @@ at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
   return norm && !whole ? (*norm)(heads) : heads;
 }
 
-// Queries of x, keys and values of `source`, which is x except in cross-attention.
+// Computes the queries of x, and the keys and values of `source`, which is x except in
+// cross-attention.
 Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                     const at::Tensor& source) {
   if (layer.packing != Packing::kSeparate) {
@@ -62,7 +64,7 @@ at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, c
                      : attend(heads, pass.mask, spec.attention_scale, pass.causal);
 }
 
-// Of several tokens that see more keys than their own.
+// The attention of several new tokens over their own and earlier keys.
 at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                              const Pass& pass) {
   if (!layer.alibi) {

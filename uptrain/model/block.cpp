@@ -14,7 +14,7 @@
 namespace regroup {
 namespace {
 
-// Slopes of one layer, shaped to broadcast over the scores.
+// The ALiBi slopes of one layer.
 std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   // Falcon scales the bias together with q·k.
   const double scale =
@@ -52,7 +52,7 @@ at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
   return block.mlp_norm ? (*block.mlp_norm)(x) : x;
 }
 
-// The four ways to put a block together. An absent part adds nothing and has no norm.
+// The four arrangements of a block. An absent part adds nothing and has no norm.
 
 at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
@@ -154,7 +154,7 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass) {
   const auto run = [&block, &spec, pass](const std::vector<at::Tensor>& inputs) {
-    std::vector<at::Tensor> results(1);  // the block's, then those of its attentions
+    std::vector<at::Tensor> results(1);  // the block's result, then those of its attentions
     Pass again = pass;
     again.mask = inputs[1];
     again.encoded = inputs[2];

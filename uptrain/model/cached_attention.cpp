@@ -15,14 +15,14 @@
 namespace regroup {
 namespace {
 
-// oneDNN copies non-contiguous inputs first, which costs several times as much as reading unused
+// oneDNN first copies non-contiguous inputs. That takes several times as long as reading unused
 // slots.
 bool reads_whole_cache(const CachedKeys& keys) {
   return keys.k.is_cpu() && keys.k.scalar_type() != at::kFloat &&
          keys.k.scalar_type() != at::kDouble && 2 * keys.used >= keys.k.size(2);
 }
 
-// Two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
+// Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
 at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& bias, double scale) {
   const at::Tensor scores =

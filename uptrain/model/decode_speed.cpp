@@ -43,7 +43,7 @@ KvCacheSettings settings_of(const DecodeLoad& load) {
           .sinks = load.sinks};
 }
 
-// One variant with its cache and next logits.
+// A variant with its cache and its next logits.
 struct Decoding {
   const Transformer& model;
   KvCache cache;
@@ -143,7 +143,7 @@ std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& vari
     all.push_back(load.prefill_chunk ? after_reading(variant.model, load)
                                      : after_noise(variant.model, load));
     all.back().speed.cache_bytes = cache_bytes(variant.model, load);
-    all.back().decode(load.context, 1);  // whatever is made ready at a first step
+    all.back().decode(load.context, 1);  // a first step does work that later steps do not
   }
   for (std::int64_t round = 0; round < load.rounds; ++round) {
     for (Decoding& one : all) {

@@ -20,7 +20,7 @@ namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// LibTorch has a separate out-of-memory exception only for devices; on a CPU the text must be
+// LibTorch has a separate out-of-memory exception only for devices. On a CPU, the text must be
 // parsed.
 bool says_out_of_memory(const c10::Error& fault) {
   const std::string_view text = fault.what_without_backtrace();
@@ -29,7 +29,8 @@ bool says_out_of_memory(const c10::Error& fault) {
          text.find("out of memory") != std::string_view::npos;
 }
 
-// "16.0 GiB more could not be had", where the text says how many bytes were asked for.
+// "16.0 GiB more could not be allocated" if the text contains the number of bytes, else an empty
+// text.
 std::string shortage_in(const c10::Error& fault) {
   static const std::regex kAsked("tried to allocate ([0-9]{1,19}) bytes");
   static const std::regex kAskedOfDevice("Tried to allocate ([0-9.]+ [KMGT]iB)");
@@ -41,7 +42,7 @@ std::string shortage_in(const c10::Error& fault) {
   } else if (std::regex_search(text, match, kAskedOfDevice)) {
     amount = match[1].str();
   }
-  return amount.empty() ? "" : amount + " more could not be had";
+  return amount.empty() ? "" : amount + " more could not be allocated";
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ std::optional<double> available_memory(c10::Device device) {
     return static_cast<double>(
         c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
   } catch (const c10::Error&) {
-    return std::nullopt;  // not every kind of device tells
+    return std::nullopt;  // some kinds of devices do not report it
   }
 }
 

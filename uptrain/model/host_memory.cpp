@@ -22,14 +22,14 @@ std::optional<double> least(std::optional<double> a, std::optional<double> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-// A file that holds one number; none for the word "max".
+// The number in a file that holds one number or the word "max". None for "max".
 std::optional<double> number_in(const fs::path& path) {
   std::ifstream file(path);
   double number = 0.0;
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// The number after a word at the beginning of a line.
+// The number after the word `key` at the beginning of a line.
 std::optional<double> number_after(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -43,7 +43,7 @@ std::optional<double> number_after(const fs::path& path, std::string_view key) {
   return std::nullopt;
 }
 
-// Inactive file pages are reclaimed before an allocation fails.
+// Inactive file pages count as free: they are reclaimed before an allocation fails.
 std::optional<double> free_in_group(const fs::path& group, const GroupFiles& files) {
   const auto limit = number_in(group / files.limit);
   const auto used = number_in(group / files.used);
@@ -54,7 +54,7 @@ std::optional<double> free_in_group(const fs::path& group, const GroupFiles& fil
   return std::max(0.0, *limit - std::max(0.0, *used - reclaimable));
 }
 
-// A group and those around it, up to `mount`.
+// The least free memory of a group and of the groups around it, up to `mount`.
 std::optional<double> free_up_from(const fs::path& mount, const std::string& group,
                                    const GroupFiles& files) {
   std::optional<double> room;

@@ -24,7 +24,7 @@ struct Roles {
   std::set<std::string> norms;
   std::set<std::string> biases;
   std::set<std::string> residual;  // weights that write into the residual stream
-  std::set<std::string> queries;   // weights of queries alone
+  std::set<std::string> queries;   // weights that make only queries
 
   void add(const NormTensors& norm) {
     norms.insert(norm.weight);
@@ -89,7 +89,7 @@ double deviation_in(const ConfigReader& config) {
   return deviation;
 }
 
-// Overflow of that type is only known once the number is stored.
+// Converts the numbers to find those that overflow in that type.
 void check_fits(const Parameters& parameters, DType dtype, const NamedConfig& config,
                 double deviation) {
   for (const Parameters::Entry& entry : parameters.entries()) {

@@ -44,7 +44,9 @@ std::optional<std::int64_t> narrowest(std::optional<std::int64_t> one,
   return one && other ? std::min(*one, *other) : one ? one : other;
 }
 
-std::uint64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
+std::uint64_t cached_bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.nbytes() : 0;
+}
 
 }  // namespace
 
@@ -62,7 +64,7 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
   slots_ = window_ ? std::min(settings.capacity, settings.sinks + *window_) : settings.capacity;
   if (spec.positions == PositionKind::kRope) {
     rope_.emplace(spec.rope, settings.capacity, options);
-    RopeSpec turn_alone = spec.rope;  // of keys that have been rotated, and scaled, before
+    RopeSpec turn_alone = spec.rope;  // for keys that have already been rotated and scaled
     turn_alone.scaling.attention_factor = 1.0;
     shift_.emplace(turn_alone, settings.capacity, options);
   }
@@ -95,7 +97,7 @@ std::uint64_t KvCache::bytes() const {
   for (const LayerCache& layer : layers_) {
     for (const at::Tensor* tensor :
          {&layer.k, &layer.v, &layer.sink_keys, &layer.cross_k, &layer.cross_v}) {
-      sum += bytes_of(*tensor);
+      sum += cached_bytes(*tensor);
     }
   }
   return sum;
@@ -112,7 +114,7 @@ void KvCache::truncate(std::int64_t length) {
 void KvCache::fill_with_noise(std::int64_t length) {
   for (LayerCache& layer : layers_) {
     for (at::Tensor* tensor : {&layer.k, &layer.v, &layer.sink_keys}) {
-      if (tensor->defined()) {  // one head's for all: drawing numbers is slow
+      if (tensor->defined()) {  // all heads get the same noise, because drawing it is slow
         tensor->copy_(at::empty_like(tensor->select(0, 0).select(0, 0)).normal_());
       }
     }
@@ -156,8 +158,8 @@ CacheStep KvCache::step(std::int64_t count) {
   return step;
 }
 
-// Positions of the keys that the new queries see. Slot j of the ring after the sinks holds the last
-// token written to it: last - (last - j) mod ring.
+// The positions of the keys that the new queries see. Slot j of the ring, which follows the sinks,
+// holds the last token written to it: last - (last - j) mod ring.
 at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   const at::TensorOptions options = options_.dtype(at::kLong);
   const std::int64_t read = step.apart ? step.first : step.first + step.count;
@@ -175,7 +177,7 @@ at::Tensor KvCache::positions_seen(const CacheStep& step) const {
   return at::cat({at::arange(settings_.sinks, options) + (read - slots_), held});
 }
 
-// A query sees what came before it, no further back than the window.
+// A query sees the keys up to its own position that are within the window.
 at::Tensor KvCache::mask_of(const CacheStep& step) const {
   const at::Tensor queries =
       at::arange(step.first, step.first + step.count, options_.dtype(at::kLong)).unsqueeze(1);
@@ -199,7 +201,7 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
   std::int64_t position = step.first;
   while (position < end) {
     if (position >= step.sinks && position < end - ring) {
-      position = end - ring;  // those before would be overwritten at once
+      position = end - ring;  // earlier ones would be overwritten in this call
     }
     const std::int64_t slot = step.slot_of(position);
     const std::int64_t room = (slot < step.sinks ? step.sinks : step.slots) - slot;

@@ -38,7 +38,7 @@ at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at:
   return stored.to(device, type);
 }
 
-// Bytes of `value` as they are stored in a tensor of `dtype`.
+// `value` as it is stored in a tensor of `dtype`.
 at::Tensor stored_form(const at::Tensor& value, DType dtype) {
   return value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
 }
@@ -60,8 +60,8 @@ bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint&
   return some == same;
 }
 
-// The parameter that `tensor`, which the model does not compute with, repeats: the token embedding
-// or, in BERT, the bias of the output. Empty if there is none.
+// The parameter of which `tensor` is a copy that the model does not use: the token embedding or, in
+// BERT, the bias of the output. Empty if there is none.
 std::string original_of(const TensorInfo& tensor, const Parameters& parameters,
                         const ModelSpec& spec, const Checkpoint& source) {
   for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {

@@ -72,16 +72,16 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 /// The names of all tensors of a layer.
 std::set<std::string> tensors_of(const LayerTensors& layer);
 
-/// Those of one layer alone, of the stack that looks at itself in `role`.
+/// Loads only the parameters of one layer, in the stack whose self-attention has `role`.
 Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                  const Checkpoint& checkpoint, at::ScalarType type,
                                  at::Device device);
 
-/// Those of one norm.
+/// Loads only the parameters of one norm.
 Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
                                 at::ScalarType type, at::Device device);
 
-/// Those of the given names.
+/// Loads only the parameters with the given names.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device, std::span<const std::string> names);
 

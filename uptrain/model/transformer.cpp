@@ -179,7 +179,7 @@ at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first) cons
     x = x * spec_.embedding_scale;
   }
   if (token_type_embedding_.defined()) {
-    x = x + token_type_embedding_.select(0, 0);  // one text, not a pair: all of the first type
+    x = x + token_type_embedding_.select(0, 0);  // all tokens are of the first text of a pair
   }
   if (position_embedding_.defined()) {
     const std::int64_t length = tokens.size(1);

@@ -76,7 +76,7 @@ TaskBatch next_token_batch(const at::Tensor& ids) {
     return {ids.narrow(1, 0, context), {}, {}, targets};
   }
   const at::Tensor asked = targets.ge(0).nonzero().flatten();
-  // Any token serves as padding: nothing sees it.
+  // Places without text (negative ids) may hold any token, since no prediction depends on them.
   return {ids.clamp_min(0).narrow(1, 0, context), {}, asked, targets.index_select(0, asked)};
 }
 

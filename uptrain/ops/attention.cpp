@@ -23,7 +23,7 @@
 namespace regroup {
 namespace {
 
-// q and k grow by this many dimensions, a multiple of eight as the kernels want.
+// q and k get this many additional dimensions. The kernels need a multiple of eight.
 constexpr std::int64_t kExtra = 8;
 
 // A narrow window's blocks are wider than the window: kernels work on many queries at a time.
@@ -149,7 +149,8 @@ Alibi::Alibi(std::span<const double> slopes, std::int64_t head_dim,
       at::tensor(at::ArrayRef<double>(slopes.data(), slopes.size()), wide).view({1, -1, 1, 1});
   const bool fp64 = c10::typeMetaToScalarType(options.dtype()) == at::kDouble;
   slopes_ = exact.to(options.dtype(fp64 ? at::kDouble : at::kFloat));
-  // slope/scale = coarse + fine with a bf16 coarse part: their sum is good to 16 bits in bf16.
+  // slope/scale = coarse + fine, where the coarse part is exact in bf16. With both in bf16, the sum
+  // has 16 correct bits.
   const at::Tensor scaled = exact.squeeze(-1) / scale_;
   const at::Tensor coarse = scaled.to(at::kBFloat16).to(at::kDouble);
   const at::Tensor fine = scaled - coarse;
@@ -185,7 +186,7 @@ at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
   if (can_attend_in_tiles(heads)) {
     return attend_in_tiles(heads, {scale_, /*causal=*/true, by_key});
   }
-  // The general entry point would refuse a bias together with is_causal.
+  // The general entry point refuses a bias together with is_causal.
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
       heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true, by_key, scale_));
 }

@@ -77,7 +77,7 @@ class Alibi {
   /// positions: int64 [S], without gradients.
   Heads extended(const Heads& heads, const at::Tensor& positions) const;
 
-  /// Of q·k.
+  /// The scale of q·k.
   double scale() const { return scale_; }
 
   /// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], within a sliding window if one is given, as in

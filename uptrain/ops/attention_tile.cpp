@@ -56,7 +56,7 @@ REGROUP_INLINE void add_weights(const TileScores& scores, const float* largest, 
   }
 }
 
-// Weights and gradients of one key; the gradients in fp32, too.
+// Computes the weights and gradients of one key. The gradients are also stored in fp32.
 REGROUP_INLINE void differentiate_key(const TileScores& scores, const TileGradients& gradients,
                                       std::int64_t key, float* wide_gradients) {
   const std::int64_t begin = key * kTileQueries;

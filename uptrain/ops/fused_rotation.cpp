@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Positions that a thread takes at least.
+// The least number of positions per thread.
 constexpr std::int64_t kPositionsPerThread = 16;
 
 template <typename Number>
@@ -31,7 +31,7 @@ struct Rotation {
   const Number* sine;
   std::int64_t heads, length, width, half;
   bool interleaved;
-  float direction;  // -1 turns back
+  float direction;  // -1 for the inverse rotation
 };
 
 template <bool interleaved, typename Number>
@@ -58,7 +58,7 @@ REGROUP_INLINE void turn_head(const Rotation<Number>& rotation, const Number* x,
   }
 }
 
-// Positions begin … end - 1 of all sequences, one after the other.
+// Rotates positions begin … end - 1, counted through all sequences.
 template <bool interleaved, typename Number>
 REGROUP_INLINE void turn_as(const Rotation<Number>& rotation, std::int64_t begin,
                             std::int64_t end) {

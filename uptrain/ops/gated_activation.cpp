@@ -14,11 +14,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Numbers that a thread takes at least.
+// The least number of elements per thread.
 constexpr std::int64_t kNumbersPerThread = 1 << 14;
 
-// Both activations are g · σ(z): SiLU with z = g, GELU by tanh with z = linear · g + cubic · g³, as
-// (1 + tanh(z/2)) / 2 = σ(z).
+// Both activations are g · σ(z). For SiLU, z = g. For the tanh form of GELU, z = linear · g + cubic
+// · g³, because (1 + tanh(z/2)) / 2 = σ(z).
 struct Curve {
   float linear = 1.0F;
   float cubic = 0.0F;
@@ -62,7 +62,8 @@ struct GatedGradients {
   Number* by_up;
 };
 
-// With s = σ(z): by the gate outer · up · (s + g · s · (1 - s) · dz/dg), by up outer · g · s.
+// With s = σ(z), the gradient by the gate is outer · up · (s + g · s · (1 - s) · dz/dg), and the
+// gradient by up is outer · g · s.
 template <typename Number>
 REGROUP_INLINE void differentiate(const GatedNumbers<Number>& numbers,
                                   const GatedGradients<Number>& gradients, std::int64_t begin,

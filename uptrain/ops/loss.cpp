@@ -28,10 +28,10 @@ at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// The distillation term; a weight of 0: none.
+// The distillation term. There is none if the weight is 0.
 struct Distillation {
   LmHeadInputs teacher;
-  TopKLogits answers;  // instead of the teacher, where defined
+  TopKLogits answers;  // replaces the teacher if it is defined
   double weight = 0.0;
   double temperature = 1.0;
 };
@@ -43,14 +43,15 @@ struct Request {
   std::optional<std::int64_t> rows = std::nullopt;  // of a chunk
 };
 
-// Loss and gradients of one scalar, summed up over chunks of tokens.
+// A loss and its gradients, summed over chunks of tokens.
 struct ChunkedLoss {
   at::Tensor loss;             // scalar
-  at::Tensor hidden_gradient;  // [N, D], undefined unless wanted
+  at::Tensor hidden_gradient;  // [N, D], undefined unless requested
   at::Tensor head_gradient;    // [V, D], likewise
 };
 
-// Adds scale · cross entropy to `loss`; returns its gradient by the logits if that is wanted.
+// Adds scale · cross entropy to `loss`. Returns its gradient with respect to the logits if
+// requested.
 at::Tensor add_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
                              const at::Tensor& targets, double scale, bool with_gradient) {
   const at::Tensor index = targets.unsqueeze(1);          // [n, 1]
@@ -65,7 +66,8 @@ at::Tensor add_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
   return gradient.mul_(scale);
 }
 
-// Adds scale · τ² · divergence to `loss`; returns its gradient by the logits if that is wanted.
+// Adds scale · τ² · divergence to `loss`. Returns its gradient with respect to the logits if
+// requested.
 at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
                           const at::Tensor& teacher_logits, double temperature, double scale,
                           bool with_gradient) {
@@ -79,7 +81,7 @@ at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
   return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
 }
 
-// The same for the teacher's k most likely tokens and the sum of the rest.
+// Does the same for the teacher's k most likely tokens and the sum of all others.
 at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
                                  const TopKLogits& teacher, double temperature, double scale,
                                  bool with_gradient) {
@@ -96,7 +98,7 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   if (!with_gradient) {
     return {};
   }
-  // scale · τ · (s - t) for the k tokens; the others share the rest's t in proportion to s.
+  // scale · τ · (s - t) for the k tokens. The others share their common t in proportion to s.
   at::Tensor gradient = log_s.exp();
   if (k < logits.size(1)) {
     gradient.sub_(at::_softmax(others, 1, false) * t.narrow(1, k, 1));
@@ -105,7 +107,7 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   return gradient.mul_(scale * temperature);
 }
 
-// Adds the distillation term to `loss`; returns its gradient with respect to the logits.
+// Adds the distillation term to `loss`. Returns its gradient with respect to the logits.
 at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
                             const Distillation& distillation, double scale, bool with_gradient) {
   if (distillation.answers.ids.defined()) {
@@ -117,7 +119,7 @@ at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
   return add_divergence(loss, logits, teacher, distillation.temperature, scale, with_gradient);
 }
 
-// Adds the losses of n tokens to `loss`; returns the gradient with respect to their logits.
+// Adds the losses of n tokens to `loss`. Returns the gradient with respect to their logits.
 at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
                       const at::Tensor& targets, const Distillation& distillation, double scale,
                       bool with_gradient) {

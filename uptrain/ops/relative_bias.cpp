@@ -48,7 +48,7 @@ at::Tensor relative_bias(const at::Tensor& table, RelativeBuckets& buckets, std:
   // Keys side by side in memory, as fused attention kernels need them.
   const at::Tensor by_distance =
       at::embedding(table, buckets.of(length, queries, causal, table.device())).t().contiguous();
-  // Windows of T distances, one further to the left for each next query: [H, T - first, T].
+  // Windows of T distances, shifted to the left by one per query: [H, T - first, T].
   const at::Tensor bias = by_distance.unfold(1, length, 1).flip(1).unsqueeze(0);
   if (!causal) {
     return bias;

@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows whose contributions to the weight's gradient are added up one after the other. The number is
+// The number of rows whose contributions to the weight's gradient are summed sequentially. It is
 // fixed, so that sums do not depend on the number of threads.
 constexpr std::int64_t kRowsPerBlock = 64;
 
@@ -50,8 +50,8 @@ REGROUP_INLINE void normalise(const Rows<Number>& rows, Number* y, float epsilon
   }
 }
 
-// With n = x · inverse and h = outer · weight: by x inverse · (h - n · mean(h · n)), by the weight
-// the rows' sum of outer · n.
+// With n = x · inverse and h = outer · weight, the gradient by x is inverse · (h - n · mean(h ·
+// n)). The gradient by the weight is the sum of outer · n over the rows.
 template <typename Number>
 REGROUP_INLINE void differentiate(const Rows<Number>& rows, const Number* outer, Number* by_x,
                                   float* by_weight, std::int64_t begin, std::int64_t end) {
@@ -112,7 +112,7 @@ void normalise_all(const at::Tensor& x, const at::Tensor& weight, double epsilon
   });
 }
 
-// by_weight: [blocks, D] of zeros, a sum for each block of rows.
+// by_weight: zeros [blocks, D], which become one sum per block of rows.
 template <typename Number>
 void differentiate_all(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& inverse,
                        const at::Tensor& outer, const at::Tensor& by_x,

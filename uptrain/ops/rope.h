@@ -31,7 +31,7 @@ RopeTable make_rope_table(const RopeSpec& spec, std::int64_t first, std::int64_t
 /// Caches angles, computed for many positions at a time: each step of decoding needs one more.
 class RopePositions {
  public:
-  /// As in sequences of `context` tokens.
+  /// Computes angles as in sequences of `context` tokens.
   RopePositions(const RopeSpec& spec, std::int64_t context, const at::TensorOptions& options)
       : spec_(spec), context_(context), options_(options) {}
 

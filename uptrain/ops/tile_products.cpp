@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-// Support can only be found by trying: ones times twos over 32 places give 64.
+// Support can only be determined by trying. The product of 32 ones and 32 twos must be 64.
 bool try_pairs() {
   const std::vector<c10::BFloat16> ones(32 * 32, c10::BFloat16(1.0F));
   const std::vector<Pair> twos(16 * 32, 0x40004000U);

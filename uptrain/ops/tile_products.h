@@ -37,7 +37,7 @@ bool can_multiply_pairs();
 void multiply(const ProductSizes& sizes, const ProductRows& rows, const Pair* pairs,
               const ProductSums& sums);
 
-/// To be called by a thread after its last product: releases the processor's tile state.
+/// Releases the processor's tile state. A thread must call this after its last product.
 void release_products();
 
 }  // namespace regroup

@@ -18,13 +18,13 @@ using torch::autograd::variable_list;
 
 at::Tensor with_whole_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
-// [B, n, T, d] that lies as [B, T, n, d].
+// A tensor [B, n, T, d] with the memory layout of [B, T, n, d].
 at::Tensor empty_heads(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
       .transpose(1, 2);
 }
 
-// [B, G, S, d] -> [B, G, d, S'], S' even and the rest zeros.
+// [B, G, S, d] -> [B, G, d, S'], padded with zeros to an even S'.
 at::Tensor dimensions_first(const at::Tensor& x) {
   const std::int64_t length = x.size(2);
   at::Tensor turned =

@@ -9,7 +9,7 @@
 namespace regroup {
 namespace {
 
-// As many dimensions of the second factor as kernels take side by side.
+// The number of dimensions of the second factor that kernels process at a time.
 std::int64_t block_of(std::int64_t width) {
   for (const std::int64_t block : {64, 48, 32}) {
     if (width % block == 0) {
@@ -109,8 +109,8 @@ class BackwardTile {
   const TiledBackward& backward_;
   std::int64_t width_, block_;
   std::vector<Pair> packed_;
-  std::vector<float> products_;        // of queries and keys; of outer gradients and values
-  std::vector<c10::BFloat16> narrow_;  // softmax; gradient by the products
+  std::vector<float> products_;        // queries times keys, then outer gradients times values
+  std::vector<c10::BFloat16> narrow_;  // the softmax, then the gradient by the products
   std::vector<Pair> pairs_;
   std::vector<float> by_q_;  // [d, 64]
   QueryNumbers log_sum_, along_;
@@ -118,7 +118,7 @@ class BackwardTile {
 
 }  // namespace
 
-// One thread for a head: its tiles add to the same gradients of keys.
+// One thread computes a whole head, because its tiles add to the same gradients of keys.
 void attend_backward(const TiledBackward& backward) {
   const TiledShape& shape = backward.shape;
   at::parallel_for(0, shape.batch * shape.heads, 1, [&](std::int64_t begin, std::int64_t end) {

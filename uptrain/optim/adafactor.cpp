@@ -10,12 +10,12 @@ namespace {
 
 constexpr double kDecayExponent = -0.8;
 constexpr double kSmallestSquare = 1e-30;
-constexpr double kSmallestSize = 1e-3;  // of a parameter that is scaled by its size
+constexpr double kSmallestSize = 1e-3;  // lower bound of a parameter's size
 constexpr double kClippingThreshold = 1.0;
 
 at::Tensor root_mean_square(const at::Tensor& tensor) { return tensor.square().mean().sqrt(); }
 
-// moment = β·moment + (1-β)·value, unless `skip`.
+// Sets moment = β·moment + (1-β)·value, unless `skip`.
 void decay_towards(const at::Tensor& moment, const at::Tensor& value, const at::Tensor& beta,
                    const at::Tensor& skip) {
   moment.copy_(at::where(skip, moment, moment * beta + value * (1.0 - beta)));

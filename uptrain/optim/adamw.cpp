@@ -28,7 +28,7 @@ AdamW::AdamW(const Parameters& parameters, const AdamWSettings& settings)
   count_ = at::zeros({}, parameters_.front().options().dtype(at::kFloat));
 }
 
-// Narrow moments are widened for the update: one tensor's at a time.
+// Narrow moments are widened for the update, those of one tensor at a time.
 void AdamW::add_batches(const std::vector<std::size_t>& members, double weight_decay) {
   if (settings_.moments == Precision::kBf16) {
     for (const std::size_t member : members) {
@@ -46,7 +46,7 @@ AdamW::Tensors AdamW::pick(const std::vector<std::size_t>& members,
     const at::Tensor& weight = parameters_[member];
     picked.weights.push_back(weight);
     picked.gradients.push_back(gradients[member]);
-    // Copies where they are narrower than the weight, else the moments themselves.
+    // Makes copies if the moments are narrower than the weight, else takes the moments themselves.
     picked.first.push_back(first_moments_[member].to(weight.scalar_type()));
     picked.second.push_back(second_moments_[member].to(weight.scalar_type()));
   }

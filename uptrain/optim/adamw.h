@@ -14,8 +14,8 @@ struct AdamWSettings {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
-  /// Of the moments m and v: bf16 halves their memory. Each update is computed in the parameters'
-  /// type.
+  /// The type of the moments m and v. bf16 halves their memory. Each update is computed in the
+  /// parameters' type.
   Precision moments = Precision::kFp32;
 };
 

@@ -15,7 +15,7 @@ class LossSpikeDetector {
   /// in a row: above the mean of a full window by at least 10 % and by six standard deviations.
   bool add(double loss);
 
-  /// Of the last kWindow losses, or fewer; NaN where there are none.
+  /// The mean of the last kWindow losses, or of all if there are fewer. NaN if there are none.
   double mean() const;
 
  private:

@@ -12,9 +12,9 @@ namespace {
 
 constexpr LrScheduleKind kKinds[] = {LrScheduleKind::kCosine, LrScheduleKind::kWarmupStableDecay,
                                      LrScheduleKind::kConstant, LrScheduleKind::kInverseSqrt};
-constexpr std::int64_t kFlatSteps = 10'000;  // for which T5's learning rate stays where it begins
+constexpr std::int64_t kFlatSteps = 10'000;  // T5's learning rate is constant for as many steps
 
-// The fraction of `steps` steps that is done: 0 to 1.
+// The fraction of `steps` steps that are done: 0 to 1.
 double fraction_done(std::int64_t done, std::int64_t steps) {
   const auto all = static_cast<double>(std::max<std::int64_t>(1, steps));
   return std::clamp(static_cast<double>(done) / all, 0.0, 1.0);

@@ -1,5 +1,8 @@
 #include "uptrain/run/memory_savings.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 namespace regroup {
@@ -8,7 +11,7 @@ namespace {
 struct Change {
   std::string options;
   UptrainSettings settings;
-  bool combines = true;  // else a stronger one of the same kind follows
+  bool combines = true;  // false if a stronger change of the same kind follows
 };
 
 Change change(const UptrainSettings& settings, std::string options,
@@ -18,7 +21,7 @@ Change change(const UptrainSettings& settings, std::string options,
   return changed;
 }
 
-// The same number of sequences per step. Halves the batch while it is even.
+// Halves the batch while it is even, and keeps the number of sequences per step.
 std::vector<Change> smaller_batches(const UptrainSettings& settings) {
   std::vector<Change> changes;
   for (std::int64_t parts = 2; settings.batch % parts == 0; parts *= 2) {
@@ -35,39 +38,26 @@ std::vector<Change> smaller_batches(const UptrainSettings& settings) {
   return changes;
 }
 
-// From those that compute the same to those that train less.
-std::vector<Change> changes_of(const UptrainSettings& settings) {
+std::vector<Change> smaller_optimizers(const UptrainSettings& settings) {
   std::vector<Change> changes;
-  if (!settings.recomputing) {
-    changes.push_back(change(settings, "--activation-checkpointing",
-                             [](UptrainSettings& to) { to.recomputing = true; }));
+  if (settings.optimizer.kind != OptimizerKind::kAdamW) {
+    return changes;
   }
-  for (Change& smaller : smaller_batches(settings)) {
-    changes.push_back(std::move(smaller));
+  constexpr double kMostBeta2 = 0.99;  // that bf16 moments allow
+  if (settings.optimizer.moments == Precision::kFp32 && settings.optimizer.beta2 <= kMostBeta2) {
+    changes.push_back(change(
+        settings, "--moments bf16",
+        [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; }, false));
   }
-  if (settings.precision == Precision::kFp32) {
-    changes.push_back(change(settings, "--dtype bf16",
-                             [](UptrainSettings& to) { to.precision = Precision::kBf16; }));
-  }
-  if (settings.optimizer.kind == OptimizerKind::kAdamW) {
-    constexpr double kMostBeta2 = 0.99;  // of moments in bf16
-    if (settings.optimizer.moments == Precision::kFp32 && settings.optimizer.beta2 <= kMostBeta2) {
-      changes.push_back(change(
-          settings, "--moments bf16",
-          [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; }, false));
-    }
-    changes.push_back(change(settings, "--optimizer adafactor", [](UptrainSettings& to) {
-      to.optimizer.kind = OptimizerKind::kAdafactor;
-      to.optimizer.moments = Precision::kFp32;
-    }));
-  }
-  if (settings.teacher.present() && settings.teacher.attention_weight == 0.0) {
-    changes.push_back(change(settings, "--teacher-logits (of regroup teach) instead of --teacher",
-                             [](UptrainSettings& to) {
-                               to.teacher.logits = to.teacher.model;
-                               to.teacher.model.clear();
-                             }));
-  }
+  changes.push_back(change(settings, "--optimizer adafactor", [](UptrainSettings& to) {
+    to.optimizer.kind = OptimizerKind::kAdafactor;
+    to.optimizer.moments = Precision::kFp32;
+  }));
+  return changes;
+}
+
+std::vector<Change> fewer_trained_weights(const UptrainSettings& settings) {
+  std::vector<Change> changes;
   if (settings.trained == TrainedWeights::kAll) {
     changes.push_back(change(
         settings, "--train attention",
@@ -81,12 +71,39 @@ std::vector<Change> changes_of(const UptrainSettings& settings) {
   return changes;
 }
 
+// Changes that compute the same come first, changes that train fewer weights last.
+std::vector<Change> changes_of(const UptrainSettings& settings) {
+  std::vector<Change> changes;
+  const auto add_all = [&](std::vector<Change> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(changes));
+  };
+  if (!settings.recomputing) {
+    changes.push_back(change(settings, "--activation-checkpointing",
+                             [](UptrainSettings& to) { to.recomputing = true; }));
+  }
+  add_all(smaller_batches(settings));
+  if (settings.precision == Precision::kFp32) {
+    changes.push_back(change(settings, "--dtype bf16",
+                             [](UptrainSettings& to) { to.precision = Precision::kBf16; }));
+  }
+  add_all(smaller_optimizers(settings));
+  if (settings.teacher.present() && settings.teacher.attention_weight == 0.0) {
+    changes.push_back(change(settings, "--teacher-logits (of regroup teach) instead of --teacher",
+                             [](UptrainSettings& to) {
+                               to.teacher.logits = to.teacher.model;
+                               to.teacher.model.clear();
+                             }));
+  }
+  add_all(fewer_trained_weights(settings));
+  return changes;
+}
+
 }  // namespace
 
 std::vector<LeanerRun> leaner_runs(const UptrainSettings& settings, double available,
                                    const std::function<double(const UptrainSettings&)>& bytes_of) {
   std::vector<LeanerRun> enough;
-  bool smaller_batch = false;  // the largest that fits is named, no smaller ones
+  bool smaller_batch = false;  // only the largest batch that fits is named
   for (const Change& single : changes_of(settings)) {
     const bool is_batch = single.settings.batch != settings.batch;
     const double bytes = bytes_of(single.settings);

@@ -33,10 +33,10 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
       block[key] = value;
     }
   }
-  block["sequence_length"] = plan.sequence_length;  // whether it was asked for or chosen
+  block["sequence_length"] = plan.sequence_length;  // also if it was not set explicitly
   std::string text = block.dump(2);
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
-    text.insert(at + 1, "    ");  // as deep as in the file
+    text.insert(at + 1, "    ");  // the indentation in the file
   }
   return with_member(source.config_text, {"regroup", "uptrain"}, text);
 }

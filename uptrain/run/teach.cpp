@@ -51,7 +51,7 @@ class TeacherLogitsWriter {
     }
   }
 
-  // answers: the top-k logits of one window, in the order of its predictions.
+  // `answers` are the top-k logits of one window, in the order of its predictions.
   void add(const at::Tensor& window, const TopKLogits& answers) {
     const std::int64_t count = answers.ids.size(0);
     const bool narrow = facts_.id_type() == DType::kU16;
@@ -75,20 +75,20 @@ class TeacherLogitsWriter {
   void finish() { file_.sync_and_close(); }
 
  private:
-  // The next row of a tensor, by its place among teacher_logits_tensors().
+  // Writes the next row of a tensor. `tensor` is its index in teacher_logits_tensors().
   void put(std::size_t tensor, std::span<const std::byte> row) {
     file_.write_at(tensors_[tensor].begin + row_ * row.size(), row);
   }
 
   const TeacherLogitsFacts& facts_;
-  std::int64_t first_;  // window of the file
+  std::int64_t first_;  // the first window in the file
   std::uint64_t header_hash_ = 0;
   File file_;
   std::vector<TensorInfo> tensors_;
   std::uint64_t row_ = 0;
 };
 
-// Makes the files of one directory, one after the other.
+// Writes the files of one directory in sequence.
 class Teaching {
  public:
   Teaching(const TeachPlan& plan, const Model& teacher, const DataLoader& data,

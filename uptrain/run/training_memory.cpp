@@ -15,8 +15,8 @@ namespace {
 
 double bytes_per_element(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
 
-// What an attention keeps for its backward pass, in elements per token: the residual stream and the
-// norms around it, the heads before and after rotation, its output.
+// The elements per token that an attention keeps for its backward pass: the residual stream and the
+// norms around it, the heads before and after rotation, and its output.
 double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   if (!spec.attention(role, layer).present()) {
     return 0.0;
@@ -27,7 +27,7 @@ double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t 
   return static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
 }
 
-// The same for an MLP: the residual stream, the norm, its insides.
+// The same for an MLP: the residual stream, the norm, and its intermediate results.
 double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
   if (!layer.up.present()) {
     return 0.0;
@@ -43,8 +43,8 @@ double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t laye
          (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
 }
 
-// Elements per token of a stack. With activation checkpointing each block keeps its input, and only
-// one block keeps the rest.
+// The elements per token that a stack keeps. With activation checkpointing, each block keeps its
+// input, and one block at a time keeps the rest.
 double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
   double sum = 0.0;
   double largest = 0.0;

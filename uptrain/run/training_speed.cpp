@@ -17,7 +17,7 @@
 namespace regroup {
 namespace {
 
-double median(std::vector<double> values) {
+double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -25,11 +25,12 @@ double median(std::vector<double> values) {
 
 constexpr double kLongestProduct = 1.0;  // seconds
 
-// The second of two products, which finds the device warm.
+// Times the second of two products, for which the device is warmed up.
 double seconds_of_product(std::int64_t size, const at::TensorOptions& options) {
   const at::Tensor a = at::randn({size, size}, options);
   const at::Tensor b = at::randn({size, size}, options);
-  const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };  // waits for it
+  // item() waits for the result.
+  const auto multiply = [&] { at::mm(a, b).select(0, 0).select(0, 0).item(); };
   multiply();
   const auto begin = std::chrono::steady_clock::now();
   multiply();
@@ -51,7 +52,7 @@ double matmul_flops_per_second(at::ScalarType type, at::Device device) {
   return rate;
 }
 
-double TrainingSpeed::median_seconds() const { return median(step_seconds); }
+double TrainingSpeed::median_seconds() const { return median_of(step_seconds); }
 
 double TrainingSpeed::tokens_per_second() const {
   return static_cast<double>(tokens_per_step) / median_seconds();
@@ -64,7 +65,7 @@ double TrainingSpeed::fraction_of_matmul() const {
   for (std::size_t i = 0; i < step_seconds.size(); ++i) {
     fractions.push_back(flops_per_step / step_seconds[i] / matmul_per_second[i]);
   }
-  return median(fractions);
+  return median_of(fractions);
 }
 
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,

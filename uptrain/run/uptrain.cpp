@@ -7,23 +7,19 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 #include "uptrain/distill/attention_distillation.h"
 #include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/distributed/sharded_state.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/optim/loss_spike_detector.h"
+#include "uptrain/run/run_journal.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/trained_model.h"
-#include "uptrain/trainer/metrics.h"
 #include "uptrain/trainer/rank_agreement.h"
 #include "uptrain/trainer/run_directory.h"
 #include "uptrain/trainer/state_saver.h"
 
 namespace regroup {
 namespace {
-
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 // The teacher's weights, on the student's device.
 std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& student) {
@@ -36,7 +32,7 @@ std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& st
                           settings.device);
 }
 
-// Its stored logits, if they are used instead.
+// The teacher's stored logits, if the run uses them instead of the teacher.
 std::optional<TeacherLogitsCache> open_answers(const UptrainPlan& plan) {
   const std::filesystem::path& logits = plan.settings.teacher.logits;
   return logits.empty() ? std::nullopt : std::optional(TeacherLogitsCache::open(logits));
@@ -64,7 +60,7 @@ std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& so
     return std::nullopt;
   }
   TokenFile file = TokenFile::open(plan.settings.eval_data);
-  evaluation_windows(file, evaluation_settings(plan), source.spec);  // throws when there are none
+  evaluation_windows(file, evaluation_settings(plan), source.spec);  // throws if there are none
   file.check_vocabulary(source.spec.vocab_size);
   return file;
 }
@@ -89,6 +85,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         group_(group),
+        journal_(observer),
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
         loss_(student_.model(), plan.task),
@@ -107,20 +104,20 @@ class Run {
     if (answers_) {
       loss_.set_answers(*answers_, plan.settings.teacher.distillation);
     }
-    // Last step: nothing else can fail.
+    // Last, so that an error above leaves no run directory.
     on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
   }
 
   UptrainResult execute() {
     progress_ = load_newest().value_or(TrainingProgress{});
     const bool fresh = progress_.step == 0;
-    on_first([&] { metrics_.emplace(directory_->metrics_path(), fresh ? -1 : progress_.step); });
+    on_first([&] { journal_.open(directory_->metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
     Trainer trainer = student_.trainer(loss_, data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
     } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
-      result_.after = evaluate_now();  // the earlier run was stopped before or in it
+      result_.after = evaluate_now();  // the earlier run was stopped before it finished this
     }
     if (!trainer.run(progress_, stop_, [&](const StepReport& report) { after_step(report); })) {
       stop_here();
@@ -165,7 +162,7 @@ class Run {
   }
 
   void after_step(const StepReport& report) {
-    record(report);
+    journal_.record_step(report);
     observer_.on_step(report);
     tell(saver_.outcome());
     if (evaluation_is_due()) {
@@ -181,28 +178,6 @@ class Run {
     return progress_.step == plan_.steps || is_due(plan_.settings.eval_every);
   }
 
-  void record(const StepReport& report) {
-    append_metrics({{"step", report.step},
-                    {"loss", finite_or_null(report.loss)},
-                    {"lr", report.learning_rate},
-                    {"grad_norm", finite_or_null(report.gradient_norm)},
-                    {"tokens", report.step * report.tokens},
-                    {"seconds", report.seconds},
-                    {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-                    {"skipped", report.skipped}});
-    if (report.skipped) {
-      observer_.on_warning(
-          fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
-      return;
-    }
-    const double usual = losses_.mean();
-    if (losses_.add(report.loss)) {
-      observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
-                                       report.step, report.loss, LossSpikeDetector::kWindow,
-                                       usual));
-    }
-  }
-
   std::optional<Evaluation> evaluate_now() {
     if (!eval_file_) {
       return std::nullopt;
@@ -214,11 +189,8 @@ class Run {
     if (!evaluation) {
       stop_here();
     }
-    if (progress_.evaluated != progress_.step) {  // else the metrics have it already
-      append_metrics({{"step", progress_.step},
-                      {"eval_loss", finite_or_null(evaluation->loss)},
-                      {"eval_perplexity", finite_or_null(evaluation->perplexity)},
-                      {"eval_tokens", evaluation->tokens}});
+    if (progress_.evaluated != progress_.step) {  // otherwise the metrics already have it
+      journal_.record_evaluation(progress_.step, *evaluation);
       progress_.evaluated = progress_.step;
     }
     if (!std::isfinite(evaluation->loss)) {
@@ -230,7 +202,7 @@ class Run {
     return evaluation;
   }
 
-  // All or this rank's share of the windows; none when it was stopped.
+  // Evaluates this rank's share of the windows. Returns nothing if the run was stopped meanwhile.
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
@@ -241,12 +213,6 @@ class Run {
         return std::nullopt;
       }
       throw;
-    }
-  }
-
-  void append_metrics(const Json& line) {
-    if (metrics_) {
-      metrics_->append(line);
     }
   }
 
@@ -284,7 +250,7 @@ class Run {
 
   UptrainResult finish() {
     result_.progress = progress_;
-    result_.last_loss = losses_.mean();
+    result_.last_loss = journal_.mean_loss();
     return result_;
   }
 
@@ -293,7 +259,8 @@ class Run {
   const DataLoader& data_;
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
-  ProcessGroup* group_;  // null: this process is the only one
+  ProcessGroup* group_;  // null if this process is the only one
+  RunJournal journal_;
   std::optional<TokenFile> eval_file_;
   TrainedModel student_;
   TrainingLoss loss_;
@@ -301,11 +268,9 @@ class Run {
   std::optional<TeacherLogitsCache> answers_;
   std::optional<AttentionDistillation> attention_;
   ShardedState state_;
-  std::optional<RunDirectory> directory_;  // the first rank's, and so are the metrics
+  std::optional<RunDirectory> directory_;  // only the first rank has it
   StateSaver saver_;
-  std::optional<MetricsLog> metrics_;
   TrainingProgress progress_;
-  LossSpikeDetector losses_;
   UptrainResult result_;
 };
 

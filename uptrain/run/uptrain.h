@@ -39,9 +39,9 @@ struct UptrainResult {
 /// the same result, bitwise on the CPU. Soon after `stop` turns true it saves the state and throws
 /// kInterruptedSaved. The output appears only when it is complete.
 ///
-/// With a process group every rank calls this with the same plan; all stop when one is asked to,
-/// and only the first writes. A state can be resumed with another number of ranks. Throws kUsage if
-/// the ranks got different settings, kEnvironment if one of them is lost.
+/// With a process group, every rank calls this with the same plan. All ranks stop if `stop` is true
+/// on one of them. Only the first rank writes. A state can be resumed with another number of ranks.
+/// Throws kUsage if the ranks got different settings, kEnvironment if one of them is lost.
 UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const DataLoader& data,
                              bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
                              ProcessGroup* group = nullptr);

@@ -97,7 +97,8 @@ std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const DataL
   return sources;
 }
 
-// A forward pass, a third of what training takes, and the weights.
+// Adds the teacher's cost: its weights, and a forward pass, which takes a third of the operations
+// of training.
 void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.recipe["teacher"] = fingerprint_of(teacher);
   plan.flops += training_flops_per_token(teacher.spec, plan.task, plan.sequence_length) *
@@ -105,8 +106,8 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
 }
 
-// Logits of a model that is neither the student nor its source are probably a mistake, though one
-// can learn from them.
+// Logits of a model that is neither the student nor its source are probably a mistake, although a
+// student can learn from them.
 void check_answers_source(UptrainPlan& plan, const Model& student, const std::string& teacher) {
   if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
     return;
@@ -127,7 +128,7 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   }
 }
 
-// Stored logits need no computation, but must match this run.
+// Stored logits take no computation, but they must match this run.
 void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data) {
   const TeacherSettings& teacher = plan.settings.teacher;
   TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
@@ -139,12 +140,12 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   check_answers_source(plan, student, answers.facts().teacher);
   answers.check_fit(plan.recipe, teacher.distillation.temperature,
                     plan.steps * plan.settings.batch * plan.settings.accumulation, data);
-  answers.check_all();  // now, not in the middle of the run
+  answers.check_all();  // so that the run cannot fail later
   plan.recipe["teacher"] = answers.facts().teacher;
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// The memory that the run needs and has, and options that need less.
+// Determines the memory that the run needs and has, and options that need less.
 void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
   const auto bytes_of = [&](const UptrainSettings& settings) {
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
@@ -156,12 +157,43 @@ void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* tea
   }
 }
 
-// In addition to training on the CPU; a tenth is left for other processes.
+// Whether the host has memory for a copy of the state, in addition to training on the CPU. A tenth
+// is left for other processes.
 bool has_memory_for_copy(const UptrainPlan& plan) {
   const bool trains_here = plan.settings.device.is_cpu();
   const double training = trains_here ? plan.memory_needed : 0.0;
   const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
   return available && training + plan.state_bytes < 0.9 * *available;
+}
+
+void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
+  plan.sequence_length = data.sequence_length();
+  plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
+  plan.filled = data.filled();
+  plan.steps =
+      steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
+  plan.tokens = product_of({plan.steps, plan.tokens_per_step});
+  plan.schedule = schedule_of(settings, plan.steps);
+}
+
+void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& source) {
+  plan.settings = filled_in(settings, plan);
+  plan.settings.task = with_special_tokens(settings.task, source);
+  plan.settings.task.seed = settings.seed;
+  plan.task = make_task(plan.settings.task, source.spec, training_objective_of(source.spec),
+                        plan.sequence_length);
+  check_documents(settings.documents, plan.task);
+  plan.settings.task.objective = plan.task.objective;
+  plan.recipe = recipe_of(plan.settings);
+  add_task(plan.recipe, plan.task);
+}
+
+void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const ModelSpec& spec) {
+  plan.parameters = count_parameters(spec);
+  plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
+               static_cast<double>(plan.tokens);
+  plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
+  plan.state_bytes = saved_state_bytes(settings, spec);
 }
 
 }  // namespace
@@ -214,7 +246,7 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   }
   UptrainSettings as_student = settings;
   as_student.sequence_length = sequence_length_of(settings, student.spec);
-  sequence_length_of(as_student, teacher.spec);  // throws where it has too few positions
+  sequence_length_of(as_student, teacher.spec);  // throws if the teacher has too few positions
   return teacher;
 }
 
@@ -233,42 +265,22 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   settings.validate();
   check_writable(source);
   refuse_output_inside(source, settings.output);
-  const ModelSpec& spec = source.spec;
   UptrainPlan plan;
   plan.notes = notes_on_companions(source);
-  plan.sequence_length = data.sequence_length();
-  plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
-  plan.filled = data.filled();
-  plan.steps =
-      steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
-  plan.tokens = product_of({plan.steps, plan.tokens_per_step});
-  plan.schedule = schedule_of(settings, plan.steps);
-  plan.settings = filled_in(settings, plan);
-  plan.settings.task = with_special_tokens(settings.task, source);
-  plan.settings.task.seed = settings.seed;
-  plan.task =
-      make_task(plan.settings.task, spec, training_objective_of(spec), plan.sequence_length);
-  check_documents(settings.documents, plan.task);
-  plan.settings.task.objective = plan.task.objective;
-  plan.recipe = recipe_of(plan.settings);
-  add_task(plan.recipe, plan.task);
-
+  plan_length(plan, settings, data);
+  plan_task(plan, settings, source);
   plan.data_tokens = data.tokens();
   plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());
   plan.sources = sources_of(plan, data);
-  plan.parameters = count_parameters(spec);
-  plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
-               static_cast<double>(plan.tokens);
-  plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
-  plan.state_bytes = saved_state_bytes(settings, spec);
+  estimate_cost(plan, settings, source.spec);
   std::optional<Model> teacher;
   if (settings.teacher.present()) {
     add_teacher(plan, teacher.emplace(open_teacher(settings, source)));
   } else if (settings.teacher.any()) {
     add_answers(plan, source, data);
   }
-  weigh_memory(plan, spec, teacher ? &teacher->spec : nullptr);
+  weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);
       !warning.empty()) {
     plan.notes.push_back(warning);

@@ -89,7 +89,7 @@ void check_optimizer(Faults& faults, const OptimizerSettings& optimizer) {
   const bool narrow = optimizer.moments == Precision::kBf16;
   faults.require(!narrow || optimizer.kind == OptimizerKind::kAdamW,
                  "bf16 moments are for the optimizer adamw");
-  // A smaller change of a moment than half a unit in bf16's last place would be lost.
+  // A change of a moment by less than half a unit in bf16's last place would be lost.
   faults.require(!narrow || std::max(optimizer.beta1, optimizer.beta2) <= 0.99,
                  "bf16 moments need a beta1 and beta2 of 0.99 at most");
 }
@@ -104,7 +104,7 @@ void check_teacher(Faults& faults, const TeacherSettings& teacher) {
                  "attention distillation needs the teacher model");
 }
 
-// Unused settings are not part of the recipe, so they cannot differ.
+// Leaves out unused settings, so that they cannot differ between two recipes.
 Json recipe_of_optimizer(const OptimizerSettings& settings) {
   Json recipe = {{"optimizer", name_of(settings.kind)},
                  {"weight_decay", settings.decay_of_matrices()}};
@@ -152,7 +152,33 @@ Json recipe_of_schedule(const UptrainSettings& settings) {
   return recipe;
 }
 
-// What a single step depends on.
+void add_teacher_recipe(Json& recipe, const UptrainSettings& settings) {
+  const TeacherSettings& teacher = settings.teacher;
+  if (teacher.any()) {
+    recipe["teacher_weight"] = teacher.distillation.weight;
+    recipe["teacher_temperature"] = teacher.distillation.temperature;
+  }
+  if (teacher.present()) {
+    recipe["teacher_precision"] = name_of(teacher.precision.value_or(settings.precision));
+  }
+  if (teacher.attention_weight > 0) {
+    recipe["attention_weight"] = teacher.attention_weight;
+  }
+}
+
+void add_data_recipe(Json& recipe, const UptrainSettings& settings) {
+  if (!settings.data_weights.empty()) {
+    recipe["data_weights"] = settings.data_weights;
+  }
+  if (settings.documents.separate) {
+    recipe["documents"] = "separate";
+    if (const auto& mark = settings.documents.mark) {
+      recipe[mark->ends ? "document_end" : "document_start"] = mark->token;
+    }
+  }
+}
+
+// The settings that affect a single step.
 void check_step(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(1, "sequence length", settings.sequence_length.value_or(1));
   faults.at_least(1, "batch", settings.batch);
@@ -220,25 +246,8 @@ Json recipe_of(const UptrainSettings& settings) {
                  {"trained", name_of(settings.trained)}};
   recipe.update(recipe_of_schedule(settings));
   recipe.update(recipe_of_optimizer(settings.optimizer));
-  if (settings.teacher.any()) {
-    recipe["teacher_weight"] = settings.teacher.distillation.weight;
-    recipe["teacher_temperature"] = settings.teacher.distillation.temperature;
-  }
-  if (settings.teacher.present()) {
-    recipe["teacher_precision"] = name_of(settings.teacher.precision.value_or(settings.precision));
-  }
-  if (settings.teacher.attention_weight > 0) {
-    recipe["attention_weight"] = settings.teacher.attention_weight;
-  }
-  if (!settings.data_weights.empty()) {
-    recipe["data_weights"] = settings.data_weights;
-  }
-  if (settings.documents.separate) {
-    recipe["documents"] = "separate";
-    if (const auto& mark = settings.documents.mark) {
-      recipe[mark->ends ? "document_end" : "document_start"] = mark->token;
-    }
-  }
+  add_teacher_recipe(recipe, settings);
+  add_data_recipe(recipe, settings);
   recipe.update({{"max_gradient_norm", settings.max_gradient_norm},
                  {"seed", settings.seed},
                  {"precision", name_of(settings.precision)},

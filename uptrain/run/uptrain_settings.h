@@ -45,7 +45,7 @@ struct UptrainSettings {
 
   DocumentSettings documents;  ///< of these files and of eval_data
 
-  // How long: `steps`, or the fraction `alpha` of one of the two pretraining lengths.
+  // The length of the run: `steps`, or the fraction `alpha` of one of the two pretraining lengths.
   std::optional<double> alpha;
   std::optional<std::int64_t> pretrain_steps;
   std::optional<std::int64_t> pretrain_tokens;

@@ -31,7 +31,7 @@ struct Handover : torch::autograd::PostAccumulateGradHook {
   std::function<void(at::Tensor)> take;
 };
 
-// Leaves whose gradients are handed over for as long as this object lives.
+// Hands over the gradients of these leaves as long as the object exists.
 class WatchedLeaves {
  public:
   WatchedLeaves(const std::vector<at::Tensor>& leaves, const SumTaker& take) : leaves_(leaves) {
@@ -60,11 +60,11 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters) : parameters_(std::
 void GradientSum::add(const at::Tensor& loss) {
   std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, parameters_);
   if (!sums_.empty()) {
-    at::_foreach_add_(sums_, gradients);  // widens them as it goes
+    at::_foreach_add_(sums_, gradients);  // widens them while adding
     return;
   }
   for (at::Tensor& gradient : gradients) {
-    gradient = widened(gradient);  // one by one, so that not all are there twice
+    gradient = widened(gradient);  // one at a time, so that not all exist twice
   }
   sums_ = std::move(gradients);
 }
@@ -81,10 +81,11 @@ void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
                               parameters_);
   }
   sums_.clear();
-  TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");  // as add()
+  // add() throws in this case, too.
+  TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");
 }
 
-// Of the sum so far and the last gradient.
+// The sum so far plus the last gradient.
 at::Tensor GradientSum::completed(std::size_t parameter, const at::Tensor& gradient) {
   if (sums_.empty()) {
     return widened(gradient);

@@ -8,16 +8,16 @@
 namespace regroup {
 namespace {
 
-// A whole line that belongs to a step up to `last_step`.
+// Whether this is a complete line of a step up to `last_step`.
 bool is_kept(std::string_view line, std::int64_t last_step) {
   const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() && parsed.contains("step") && parsed["step"].is_number_integer() &&
          parsed["step"].get<std::int64_t>() <= last_step;
 }
 
-// Bytes of the leading lines that are kept.
+// The number of bytes of the leading lines that are kept.
 std::uint64_t bytes_to_keep(const File& file, std::int64_t last_step) {
-  constexpr std::uint64_t kPart = 1U << 20;  // no line is as long
+  constexpr std::uint64_t kPart = 1U << 20;  // longer than any line
   std::uint64_t kept = 0;
   while (true) {
     std::string part(std::min(kPart, file.size() - kept), '\0');

@@ -70,7 +70,8 @@ void check_same_run(const fs::path& file, const Json& recipe, const std::string&
   }
 }
 
-// The step of "state-000120"; none for other names, such as that of a state left half written.
+// The step in a name such as "state-000120". None for other names, such as that of an incomplete
+// state.
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStatePrefix)) {
     return std::nullopt;
@@ -134,7 +135,7 @@ RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,
     throw_environment("{}: cannot create: {}", shown(run.path_), fault.message());
   }
   run.lock();
-  check_output(output, false);  // again: another process may have been here before the lock
+  check_output(output, false);  // again, because another process may have used it before the lock
   const Json content = {{"version", kVersion}, {"model", model}, {"recipe", recipe}};
   const fs::path staging = run.path_ / "run.json.partial";
   fs::remove(staging);
@@ -200,7 +201,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
       return load_training_state(state_path(step), tensors, identity_);
     } catch (const Error& fault) {
       if (fault.kind() != ErrorKind::kBadInput) {
-        throw;  // the disk failed, not the state
+        throw;  // the disk is at fault, not the state
       }
       last_fault = fault.what();
       warn(last_fault);
@@ -213,7 +214,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
   return std::nullopt;
 }
 
-// Its step will be reached, and saved, again.
+// Renames a damaged state, because the run will save the same step again.
 void RunDirectory::set_aside(std::int64_t step) const {
   const fs::path damaged = path_ / fmt::format("{}{:08}", kDamagedPrefix, step);
   fs::remove_all(damaged);
@@ -226,7 +227,8 @@ void RunDirectory::remove_states() const {
   });
 }
 
-// Files that a killed process left incomplete; the lock shows that nobody is writing now.
+// Removes files that a killed process left incomplete. The lock ensures that no other process is
+// writing.
 void RunDirectory::remove_partial_states() const {
   remove_entries(
       [](const std::string& name) { return name.starts_with(kStatePrefix) && !step_of(name); });

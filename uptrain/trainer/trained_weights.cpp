@@ -48,7 +48,7 @@ void add_attention(Names& names, const AttentionLayout& layout, TrainedWeights w
   }
 }
 
-// Where the query heads of a fused tensor lie along its output features.
+// The output features of a fused tensor that belong to query heads.
 at::Tensor query_features(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   const HeadFeatures heads = head_features(spec.attention(role, layer).packing, spec.query_heads,
                                            spec.kv_heads_of(role)[layer], spec.head_dim);

@@ -23,7 +23,7 @@ void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Ten
 
 namespace {
 
-// The tensors of `all` that bear the names of those in `some`.
+// The tensors of `all` that have the same names as those in `some`.
 std::vector<at::Tensor> counterparts_of(const Parameters& some, const Parameters& all) {
   std::vector<at::Tensor> found;
   for (const Parameters::Entry& entry : some.entries()) {
@@ -79,8 +79,7 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   }
   at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
 
-  // All of this is queued on the device; the host of a single rank waits once, for the figures
-  // below.
+  // The device queues all of this work. The host of a single rank waits only once, for `figures`.
   std::vector<at::Tensor> gradients = reducer ? reducer->finish() : gradients_.take();
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
@@ -105,19 +104,24 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   report.loss = values[0];
   report.gradient_norm = values[1];
   report.skipped = values[2] != 0.0;
-  progress.step += 1;
-  progress.samples += settings_.batch * settings_.accumulation;
-  progress.skipped += report.skipped ? 1 : 0;
-  progress.skipped_in_a_row = report.skipped ? progress.skipped_in_a_row + 1 : 0;
-  report.step = progress.step;
-  report.skipped_so_far = progress.skipped;
-  report.tokens = settings_.batch * settings_.accumulation * data_.sequence_length();
+  count_step(progress, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }
 
-// This rank's part of the mean loss over all predicted tokens of a step. Its gradients are in
-// gradients_ afterwards, or in `reducer`.
+void Trainer::count_step(TrainingProgress& progress, StepReport& report) const {
+  const std::int64_t samples = settings_.batch * settings_.accumulation;
+  progress.step += 1;
+  progress.samples += samples;
+  progress.skipped += report.skipped ? 1 : 0;
+  progress.skipped_in_a_row = report.skipped ? progress.skipped_in_a_row + 1 : 0;
+  report.step = progress.step;
+  report.skipped_so_far = progress.skipped;
+  report.tokens = samples * data_.sequence_length();
+}
+
+// Returns this rank's part of the mean loss over all predicted tokens of a step. Leaves its
+// gradients in gradients_, or in `reducer`.
 at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
   const std::int64_t share =
       settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);

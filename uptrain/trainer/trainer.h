@@ -65,6 +65,7 @@ class Trainer {
 
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
+  void count_step(TrainingProgress& progress, StepReport& report) const;
   at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
   void refresh_model_weights() const;
@@ -80,7 +81,7 @@ class Trainer {
   LoopSettings settings_;
   const ZeroPartition* partition_;
   GradientSum gradients_;
-  bool stop_agreed_ = false;  // one of several ranks was asked to stop
+  bool stop_agreed_ = false;  // one of several ranks received a request to stop
 };
 
 /// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.

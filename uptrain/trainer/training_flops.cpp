@@ -17,7 +17,7 @@ std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
   return count;
 }
 
-// Elements of the tensors of an encoder's blocks.
+// The number of elements of the tensors in an encoder's blocks.
 std::int64_t encoder_parameters(const ModelSpec& spec) {
   std::set<std::string> names;
   for (const LayerTensors& layer : spec.encoder_layers) {

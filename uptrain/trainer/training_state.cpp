@@ -20,7 +20,7 @@ namespace regroup {
 namespace {
 
 constexpr std::string_view kStateFile = "state.json";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kStateVersion = 1;
 constexpr std::uint64_t kMaxStateBytes = 256U << 20;
 
 DType dtype_of(const at::Tensor& tensor) {
@@ -31,11 +31,11 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+std::span<const std::byte> stored_bytes(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// Checksums of the tensors, in the course of writing them to `directory`.
+// Writes the tensors to `directory`. Returns their checksums.
 Json write_tensors(const std::filesystem::path& directory,
                    std::span<const Parameters::Entry> tensors) {
   std::vector<OutputTensor> outputs;
@@ -46,14 +46,14 @@ Json write_tensors(const std::filesystem::path& directory,
   Json checksums = Json::object();
   for (const auto& [name, value] : tensors) {
     const at::Tensor host = value.detach().to(at::kCPU).contiguous();
-    writer.write(name, bytes_of(host));
-    checksums[name] = checksum_of(bytes_of(host));
+    writer.write(name, stored_bytes(host));
+    checksums[name] = checksum_of(stored_bytes(host));
   }
   writer.finish();
   return checksums;
 }
 
-// state.json, whose last member is a checksum of the text without it.
+// The text of state.json. Its last member is a checksum of the text without it.
 std::string sealed(Json state) {
   state["checksum"] = checksum_of(state.dump());
   return state.dump(1) + "\n";
@@ -83,7 +83,7 @@ void read_tensor(const Checkpoint& checkpoint, const Parameters::Entry& entry,
   }
   const at::Tensor host = at::empty(entry.value.sizes(), entry.value.scalar_type());
   checkpoint.read(info, {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
-  if (checksums.value(entry.name, std::string()) != checksum_of(bytes_of(host))) {
+  if (checksums.value(entry.name, std::string()) != checksum_of(stored_bytes(host))) {
     throw_bad_input("{} is damaged: its checksum does not match", where);
   }
   const at::NoGradGuard no_gradients;
@@ -96,14 +96,11 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
                          std::span<const Parameters::Entry> tensors, const std::string& run) {
   StagedDirectory staged(directory);
   Json checksums = write_tensors(staged.path(), tensors);
-  const Json state = {{"version", kVersion},
-                      {"run", run},
-                      {"step", progress.step},
-                      {"samples", progress.samples},
-                      {"skipped", progress.skipped},
-                      {"skipped_in_a_row", progress.skipped_in_a_row},
-                      {"evaluated", progress.evaluated},
-                      {"tensors", std::move(checksums)}};
+  const Json state = {
+      {"version", kStateVersion},        {"run", run},
+      {"step", progress.step},           {"samples", progress.samples},
+      {"skipped", progress.skipped},     {"skipped_in_a_row", progress.skipped_in_a_row},
+      {"evaluated", progress.evaluated}, {"tensors", std::move(checksums)}};
   write_text(staged.path() / kStateFile, sealed(state));
   staged.publish();
 }
@@ -114,9 +111,9 @@ TrainingProgress load_training_state(const std::filesystem::path& directory,
   const Json state = read_sealed(directory / kStateFile);
   const std::string where = printable((directory / kStateFile).string(), 0);
   try {
-    if (state.at("version") != kVersion) {
+    if (state.at("version") != kStateVersion) {
       throw_bad_input("{}: state of version {}, allowed is {}", where, state["version"].dump(),
-                      kVersion);
+                      kStateVersion);
     }
     if (state.at("run") != run) {
       throw_bad_input("{}: belongs to another run or model", where);

@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// The norm that produces those inputs; absent if there is none.
+// The norm whose output these inputs are. It is absent if there is none.
 NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                         InputSide side) {
   if (role == AttentionRole::kCross && side == InputSide::kKeysAndValues) {
@@ -28,7 +28,7 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
   return {};
 }
 
-std::vector<double> values_of(const Checkpoint& checkpoint, const std::string& name) {
+std::vector<double> norm_values(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo& tensor = checkpoint.at(name);
   std::vector<std::byte> bytes(tensor.bytes());
   checkpoint.read(tensor, bytes);
@@ -48,12 +48,12 @@ InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::
   const auto size = static_cast<std::size_t>(width);
   InputMoments moments{std::vector<double>(size, 0.0), std::vector<double>(size, 1.0), {}};
   if (norm.present() && checkpoint.at(norm.weight).elements() == width) {
-    moments.variance = values_of(checkpoint, norm.weight);
+    moments.variance = norm_values(checkpoint, norm.weight);
     for (double& weight : moments.variance) {
       weight = (weight + spec.norm_weight_offset) * (weight + spec.norm_weight_offset);
     }
     if (!norm.bias.empty()) {
-      moments.mean = values_of(checkpoint, norm.bias);
+      moments.mean = norm_values(checkpoint, norm.bias);
     }
   }
   return moments;

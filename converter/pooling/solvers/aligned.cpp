@@ -19,8 +19,8 @@
 namespace regroup {
 namespace {
 
-constexpr int kMostSweeps = 60;
-constexpr double kSmallestGain = 1e-5;  // of the power of the mean, per sweep
+constexpr int kMostAlignSweeps = 60;
+constexpr double kSmallestAlignGain = 1e-5;  // per sweep, as a fraction of the power of the mean
 
 // Σ over i < `count`, i ≠ j of R_i E[x_i x_jᵀ]: [f, f].
 at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
@@ -34,8 +34,8 @@ at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
   return pull;
 }
 
-// Turns head j by the rotation R that maximises tr(R pullᵀ) (Schönemann 1966). Returns the gain of
-// E|Σ R_i x_i|².
+// Sets the rotation R of head j to the one that maximises tr(R pullᵀ) (Schönemann 1966). Returns
+// the increase of E|Σ R_i x_i|².
 double turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
   const at::Tensor rotation = rotations.select(0, j);
   const auto [u, s, vh] = at::linalg_svd(pull, /*full_matrices=*/false);
@@ -51,8 +51,8 @@ double power_of_sum(const at::Tensor& gram, const at::Tensor& rotations) {
   return (at::matmul(wide, gram.view({n * f, n * f})) * wide).sum().item<double>();
 }
 
-// Rotations [n, f, f]: aligns each head to those before it, then repeatedly each to the sum of the
-// others until there is no gain.
+// Returns rotations [n, f, f]. Aligns each head to those before it, and then repeatedly to the sum
+// of the others until there is no gain.
 at::Tensor align(const at::Tensor& gram) {
   const std::int64_t n = gram.size(0);
   at::Tensor rotations = at::eye(gram.size(1), gram.options()).unsqueeze(0).repeat({n, 1, 1});
@@ -60,12 +60,12 @@ at::Tensor align(const at::Tensor& gram) {
     turn(j, pull_on(j, j, gram, rotations), rotations);
   }
   double power = power_of_sum(gram, rotations);
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMostAlignSweeps; ++sweep) {
     double gain = 0.0;
     for (std::int64_t j = 0; j < n; ++j) {
       gain += turn(j, pull_on(j, n, gram, rotations), rotations);
     }
-    if (gain <= power * kSmallestGain) {
+    if (gain <= power * kSmallestAlignGain) {
       break;
     }
     power += gain;
@@ -86,14 +86,14 @@ at::Tensor plane_power(const at::Tensor& gram, const at::Tensor& phases) {
 at::Tensor improve_phases(const at::Tensor& gram, at::Tensor phases) {
   const at::Tensor own = gram.diagonal(0, 1, 2);  // [P, n]
   double power = plane_power(gram, phases).sum().item<double>();
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMostAlignSweeps; ++sweep) {
     for (std::int64_t j = 0; j < phases.size(1); ++j) {
       const at::Tensor pull =
           (gram.select(1, j) * phases).sum(1) - own.select(1, j) * phases.select(1, j);
       phases.select(1, j).copy_(phase_of(pull));
     }
     const double now = plane_power(gram, phases).sum().item<double>();
-    if (now <= power * (1.0 + kSmallestGain)) {
+    if (now <= power * (1.0 + kSmallestAlignGain)) {
       break;
     }
     power = now;
@@ -101,7 +101,7 @@ at::Tensor improve_phases(const at::Tensor& gram, at::Tensor phases) {
   return phases;
 }
 
-// Unit factors [P, n]: the better of two starts in each plane.
+// Returns unit factors [P, n]: in each plane the better result of two starts.
 at::Tensor align_planes(const at::Tensor& gram) {
   const auto [values, vectors] = at::linalg_eigh(gram);
   const at::Tensor spectral =

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::int64_t kBlock = 512;  // columns at a time
 
-// rows · T for rows [R, D] and T + Tᵀ = C [D, D]: T holds the blocks below C's diagonal blocks and
-// half of the diagonal ones. Half the work of rows · C.
+// Returns rows · T for rows [R, D], where T + Tᵀ = C [D, D]: T holds the blocks below C's diagonal
+// blocks and half of the diagonal ones. This takes half the work of rows · C.
 at::Tensor times_half(const at::Tensor& rows, const at::Tensor& covariance,
                       const std::atomic<bool>* stop) {
   const std::int64_t width = covariance.size(0);
@@ -53,7 +53,7 @@ at::Tensor with_transpose(const at::Tensor& half, const at::Tensor& mean) {
   return result.add_(half).add_(half.transpose(-1, -2));
 }
 
-// Those features of `count` heads; a view if they are all features.
+// These features of `count` heads. Returns a view if they are all features.
 at::Tensor features_of(const at::Tensor& heads, const at::Tensor& features, std::int64_t first,
                        std::int64_t count) {
   const at::Tensor part = heads.narrow(0, first, count);

@@ -30,14 +30,14 @@ class HeadMoments {
   HeadMoments(const DenseLinear& linear, std::int64_t head_dim, const InputMoments& inputs,
               const at::Tensor& counts_mean, const std::atomic<bool>* stop);
 
-  /// Of each head: [N, d, d]. Covariances exclude the means.
+  /// The moments of each head: [N, d, d]. Covariances exclude the means.
   at::Tensor powers() const;
   at::Tensor covariances() const;
 
   /// Means, zero if ignored: [N, d].
   const at::Tensor& means() const { return mean_; }
 
-  /// Of the free features of `count` heads from `first` on: [n, f, n, f].
+  /// The Gram matrix of the free features of `count` heads from `first` on: [n, f, n, f].
   at::Tensor free_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
 
   /// E[conj(x_i) x_j] in every plane: complex [P, n, n].

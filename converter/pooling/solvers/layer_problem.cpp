@@ -16,11 +16,11 @@
 namespace regroup {
 namespace {
 
-// Minimum weight of keys, so that no head is ignored.
+// The minimum weight of keys, so that no head is ignored.
 constexpr double kLeastSpread = 1e-2;
 
-// The features whose means count, [d]. A mean key without RoPE adds a constant to all scores of a
-// query.
+// 1 for features whose means count, else 0: [d]. Without RoPE, a mean key only adds a constant to
+// all scores of a query.
 at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   at::Tensor counts = at::zeros({head_dim}, at::kDouble);
   for (const auto& [a, b] : basis.rope_planes) {
@@ -30,25 +30,26 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
   return basis.fixed() ? counts + 1.0 : counts;
 }
 
-// The output's bias absorbs the error of a mean value, if there is one and the method changes it.
+// Whether the means of values count. They do not if the method can correct them in the output's
+// bias.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
   const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
   return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
 }
 
-// The features of keys that a method may mix; all, if keys are normalised and the method keeps the
-// basis.
+// The features of keys that a method may mix. If keys are normalised, the method keeps the basis
+// and mixes all features.
 HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
   return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
 }
 
-// Readers of kv heads: query heads' matrices [H, d, d] summed over those of each kv head.
+// Sums the matrices of query heads [H, d, d] over the readers of each kv head.
 at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
   const std::int64_t d = of_query_heads.size(1);
   return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
 }
 
-// The weight of each query head's values in the output: O_hᵀ O_h, [H, d, d].
+// The weight of each query head's values in the output, O_hᵀ O_h: [H, d, d].
 at::Tensor output_readers(const AttentionHeads& heads) {
   const at::Tensor outputs =
       view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})

@@ -33,7 +33,8 @@ class LayerProblem {
   /// of the work. Throws kInterrupted soon after `task.stop`, if given, turns true.
   LayerProblem(const AttentionHeads& heads, const PoolingTask& task);
 
-  /// Of `count` kv heads from `first` on, without and with scores if keys are rotated.
+  /// The problems of `count` kv heads from `first` on: without scores, and with scores if keys are
+  /// rotated.
   HeadProblems problems(std::int64_t first, std::int64_t count) const;
   HeadProblems problems_with_scores(std::int64_t first, std::int64_t count) const;
 

@@ -25,7 +25,7 @@ at::Tensor inverse_root(const at::Tensor& powers, const at::Tensor& largest) {
                    at::zeros_like(powers));
 }
 
-// L with L Lᵀ = A for positive semidefinite A [n, d, d].
+// Returns L with L Lᵀ = A for positive semidefinite A [n, d, d].
 at::Tensor root_of(const at::Tensor& matrix) {
   const auto [values, vectors] = at::linalg_eigh(matrix);
   return vectors * values.clamp_min(0.0).sqrt().unsqueeze(1);
@@ -44,7 +44,7 @@ at::Tensor weighted_gram(const PlaneProblem& problem, const at::Tensor& root) {
   return problem.gram * (root.unsqueeze(2) * root.unsqueeze(1));
 }
 
-// Scales the shared head to the mean power of the heads. back takes the inverse.
+// Scales the shared head to the mean power of the heads, and `back` by the inverse.
 void restore_power(const FreeProblem& problem, FreeSolution& solution) {
   const std::int64_t n = problem.heads(), f = problem.features();
   const at::Tensor mix = solution.mix.transpose(0, 1).reshape({f, n * f});
@@ -77,7 +77,7 @@ FreeSolution solve_lowrank(const FreeProblem& problem) {
 }
 
 PlaneSolution solve_lowrank(const PlaneProblem& problem) {
-  // Planes that no query reads: any shared head works, so all heads get equal weight.
+  // In planes that no query reads, any shared head works. All heads get equal weight there.
   const at::Tensor read = problem.weight.sum(1, true) > 0.0;
   const at::Tensor root =
       at::where(read, problem.weight, at::ones_like(problem.weight)).clamp_min(0.0).sqrt();

@@ -26,7 +26,7 @@ struct Views {
         o(view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})) {}
 };
 
-// Applies solutions: the shared keys and values, and matching queries and outputs.
+// Applies solutions: computes the shared keys and values, and the queries and outputs that match.
 class SharedHeads {
  public:
   SharedHeads(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& target)
@@ -42,7 +42,8 @@ class SharedHeads {
     put_outputs(solutions.values.heads.back, group * members_);
   }
 
-  // Σ_h O_h E[v_h] before minus after: the correction of the output's bias, [E].
+  // The correction of the output's bias, [E]: Σ_h O_h E[v_h] of the source minus that of the
+  // target.
   at::Tensor mean_error(const InputMoments& inputs) const {
     const auto output = [&](const Views& views) {
       const at::Tensor values = mean_of(views.v, inputs);
@@ -134,7 +135,7 @@ double loss_of_mean(const HeadProblems& problems, PoolingTask task, const HeadEn
   return loss_of(solve(problems, task, 0), layer);
 }
 
-// The head with the least loss when it replaces its group.
+// The head whose loss is least if it replaces its group.
 std::int64_t best_head(const HeadProblems& problems, const PoolingTask& task,
                        const HeadEnergies& layer) {
   const std::vector<double> losses = losses_of_heads(problems, task, layer);

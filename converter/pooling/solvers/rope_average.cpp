@@ -22,7 +22,7 @@ using Number = c10::complex<double>;
 
 constexpr double kHalf = 0.5 * std::numbers::sqrt2;  // 1/√2
 
-// ω of the eigenvector at each feature's index.
+// The frequency ω of the eigenvector at each feature's index.
 std::vector<double> turning_of(const HeadBasis& basis) {
   std::vector<double> omega(static_cast<std::size_t>(basis.head_dim()), 0.0);
   for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {

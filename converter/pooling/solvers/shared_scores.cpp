@@ -16,9 +16,9 @@ namespace {
 // Sweeps end when the error of scores changes by less than this.
 constexpr double kSmallestGain = 1e-3;
 constexpr int kMostSweeps = 100;
-constexpr double kRidge = 1e-12;  // of the mean of the diagonal
-// Lower bound of key variances, as a fraction of the mean variance: otherwise means with almost no
-// variance would be trusted too much.
+constexpr double kRidge = 1e-12;  // as a fraction of the mean of the diagonal
+// A lower bound of key variances, as a fraction of the mean variance. Without it, means with almost
+// no variance would have too much weight.
 constexpr double kLeastVariance = 1e-2;
 
 // A⁻¹ B for symmetric, perhaps singular A [..., m, m].
@@ -33,8 +33,8 @@ at::Tensor solve_symmetric(const at::Tensor& matrix, const at::Tensor& right,
 // mix as a factor of the stacked heads: [d, n·d].
 at::Tensor wide(const at::Tensor& mix) { return mix.transpose(0, 1).reshape({mix.size(1), -1}); }
 
-// The covariance, over keys and distances, of two keys a, b with E[a bᵀ] = `product` as queries see
-// them, for each head. product: [n or 1, d, d], means [n or 1, d].
+// The covariance, over keys and distances, of two keys as queries see them, for each head. The keys
+// have means a and b and E[a bᵀ] = `product`. product: [n or 1, d, d], means: [n or 1, d].
 at::Tensor seen_covariance(const RopeAverage& rope, const at::Tensor& product, const at::Tensor& a,
                            const at::Tensor& b) {
   const at::Tensor left = at::matmul(rope.mean(), a.unsqueeze(-1));
@@ -78,10 +78,10 @@ at::Tensor best_back(const Seen& seen) {
   return solve_symmetric(seen.shared, seen.cross.transpose(1, 2)).transpose(1, 2).contiguous();
 }
 
-// The best shared key for given readers, [d, n·d]. Without means P mix = N, whatever the keys'
-// moments, where P = Σ_j E[Sᵀ back_jᵀ Q_j back_j S] and N_j = E[Sᵀ back_jᵀ Q_j S]. A mean key m
-// counts by P' and N' instead, without the part common to all distances: P mix C + P' mix m mᵀ = N
-// C + N' m mᵀ with the keys' covariance C.
+// The best shared key for given readers, [d, n·d]. Without means it solves P mix = N, independently
+// of the keys' moments, where P = Σ_j E[Sᵀ back_jᵀ Q_j back_j S] and N_j = E[Sᵀ back_jᵀ Q_j S]. For
+// a mean key m, P' and N' leave out the part that is common to all distances. It then solves P mix
+// C + P' mix m mᵀ = N C + N' m mᵀ, where C is the covariance of the keys.
 class BestMix {
  public:
   explicit BestMix(const ScoreProblem& problem) : problem_(problem) {
@@ -109,7 +109,7 @@ class BestMix {
     };
     const at::Tensor p_mean = p - turned(read).sum(0);
     const at::Tensor n_mean = at::matmul(wide(each - turned(reading)), mean_);
-    // mix m, from the equation times C⁻¹ m.
+    // Solves for mix m, with both sides of the equation multiplied by C⁻¹ m.
     const at::Tensor shared_mean =
         solve_symmetric(p + length_ * p_mean,
                         (at::matmul(n, mean_) + length_ * n_mean).unsqueeze(1))

@@ -7,7 +7,7 @@
 namespace regroup {
 namespace {
 
-// Losses of groups of these heads, on all cores.
+// Computes the losses of groups of these heads on all cores.
 GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
   const HeadEnergies layer = energies_of(all);
   return [&all, &task, layer](const std::vector<HeadGroup>& groups) {
@@ -23,8 +23,8 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
 }
 
 SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
-  // The problem of all heads, of which those of groups are parts. Partitions are compared plane by
-  // plane, as there are many; the loss of the best one is measured by scores.
+  // The problem of all heads contains the problems of all groups. Partitions are compared plane by
+  // plane, because there are many. Only the loss of the best one is measured by scores.
   const HeadProblems exact = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
   const HeadProblems quick{exact.keys, exact.values};
   const Partition contiguous = contiguous_partition(heads.kv_heads, task.groups);

@@ -1,7 +1,7 @@
-// Taken from llama.cpp's src/models/*.cpp. The comment of each row names the Hugging Face models
+// The graphs in llama.cpp's src/models/*.cpp. The comment of each row names the Hugging Face models
 // that it computes. "gelu" is the erf form in Hugging Face's GPT-NeoX, MPT and Falcon and the tanh
-// form in every graph; llama.cpp has always run them so, and the difference is below 5e-4 per
-// activation.
+// form in every graph. llama.cpp has always computed these models with the tanh form. The
+// difference is below 5e-4 per activation.
 #include "formats/families/gguf/gguf_graphs.h"
 
 #include <algorithm>
@@ -141,7 +141,7 @@ constexpr GgufGraph kNemotron{.architecture = "nemotron",
                               .mlp_bias = kOptional,
                               .head = kAlways};
 
-// Phi (1, 1.5 and 2, without norms of queries and keys); GPT-J, its rotating rows reordered.
+// Phi (1, 1.5 and 2, without norms of queries and keys); GPT-J with its rotating rows reordered.
 constexpr GgufGraph kPhi2{.architecture = "phi2",
                           .family = "phi",
                           .residual = Residual::kParallel,
@@ -151,7 +151,7 @@ constexpr GgufGraph kPhi2{.architecture = "phi2",
                           .head = kAlways,
                           .head_bias = kAlways};
 
-// Starcoder2 (all tokens within its window); GPT-NeoX one after the other with rotary_pct 1.
+// Starcoder2 (all tokens within its window); sequential GPT-NeoX with rotary_pct 1.
 constexpr GgufGraph kStarcoder2{.architecture = "starcoder2",
                                 .family = "starcoder2",
                                 .whole_head_rotates = true,
@@ -162,11 +162,11 @@ constexpr GgufGraph kStarcoder2{.architecture = "starcoder2",
 constexpr GgufGraph kGptNeoX{
     .architecture = "gptneox", .family = "gpt_neox", .residual = Residual::kByKey, .head = kAlways};
 
-// GPT-2 with tanh's GELU.
+// GPT-2 with the tanh form of GELU.
 constexpr GgufGraph kGpt2{
     .architecture = "gpt2", .family = "gpt2", .positions = PositionKind::kLearned};
 
-// GPTBigCode; the same graph as GPT-2's.
+// GPTBigCode, whose graph is the same as GPT-2's.
 constexpr GgufGraph kStarcoder{
     .architecture = "starcoder", .family = "gpt_bigcode", .positions = PositionKind::kLearned};
 

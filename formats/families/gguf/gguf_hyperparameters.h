@@ -28,7 +28,7 @@ class GgufHyperparameters {
   const GgufMetadata& metadata() const { return metadata_; }
   const std::string& where() const { return metadata_.where(); }
 
-  /// From 1 to kMaxGgufSize.
+  /// A number from 1 to kMaxGgufSize.
   std::optional<std::int64_t> optional_count(std::string_view name) const;
 
   /// The same; throws kBadInput if absent.

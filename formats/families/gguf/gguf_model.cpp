@@ -1,4 +1,4 @@
-// GGUF metadata and tensor names in, ModelSpec out.
+// Describes a GGUF file as a ModelSpec, from its metadata and tensor names.
 #include "formats/families/gguf/gguf_model.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kMaxHeads = 1 << 16;  // no model comes near
+constexpr std::int64_t kMaxGgufHeads = 1 << 16;  // far more than any model has
 
 const GgufGraph& graph_of(const GgufMetadata& metadata) {
   const auto architecture = metadata.text("general.architecture");
@@ -28,7 +28,7 @@ const GgufGraph& graph_of(const GgufMetadata& metadata) {
   return *graph;
 }
 
-// What would make another model of the one described.
+// Refuses metadata that describe another kind of model.
 void refuse_what_is_not_described(const GgufHyperparameters& parameters) {
   if (parameters.metadata().count(parameters.key("expert_count")).value_or(0) > 0) {
     throw_bad_input("{}: {} is set; mixtures of experts are not known", parameters.where(),
@@ -50,9 +50,9 @@ void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int
                     parameters.key("attention.head_count"));
   }
   spec.query_heads = *std::max_element(heads->begin(), heads->end());
-  if (spec.query_heads < 1 || spec.query_heads > kMaxHeads) {
+  if (spec.query_heads < 1 || spec.query_heads > kMaxGgufHeads) {
     throw_bad_input("{}: {} is {}, 1 to {} allowed", parameters.where(),
-                    parameters.key("attention.head_count"), spec.query_heads, kMaxHeads);
+                    parameters.key("attention.head_count"), spec.query_heads, kMaxGgufHeads);
   }
   spec.kv_heads = parameters.per_layer("attention.head_count_kv", layers).value_or(*heads);
   for (std::size_t i = 0; i < heads->size(); ++i) {
@@ -78,7 +78,7 @@ void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int
   }
 }
 
-// Sets the widths, and gives that of each layer, 0 where it has no MLP.
+// Sets the MLP widths. Returns the width of each layer, 0 without an MLP.
 std::vector<std::int64_t> read_mlp_widths(ModelSpec& spec, const GgufHyperparameters& parameters) {
   const auto widths = parameters.per_layer("feed_forward_length", spec.layer_count());
   if (!widths || *std::max_element(widths->begin(), widths->end()) < 1) {
@@ -124,7 +124,7 @@ void read_block(ModelSpec& spec, const GgufHyperparameters& parameters, const Gg
   }
 }
 
-// What the vocabulary of ModelSpec has no words for.
+// Marks features that a ModelSpec cannot express.
 void refuse_to_compute(ModelSpec& spec, const GgufHyperparameters& parameters,
                        const GgufGraph& graph) {
   if (spec.qk_norm == QkNorm::kPerHead ||
@@ -150,7 +150,7 @@ std::int64_t vocabulary_in(const GgufHyperparameters& parameters) {
   return static_cast<std::int64_t>(tokens->size());
 }
 
-// All but the vocabulary's size.
+// Fills in everything except the size of the vocabulary.
 ModelSpec describe(const GgufMetadata& metadata, const GgufParts& parts) {
   const GgufGraph& graph = graph_of(metadata);
   const GgufHyperparameters parameters(metadata, graph.architecture);

@@ -35,7 +35,7 @@ bool any_layer(const ModelSpec& spec, Test test) {
 
 bool has_bias(const LinearTensors& linear) { return !linear.bias.empty(); }
 
-// Each obstacle_… says why `graph` cannot compute `spec`, or nothing.
+// Each obstacle_… returns the reason why `graph` cannot compute `spec`, or an empty text.
 
 std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
   const RopeScaling& scaling = spec.rope.scaling;
@@ -53,7 +53,7 @@ std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
   if (scaling.kind == RopeScaling::Kind::kYarn &&
       (scaling.beta_fast != usual.beta_fast || scaling.beta_slow != usual.beta_slow ||
        !scaling.truncate)) {
-    return "YaRN with a beta_fast, beta_slow or truncate of its own";
+    return "YaRN with unusual values of beta_fast, beta_slow or truncate";
   }
   return "";
 }
@@ -65,8 +65,7 @@ std::string obstacle_in_alibi(const ModelSpec& spec, const GgufGraph& graph) {
   if (!graph.max_alibi_bias && spec.alibi.bias_max != AlibiSpec().bias_max) {
     return fmt::format("ALiBi's largest bias {}, 8 needed", spec.alibi.bias_max);
   }
-  return derived_otherwise(spec).empty() ? ""
-                                         : "ALiBi slopes that are not those of the heads' order";
+  return derived_otherwise(spec).empty() ? "" : "ALiBi slopes that differ from the formula's";
 }
 
 std::string obstacle_in_positions(const ModelSpec& spec, const GgufGraph& graph) {
@@ -115,19 +114,20 @@ std::string obstacle_in_residual(const ModelSpec& spec, const GgufGraph& graph,
                          ? spec.parallel_residual != parts.mlp_norm
                          : spec.parallel_residual == (graph.residual == Residual::kParallel));
   if (!fits) {
-    return spec.parallel_residual ? "attention and MLP side by side"
-                                  : "attention and MLP one after the other";
+    return spec.parallel_residual ? "attention and MLP in parallel"
+                                  : "attention and MLP in sequence";
   }
   const bool norm_may_be = graph.mlp_norm != Presence::kNever;
   const bool norm_must_be = graph.mlp_norm == Presence::kAlways && !graph.norm_without_parameters;
   if (parts.mlp_norm ? !norm_may_be : norm_must_be) {
-    return parts.mlp_norm ? "a norm of the MLP's own" : "no norm of the MLP's own";
+    return parts.mlp_norm ? "a separate norm of the MLP" : "no separate norm of the MLP";
   }
   return "";
 }
 
 std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
-  // llama.cpp computes erf's GELU in tanh's form wherever it meets one: see gguf_differences().
+  // llama.cpp always computes GELU in its tanh form, also in place of erf's: see
+  // gguf_differences().
   const Activation activation =
       spec.activation == Activation::kGeluErf ? Activation::kGeluTanh : spec.activation;
   if (activation != graph.activation) {
@@ -166,7 +166,7 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   if (any_layer(spec, [](const LayerTensors& layer) {
         return layer.attention.present() && !layer.up.present();
       })) {
-    return "a layer with attention and no MLP, which it passes over";
+    return "a layer with attention and no MLP, which llama.cpp skips";
   }
   if (spec.layer_count() > kMaxGgufLayers) {
     return fmt::format("{} layers, at most {} allowed", spec.layer_count(), kMaxGgufLayers);
@@ -189,7 +189,7 @@ std::string obstacle_at_the_ends(const ModelSpec& spec, const GgufGraph& graph) 
     return "another scale of the embedding or output";
   }
   if (!spec.lm_head.empty() && graph.head == Presence::kNever) {
-    return "an output matrix of its own";
+    return "a separate output matrix";
   }
   return spec.final_norm.present() || graph.norm_without_parameters ? "" : "no final norm";
 }

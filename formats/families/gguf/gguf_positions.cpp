@@ -9,7 +9,8 @@
 namespace regroup {
 namespace {
 
-// The frequency factors of rope_freqs.weight tell no parameters; regroup records them.
+// The parameters cannot be read from the frequency factors in rope_freqs.weight. regroup records
+// them.
 void read_recorded_scaling(ModelSpec& spec, const GgufHyperparameters& parameters) {
   const auto text = parameters.metadata().text("regroup.rope_scaling");
   if (!text) {

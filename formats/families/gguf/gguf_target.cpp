@@ -1,4 +1,4 @@
-// Which graph of llama.cpp computes a ModelSpec, and the hyper-parameters to tell it so.
+// Finds the graph of llama.cpp that computes a ModelSpec, and writes its hyper-parameters.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-// For models that name no context length, which llama.cpp asks for.
+// For models that name no context length. llama.cpp needs one.
 constexpr std::int64_t kAssumedContext = 2048;
 
 const GgufGraph& graph_for(const ModelSpec& spec) {
@@ -45,7 +45,7 @@ const GgufGraph& graph_for(const ModelSpec& spec) {
 
 std::int64_t context_of(const ModelSpec& spec) {
   const std::int64_t context = spec.max_positions.value_or(kAssumedContext);
-  // No graph here slides a window; within its length all agree.
+  // No graph here has a sliding window. For contexts up to its length, the results are the same.
   return spec.sliding_window ? std::min(context, *spec.sliding_window) : context;
 }
 
@@ -130,7 +130,7 @@ void put_rope(Keys& keys, const RopeSpec& rope) {
       keys.number("rope.scaling.factor", scaling.factor);
       keys.count("rope.scaling.original_context_length",
                  static_cast<std::int64_t>(scaling.original_positions));
-      // llama.cpp multiplies this with the attention factor of the paper.
+      // llama.cpp multiplies this by the paper's attention factor.
       const double usual = scaling.factor <= 1.0 ? 1.0 : 0.1 * std::log(scaling.factor) + 1.0;
       keys.number("rope.scaling.attn_factor", scaling.attention_factor / usual);
       break;
@@ -169,7 +169,8 @@ GgufMetadata gguf_metadata_for(const ModelSpec& spec) {
 GgufParts gguf_parts_for(const ModelSpec& spec) {
   const GgufGraph& graph = graph_for(spec);
   GgufParts parts = gguf_parts_of(spec);
-  parts.fused_qkv = graph.fused_qkv == Presence::kAlways;  // else apart, which older loaders take
+  // Where a graph reads both, older loaders only read separate tensors.
+  parts.fused_qkv = graph.fused_qkv == Presence::kAlways;
   parts.second_norm = graph.second_norm && parts.mlp_norm;
   return parts;
 }

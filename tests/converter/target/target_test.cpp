@@ -194,7 +194,7 @@ TEST_CASE("a model given ALiBi gets a model_type that stock loaders refuse", "[c
   CHECK_THAT(refusal_of([&] {
                convert(directory / "gpt2", directory / "x", {.positions = PositionChange::kAlibi});
              }),
-             is_wrong_usage("ALiBi already"));
+             is_wrong_usage("already has ALiBi"));
 }
 
 TEST_CASE("a tensor that the target lacks is refused and a buffer is dropped", "[converter]") {

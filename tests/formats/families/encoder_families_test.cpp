@@ -237,7 +237,7 @@ TEST_CASE("a BERT with ALiBi has slopes in both directions and no position embed
 
 TEST_CASE("a BERT configured as a decoder is refused", "[formats]") {
   CHECK_THAT(refusal_of([] { spec_of(with("bert", "is_decoder", "true")); }),
-             is_bad_input("config.json", "is_decoder", "encoder only"));
+             is_bad_input("config.json", "is_decoder", "only encoders"));
   CHECK_THAT(refusal_of([] { spec_of(with("roberta", "add_cross_attention", "true")); }),
              is_bad_input("config.json", "add_cross_attention"));
 }

@@ -185,7 +185,7 @@ TEST_CASE("teacher logits for other settings are refused before files are writte
       bytes[i] = static_cast<char>(bytes[i] ^ 1);
     }
     put_file(run.data.front(), bytes);
-    CHECK_THAT(refusal(), is_bad_input("answers-00000", "window 0", "token files are others"));
+    CHECK_THAT(refusal(), is_bad_input("answers-00000", "window 0", "token files differ"));
   }
   SECTION("another vocabulary") {
     run.model = golden("t5");
