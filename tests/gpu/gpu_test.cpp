@@ -25,8 +25,8 @@
 namespace regroup {
 namespace {
 
-// The first GPU. Without one, the test is skipped. REGROUP_TEST_DEVICE=cpu or =paper checks the tests
-// themselves.
+// The first GPU. Without one, the test is skipped. REGROUP_TEST_DEVICE=cpu or =paper checks the
+// tests themselves.
 at::Device gpu() {
   if (const char* named = std::getenv("REGROUP_TEST_DEVICE")) {
     return std::string_view(named) == "paper" ? paper_device() : parse_device(named);
