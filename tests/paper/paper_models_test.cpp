@@ -10,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <fmt/format.h>
 
 #include "formats/json/json.h"
 #include "tests/file_tree.h"
@@ -171,6 +172,33 @@ TEST_CASE("decoding and chunks of a prompt on paper use fused attention and give
     CHECK(paper_counts().math_attentions.empty());
     CHECK(largest_difference(there, last_logits(c10::kCPU, chunk)) < 1e-4);
   }
+}
+
+// test_paper "[table]" prints the table of docs/gpu.md.
+TEST_CASE("prints launches of a training pass by family", "[.][table]") {
+  std::string table =
+      "| Family | kv heads of 4 | Launches, fp32 | Launches, bf16 | With checkpointing, bf16 | "
+      "Attentions fused | "
+      "by products | Uploads | Waits |\n|---|---|---|---|---|---|---|---|---|\n";
+  for (const Family& family : kFamilies) {
+    for (const int kv_heads : {4, 2, 1}) {
+      if (kv_heads != 4 && *family.kv_heads == '\0') {
+        continue;
+      }
+      const TemporaryDirectory directory;
+      const Model source = make_model(directory, family, kv_heads);
+      const at::Tensor windows = windows_for(source.spec, 12);
+      PaperCounts wide, narrow, again;
+      train_once(source, windows, at::kFloat, paper_device(), false, &wide);
+      train_once(source, windows, at::kBFloat16, paper_device(), false, &narrow);
+      train_once(source, windows, at::kBFloat16, paper_device(), true, &again);
+      table += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", family.fixture,
+                           source.spec.kv_heads.front(), wide.launches, narrow.launches,
+                           again.launches, narrow.fused_attentions, narrow.math_attentions.size(),
+                           narrow.uploads, narrow.waits);
+    }
+  }
+  fmt::print("{}", table);
 }
 
 }  // namespace regroup
