@@ -13,7 +13,6 @@
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
@@ -153,7 +152,6 @@ Json json_of(const BenchRow& row) {
 }
 
 void run_bench_decode(const BenchDecodeOptions& options, const Console& console) {
-  let_threads_sleep();
   set_compute_threads(options.threads);
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);

@@ -12,7 +12,6 @@
 #include "cli/options/uptrain_options.h"
 #include "cli/process/interrupt.h"
 #include "cli/process/malloc_tuning.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
@@ -102,7 +101,6 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
 }
 
 void run_bench_train(BenchTrainOptions options, const Console& console) {
-  let_threads_sleep();
   set_compute_threads(options.threads);
   keep_freed_memory();
   UptrainSettings& settings = options.settings;

@@ -13,7 +13,6 @@
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
@@ -37,7 +36,6 @@ struct CalibrateOptions {
 };
 
 void run_calibrate(const CalibrateOptions& options, const Console& console) {
-  let_threads_sleep();
   set_compute_threads(options.threads);
   check_output_name(options.output, "a safetensors file", {".safetensors"});
   const c10::Device device = parse_device(options.device);

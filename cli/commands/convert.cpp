@@ -14,7 +14,6 @@
 #include "cli/options/command.h"
 #include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/report/conversion_progress.h"
 #include "cli/report/conversion_report.h"
 #include "cli/report/conversion_warnings.h"
@@ -122,7 +121,6 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
                     const Console& console) {
   if (solves(request, options)) {
     exec_compute();
-    let_threads_sleep();
   }
   check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();

@@ -12,7 +12,6 @@
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
@@ -264,7 +263,6 @@ void add_demo_command(Command program, Console& console) {
   command.add_flag("--json", options->json, "report as JSON");
   command.on_run([options, &console] {
     check_directory_name(options->output);
-    let_threads_sleep();
     Demo(*options, console).run();
   });
 }

@@ -18,7 +18,6 @@
 #include "cli/options/output_name.h"
 #include "cli/options/task_options.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
@@ -292,7 +291,6 @@ void run_logits(const EvalOptions& options, const EvalRequest& request, const Co
 }
 
 void run_eval(const EvalOptions& options, const Console& console) {
-  let_threads_sleep();
   set_compute_threads(options.threads);
   if (!options.logits.empty()) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});

@@ -16,7 +16,6 @@
 #include "cli/options/task_options.h"
 #include "cli/options/uptrain_options.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
@@ -65,7 +64,6 @@ std::string text_of(const TeachPlan& plan) {
 }
 
 void run_teach(TeachOptions options, const Console& console) {
-  let_threads_sleep();
   set_compute_threads(options.threads);
   UptrainSettings& run = options.settings.run;
   check_directory_name(options.output);

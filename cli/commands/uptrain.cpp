@@ -19,7 +19,6 @@
 #include "cli/process/distributed_launch.h"
 #include "cli/process/interrupt.h"
 #include "cli/process/malloc_tuning.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/report/uptrain_report.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
@@ -166,7 +165,6 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     return;
   }
   options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
-  let_threads_sleep();
   set_compute_threads(threads_of_rank(options.threads, launch));
   keep_freed_memory();
   complete_settings(options, launch);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "converter/plan/reference_plan.h"
 #include "formats/base/error.h"
 #include "uptrain/evaluate/compare_models.h"

@@ -6,7 +6,6 @@
 
 #include "cli/options/quantity.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "converter/target/kv_budget.h"
 #include "formats/base/error.h"
@@ -85,7 +84,6 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
   KvBudget result;
   result.source_bytes = cost->per_token();
   result.budget = parse_bytes_or_share("--kv-budget", options.budget, result.source_bytes);
-  let_threads_sleep();
   set_compute_threads(refit.threads);
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;

@@ -1,6 +1,5 @@
 #include "cli/measure/refit_options.h"
 
-#include "cli/process/sleeping_threads.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/inspect/context_length.h"
@@ -27,7 +26,6 @@ std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitO
     return nullptr;
   }
   check_computable("--refit", source);
-  let_threads_sleep();
   set_compute_threads(options.threads);
   RefitSettings settings;
   settings.windows.context = context_of(source, options);

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
@@ -72,7 +71,6 @@ LayerSimilarity similarity_in(const ConversionPlan& plan, const AttentionPooler&
 std::vector<LayerSimilarity> measure_similarity(const std::string& path, const std::string& layout,
                                                 const SimilarityOptions& options,
                                                 const Console& console) {
-  let_threads_sleep();
   const Model source = open_model(path, {.layout = layout});
   const ConversionPlan mean = plan_of(source, options, PoolMethod::kMean);
   const ConversionPlan lowrank = plan_of(source, options, PoolMethod::kLowrank);

@@ -4,7 +4,6 @@
 
 #include "cli/measure/context_warning.h"
 #include "cli/process/interrupt.h"
-#include "cli/process/sleeping_threads.h"
 #include "cli/terminal/progress.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -48,7 +47,6 @@ void check_logits_options(const LogitsOptions& options, const Model& source, con
     check_predicts(*model);
   }
   check_same_vocabulary(source, result);
-  let_threads_sleep();
   parse_device(options.device);
   if (!options.data.empty()) {
     count_windows(TokenFile::open(options.data), settings_of(options, source, result));

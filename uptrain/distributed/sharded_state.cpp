@@ -70,6 +70,14 @@ std::vector<Parameters::Entry> ShardedState::gather() const {
   return all;
 }
 
+std::vector<bool> ShardedState::gathered_copies() const {
+  std::vector<bool> copies;
+  for (const Shared& shared : shared_) {
+    copies.push_back(shared.owner != 0);
+  }
+  return copies;
+}
+
 std::vector<Parameters::Entry> ShardedState::places() const {
   std::vector<Parameters::Entry> all;
   for (const Shared& shared : shared_) {

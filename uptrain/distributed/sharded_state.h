@@ -23,6 +23,9 @@ class ShardedState {
   /// memory. Returns nothing on other ranks.
   std::vector<Parameters::Entry> gather() const;
 
+  /// Which of these are copies, held by nobody else.
+  std::vector<bool> gathered_copies() const;
+
   /// The same with uninitialised copies, to be filled and passed to scatter().
   std::vector<Parameters::Entry> places() const;
 

@@ -71,6 +71,8 @@ c10::Device parse_device(const std::string& text) {
   if (index >= count) {
     throw_environment("device {}: this machine has {} CUDA devices, counted from 0", text, count);
   }
+  // Else the first question to CUDA's allocator would come before its start.
+  at::globalContext().lazyInitDevice(c10::kCUDA);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

@@ -226,19 +226,20 @@ class Run {
     }
   }
 
+  // The previous state is written before this one is gathered: the host holds one copy.
   void save_or_warn() {
+    on_first([&] { tell(saver_.wait()); });
     const std::vector<Parameters::Entry> tensors = state_.gather();
     on_first([&] {
-      tell(saver_.wait());
-      saver_.start(progress_, tensors);
+      saver_.start(progress_, tensors, state_.gathered_copies());
       tell(saver_.outcome());
     });
   }
 
   [[noreturn]] void stop_here() {
+    on_first([&] { tell(saver_.wait()); });
     const std::vector<Parameters::Entry> tensors = state_.gather();
     on_first([&] {
-      tell(saver_.wait());
       directory_->save(progress_, tensors);
       observer_.on_saved(directory_->path(), progress_.step);
     });

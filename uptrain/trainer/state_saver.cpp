@@ -9,29 +9,50 @@
 
 namespace regroup {
 
-void StateSaver::start(const TrainingProgress& progress,
-                       std::span<const Parameters::Entry> tensors) {
+void StateSaver::start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors,
+                       const std::vector<bool>& transient) {
   step_ = progress.step;
   if (in_background_) {
-    copy(tensors);
-    writing_ = std::async(std::launch::async, [this, progress] { save_(progress, copies_); });
+    copy(tensors, transient);
+    writing_ = std::async(std::launch::async, [this, progress, transient] {
+      const auto release = [&] {
+        for (std::size_t i = 0; i < transient.size(); ++i) {
+          if (transient[i]) {
+            copies_[i].value.reset();
+          }
+        }
+      };
+      try {
+        save_(progress, copies_);
+      } catch (...) {
+        release();
+        throw;
+      }
+      release();
+    });
   } else {
     writing_ = std::async(std::launch::deferred, [&] { save_(progress, tensors); });
     writing_.wait();
   }
 }
 
-void StateSaver::copy(std::span<const Parameters::Entry> tensors) {
+void StateSaver::copy(std::span<const Parameters::Entry> tensors,
+                      const std::vector<bool>& transient) {
   const at::NoGradGuard no_gradients;
-  if (copies_.empty()) {
-    for (const Parameters::Entry& entry : tensors) {
-      copies_.push_back(
-          {entry.name, at::empty_like(entry.value, entry.value.options().device(at::kCPU),
-                                      at::MemoryFormat::Contiguous)});
-    }
-  }
+  copies_.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    copies_[i].value.copy_(tensors[i].value);
+    const at::Tensor& value = tensors[i].value;
+    Parameters::Entry& copy = copies_[i];
+    copy.name = tensors[i].name;
+    if (!transient.empty() && transient[i]) {
+      copy.value = value;
+      continue;
+    }
+    if (!copy.value.defined()) {
+      copy.value =
+          at::empty_like(value, value.options().device(at::kCPU), at::MemoryFormat::Contiguous);
+    }
+    copy.value.copy_(value);
   }
 }
 

@@ -31,9 +31,11 @@ class StateSaver {
   StateSaver(Save save, bool in_background)
       : save_(std::move(save)), in_background_(in_background) {}
 
-  /// Starts to save `tensors`, which may change as soon as this returns. The outcome of the
-  /// previous state must have been taken.
-  void start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors);
+  /// Starts to save `tensors`, which may change as soon as this returns. Those that `transient`
+  /// marks are host tensors that nobody else uses: they are kept until they are written, not
+  /// copied. The outcome of the previous state must have been taken.
+  void start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors,
+             const std::vector<bool>& transient = {});
 
   /// The outcome of the last state, once; none while it is being written. Rethrows what `save`
   /// threw if that is not an Error.
@@ -43,7 +45,7 @@ class StateSaver {
   std::optional<Outcome> wait();
 
  private:
-  void copy(std::span<const Parameters::Entry> tensors);
+  void copy(std::span<const Parameters::Entry> tensors, const std::vector<bool>& transient);
 
   Save save_;
   bool in_background_;

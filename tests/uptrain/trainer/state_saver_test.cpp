@@ -95,6 +95,24 @@ TEST_CASE("a saved state holds the tensors as they were when saving began", "[up
   CHECK(saved == std::vector{1.0, 2.0});
 }
 
+TEST_CASE("tensors that nobody else uses are saved without a copy, and released", "[uptrain]") {
+  const void* written = nullptr;
+  const bool fails = GENERATE(false, true);
+  StateSaver saver(
+      [&](const auto&, const auto& tensors) {
+        written = tensors.front().value.const_data_ptr();
+        if (fails) {
+          throw_environment("no room");
+        }
+      },
+      /*in_background=*/true);
+  const auto tensors = tensors_of(1.0);
+  saver.start({.step = 5}, tensors, {true});
+  CHECK(saver.wait()->fault.empty() == !fails);
+  CHECK(written == tensors.front().value.const_data_ptr());
+  CHECK(tensors.front().value.use_count() == 1);
+}
+
 TEST_CASE("without memory for a copy a state is saved before training continues", "[uptrain]") {
   double saved = 0.0;
   StateSaver saver([&](const auto&, const auto& tensors) { saved = value_in(tensors); },
