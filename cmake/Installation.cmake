@@ -1,5 +1,7 @@
 # Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb.
 
+include(PublicHeaders)
+
 # The packages include libraries that distributions may lack: libfmt and libsentencepiece in lib/regroup.
 # LibTorch is found through a link from lib/regroup/torch to the torch/ folder of a wheel, or else where it
 # was at build time.
@@ -29,13 +31,12 @@ function(_regroup_install_libraries)
     # A file of targets for each: that of converter names LibTorch, which a user of formats may lack.
     install(TARGETS regroup_${folder} EXPORT regroup_${folder} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
     install(EXPORT regroup_${folder} NAMESPACE regroup:: FILE regroup_${folder}.cmake DESTINATION "${cmake_folder}")
-    # Headers that need LibTorch's are internal.
-    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup"
-      FILES_MATCHING PATTERN "*.h"
-      REGEX "pooling/solvers/(aligned|combination|group_loss|head_moments|layer_problem|lowrank|parallel_for|pooling_errors|rope_average|rope_planes|shared_scores)\\.h$" EXCLUDE)
   endforeach()
-  install(FILES "${PROJECT_BINARY_DIR}/generated/formats/version.h"
-    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup/formats")
+  regroup_headers_to_install(headers)
+  foreach(header IN LISTS headers)
+    cmake_path(GET header PARENT_PATH folder)
+    install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/regroup/${folder}")
+  endforeach()
   configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/regroupConfig.cmake.in"
     "${PROJECT_BINARY_DIR}/regroupConfig.cmake" INSTALL_DESTINATION "${cmake_folder}")
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/regroupConfigVersion.cmake"

@@ -30,3 +30,26 @@ function(check_programs prefix)
     endif()
   endforeach()
 endfunction()
+
+# install_into(<prefix>)
+function(install_into prefix)
+  execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}" OUTPUT_QUIET
+    COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+# build_user(<source> <build> <prefix> <option>...): builds a project that finds regroup in the prefix. Sets `output`
+# to what its configuration printed.
+function(build_user source build prefix)
+  # Not ${ARGN}, which would split the lists in options.
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "")
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${source}" -B "${build}" -G "${GENERATOR}" "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}"
+      "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${prefix};${SOURCE}/.deps/usr" ${arg_UNPARSED_ARGUMENTS}
+    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND "${CMAKE_COMMAND}" --build "${build}" OUTPUT_VARIABLE errors ERROR_VARIABLE errors
+    RESULT_VARIABLE code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${source} does not build with ${prefix}:\n${errors}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,46 @@
+# The C++ interface of the installed libraries. docs/installing.md has a table of the same headers, and
+# tests/install/headers.cmake compares the two.
+set(REGROUP_PUBLIC_HEADERS
+  formats/base/error.h                    # errors: one line of text, and their kind
+  formats/model/model.h                   # opening a model
+  formats/checkpoint/checkpoint.h         # its tensors: names, shapes, bytes
+  formats/dtype/dtype.h                   # their element types
+  formats/spec/model_spec.h               # its config, in one vocabulary for all families
+  formats/spec/alibi.h                    # ALiBi slopes
+  formats/inspect/model_summary.h         # what inspect prints of a model
+  formats/inspect/layer_summary.h         # the same of each layer
+  formats/inspect/kv_cache_size.h         # bytes of the KV cache
+  formats/inspect/serving_cost.h          # bytes to serve it, by number of kv heads
+  converter/target/kv_head_request.h      # how many kv heads each layer keeps
+  converter/pooling/inputs/pool_method.h  # how heads are pooled
+  converter/pooling/inputs/calibration.h  # statistics for methods that read the weights
+  converter/plan/conversion_plan.h        # planning a conversion
+  converter/execute/execute_plan.h        # executing a plan
+  converter/verify/recorded_request.h     # the request that made a result
+  converter/verify/verify_conversion.h    # verifying a result
+)
+
+# regroup_headers_to_install(<variable>)
+# Public headers and the project's headers that they include, directly or not. The others are internal.
+function(regroup_headers_to_install variable)
+  set(found ${REGROUP_PUBLIC_HEADERS})
+  set(unread ${found})
+  while(unread)
+    list(POP_FRONT unread header)
+    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" lines REGEX "^#include")
+    foreach(line IN LISTS lines)
+      if(line MATCHES "<(ATen|c10|torch)/")
+        message(FATAL_ERROR "${header} would be installed, but needs LibTorch: ${line}")
+      elseif(line MATCHES "\"(.+)\"")
+        set(included "${CMAKE_MATCH_1}")
+        if(NOT included IN_LIST found)
+          list(APPEND found "${included}")
+          list(APPEND unread "${included}")
+        endif()
+      endif()
+    endforeach()
+  endwhile()
+  # What a header includes may change, and with it this list.
+  set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${found})
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
