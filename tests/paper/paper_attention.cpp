@@ -1,7 +1,7 @@
-// Attention on the paper device, by the rules of CUDA's dispatch for compute capability 8.0 and
-// later (LibTorch 2.11 to 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), read
-// conservatively: cuDNN's kernel is not counted on, and the memory-efficient one takes no grouped
-// heads.
+// Attention on the paper device, by the rules of CUDA's dispatch for compute capability 8.0 and 9.0
+// (LibTorch 2.11 to 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), without cuDNN,
+// which parse_device() turns off. The memory-efficient kernel takes no grouped heads in the older
+// of these versions.
 #include <array>
 #include <string>
 #include <tuple>
@@ -45,7 +45,8 @@ bool efficient_supports(const sdp::sdp_params& call) {
   const auto aligned = [&](const at::Tensor& tensor) {
     return tensor.size(-1) % alignment == 0 && tensor.storage_offset() % alignment == 0;
   };
-  return aligned(call.query) && aligned(call.key) && aligned(call.value) &&
+  const bool aligned_mask = !call.attn_mask || call.attn_mask->storage_offset() % alignment == 0;
+  return aligned_mask && aligned(call.query) && aligned(call.key) && aligned(call.value) &&
          call.query.size(-1) == call.key.size(-1) &&
          sdp::check_tensor_dtype(call, std::array{at::kBFloat16, at::kHalf, at::kFloat}, false) &&
          sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/false>(call, false) &&

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -251,7 +253,11 @@ void PaperState::reset() {
   counts_ = {};
 }
 
-bool is_pinned_for_paper(const void* data) { return pinned_allocator().holds(data); }
+// Where there is a GPU, too, LibTorch takes pinned memory from CUDA.
+bool is_pinned_for_paper(const void* data) {
+  return pinned_allocator().holds(data) ||
+         (at::globalContext().hasCUDA() && at::detail::getCUDAHooks().isPinnedPtr(data));
+}
 
 c10::Device paper_device() {
   static const bool registered = [] {

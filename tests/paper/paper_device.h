@@ -8,7 +8,8 @@
 // - attention asks CUDA's rules which kernel would run: a fused one, whose memory is linear, or the
 //   product of all queries and keys.
 //
-// What it cannot show: speed, bf16 results of CUDA's own kernels, races between streams.
+// What it cannot show: speed, bf16 results of CUDA's own kernels, races between streams, and the
+// memory that these kernels take inside (padded masks, gradients of repeated heads).
 #pragma once
 
 #include <cstdint>

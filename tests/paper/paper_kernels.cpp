@@ -171,15 +171,37 @@ class HostCall {
   std::int64_t bytes_ = 0;
 };
 
+bool is_mask(const at::Tensor& index) {
+  return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
+
 // The size of their results depends on numbers of the device, so CUDA's kernels wait.
-bool waits(const std::string& name) {
-  static const std::set<std::string> kNames = {"aten::nonzero", "aten::masked_select",
-                                               "aten::equal", "aten::_unique2", "aten::bincount"};
-  return kNames.contains(name);
+bool waits(const c10::OperatorHandle& op, const Stack& stack) {
+  static const std::set<std::string> kNames = {
+      "aten::nonzero",  "aten::masked_select", "aten::equal",    "aten::_unique",
+      "aten::_unique2", "aten::unique_dim",    "aten::bincount", "aten::unique_consecutive"};
+  const c10::OperatorName& name = op.operator_name();
+  if (kNames.contains(name.name) ||
+      (name.name == "aten::repeat_interleave" && name.overload_name == "Tensor")) {
+    return true;
+  }
+  // Indices that are masks are turned into numbers first.
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
+    if (arguments[i].name() == "indices" && value.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& index : value.toOptionalTensorVector()) {
+        if (index && is_mask(*index)) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
-  if (waits(op.operator_name().name)) {
+  if (waits(op, *stack)) {
     PaperState::get().wait(op.operator_name().name);
   }
   HostCall(op).run(stack);

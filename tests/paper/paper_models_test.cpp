@@ -7,6 +7,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -172,6 +174,37 @@ TEST_CASE("decoding and chunks of a prompt on paper use fused attention and give
     CHECK(paper_counts().math_attentions.empty());
     CHECK(largest_difference(there, last_logits(c10::kCPU, chunk)) < 1e-4);
   }
+}
+
+TEST_CASE("windows on paper use fused attention, in memory that grows with the length", "[paper]") {
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  const std::int64_t groups = GENERATE(4, 2, 1), width = GENERATE(5, 100, 128, 129);
+  CAPTURE(c10::toString(type), groups, width);
+  SlidingWindow there(width, at::TensorOptions(type).device(paper_device()));
+  SlidingWindow here(width, at::TensorOptions(type));
+  auto* allocator = c10::getDeviceAllocator(paper_device().type());
+  const auto bytes_and_error = [&](std::int64_t length) {
+    const auto draw = [&](std::int64_t heads) {
+      return at::randn({1, heads, length, 16}, at::TensorOptions(type));
+    };
+    const Heads host = {draw(4), draw(groups), draw(groups)};
+    const auto leaf = [](const at::Tensor& x) { return x.to(paper_device()).requires_grad_(); };
+    const Heads device = {leaf(host.q), leaf(host.k), leaf(host.v)};
+    allocator->resetPeakStats(0);
+    const double before = peak_memory(paper_device());
+    GradientSum gradients({device.q, device.k, device.v});
+    const at::Tensor mixed = attend_in_window(device, there);
+    gradients.add(mixed.to(at::kFloat).square().sum());
+    const double bytes = peak_memory(paper_device()) - before;
+    return std::pair{bytes, largest_difference(mixed.detach().cpu(), attend_in_window(host, here))};
+  };
+  bytes_and_error(300);  // makes the masks
+  reset_paper_counts();
+  const auto [shorter, error] = bytes_and_error(512);
+  CHECK(error < (type == at::kFloat ? 1e-5 : 3e-2));
+  CHECK(bytes_and_error(2048).first < 4.5 * shorter);
+  CAPTURE(paper_counts().math_attentions);
+  CHECK(paper_counts().math_attentions.empty());
 }
 
 // test_paper "[table]" prints the table of docs/gpu.md.

@@ -1,10 +1,12 @@
 // Several ranks, threads of this process, each on the paper device. Gloo moves the tensors, as NCCL
 // does between GPUs.
+#include <atomic>
 #include <cmath>
 #include <future>
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/ones.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -42,8 +44,14 @@ class PaperBackend : public c10d::Backend {
     auto host = on_host(tensors);
     return gloo_->broadcast(host, options);
   }
-  void shutdown() override { ++shutdowns; }
-  void abort() override { ++aborts; }
+  void shutdown() override {
+    ++shutdowns;
+    gloo_->shutdown();
+  }
+  void abort() override {
+    ++aborts;
+    gloo_->abort();
+  }
 
   static inline std::atomic<int> shutdowns{0}, aborts{0};
 
@@ -121,21 +129,25 @@ TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") 
   CHECK(PaperBackend::shutdowns == 2);
 }
 
-TEST_CASE("a rank that ends in an error does not wait for the others", "[paper]") {
+TEST_CASE("when a rank ends in an error the other one gets an error and does not hang", "[paper]") {
   register_paper_backend();
-  PaperBackend::aborts = 0;
+  PaperBackend::aborts = PaperBackend::shutdowns = 0;
   const int port = free_port();
-  const auto fail = [&](int rank) {
+  std::future<void> second = std::async(std::launch::async, [&] {
     try {
-      ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
-      throw_usage("a fault of rank {}", rank);
-    } catch (const Error&) {
+      ProcessGroup group(launch_of(1, port), paper_device(), std::chrono::seconds(60));
+      throw_usage("a fault of this rank");
+    } catch (const Error&) {  // the group is gone
     }
+  });
+  const auto wait_for_second = [&] {
+    ProcessGroup group(launch_of(0, port), paper_device(), std::chrono::seconds(60));
+    group.sum(at::ones({3}, at::TensorOptions().device(paper_device())));
   };
-  std::future<void> second = std::async(std::launch::async, fail, 1);
-  fail(0);
+  CHECK_THROWS_AS(wait_for_second(), Error);
   second.get();
   CHECK(PaperBackend::aborts == 2);
+  CHECK(PaperBackend::shutdowns == 0);
 }
 
 }  // namespace regroup

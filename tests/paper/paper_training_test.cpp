@@ -105,7 +105,7 @@ fs::path put_wide_llama(const fs::path& directory) {
   Json config = Json::parse(golden_model("llama").config);
   config.update(Json::parse(R"({"hidden_size": 256, "num_attention_heads": 8, "head_dim": 32,
       "num_key_value_heads": 2, "intermediate_size": 512, "num_hidden_layers": 6,
-      "vocab_size": 1000, "max_position_embeddings": 512})"));
+      "vocab_size": 4000, "max_position_embeddings": 512})"));
   write_new_model({config.dump(), "config.json"}, 3, DType::kF32, directory);
   return directory;
 }
@@ -154,7 +154,11 @@ TEST_CASE("uptraining on paper takes no more memory than its plan says", "[paper
   settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
   settings.recomputing = GENERATE(false, true);
   settings.device = paper_device();
-  CAPTURE(settings.accumulation, name_of(settings.precision), settings.recomputing);
+  const bool taught = GENERATE(false, true);
+  if (taught) {
+    settings.teacher.model = settings.model;
+  }
+  CAPTURE(settings.accumulation, name_of(settings.precision), settings.recomputing, taught);
   const Model source = open_computable_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);
@@ -164,8 +168,11 @@ TEST_CASE("uptraining on paper takes no more memory than its plan says", "[paper
   const double before = peak_memory(paper_device());
   run_uptraining(plan, source, data, /*resume=*/false, silent, kNeverStopped);
   const double peak = peak_memory(paper_device()) - before;
-  const TrainingMemory planned =
+  TrainingMemory planned =
       training_memory(settings, source.spec, plan.task, *settings.sequence_length);
+  if (taught) {
+    planned.teacher = teacher_bytes(settings, source.spec, plan.task, *settings.sequence_length);
+  }
   CAPTURE(planned.weights, planned.masters, planned.gradients, planned.optimizer,
           planned.activations, planned.logits);
   CHECK(peak <= planned.total());

@@ -65,7 +65,11 @@ void register_backend(c10::DeviceType type, BackendFactory factory) {
 c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                int rank, int ranks, c10::Device device,
                                                std::chrono::milliseconds timeout) {
-  return factories().at(device.type())(store, rank, ranks, device, timeout);
+  const auto found = factories().find(device.type());
+  if (found == factories().end()) {
+    throw_usage("device {}: several ranks train on CPUs and CUDA devices only", device.str());
+  }
+  return found->second(store, rank, ranks, device, timeout);
 }
 
 }  // namespace regroup

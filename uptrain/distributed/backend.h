@@ -15,7 +15,7 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks, c10::Device device,
     std::chrono::milliseconds timeout)>;
 
-/// Adds the backend of another kind of device.
+/// Adds the backend of another kind of device, before any group is made: tests have one.
 void register_backend(c10::DeviceType type, BackendFactory factory);
 
 /// Connects rank number `rank` of `ranks` to all others through `store`, for tensors on `device`.

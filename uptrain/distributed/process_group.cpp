@@ -1,5 +1,6 @@
 #include "uptrain/distributed/process_group.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -95,20 +96,34 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
   });
 }
 
-// NCCL's communicators wait for all ranks before they end; where this rank ends in an error, the
-// others must not be waited for.
+// NCCL's communicators wait for all ranks before they end. So they end in order only if every rank
+// says that it leaves; else, and where this rank ends in an error, they are dropped.
 ProcessGroup::~ProcessGroup() {
   if (!group_ || !group_->backend) {
     return;
   }
   try {
-    if (std::uncaught_exceptions() > 0) {
-      group_->backend->abort();
-    } else {
+    if (std::uncaught_exceptions() == exceptions_ && all_leave()) {
       group_->backend->shutdown();
+      return;
     }
+  } catch (const std::exception&) {  // dropped below
+  }
+  try {
+    group_->backend->abort();
   } catch (const std::exception&) {  // the process ends all the same
   }
+}
+
+bool ProcessGroup::all_leave() const {
+  constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
+  group_->store->set("leaves/" + std::to_string(rank_), bytes_of(kDone));
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) {
+    keys.push_back("leaves/" + std::to_string(rank));
+  }
+  group_->store->wait(keys, std::min(timeout_, kPatience));  // throws when it takes longer
+  return true;
 }
 
 at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ class ProcessGroup {
   ProcessGroup(const Launch& launch, c10::Device device, std::chrono::milliseconds timeout);
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
+  /// Waits up to 30 s for the other ranks, unless this one ends in an error.
   ~ProcessGroup();
 
   int rank() const { return rank_; }
@@ -55,6 +57,7 @@ class ProcessGroup {
 
   std::string next_key();
   void meet() const;  // a barrier
+  bool all_leave() const;
 
   int rank_;
   int size_;
@@ -62,6 +65,7 @@ class ProcessGroup {
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Group> group_;
   int keys_ = 0;  // used in the store so far
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace regroup

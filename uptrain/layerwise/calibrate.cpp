@@ -127,6 +127,10 @@ void write_moments(StatisticsWriter& writer, const std::string& name,
   write_values(writer, name + ".covariance", moments.covariance());
 }
 
+std::optional<std::int64_t> width_of(const std::shared_ptr<SlidingWindow>& window) {
+  return window ? std::optional(window->width()) : std::nullopt;
+}
+
 // Statistics of all layers, collected during the walk.
 void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
                   const CalibrationProgress& progress, const std::atomic<bool>& stop) {
@@ -140,7 +144,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
           (role == AttentionRole::kCross ? cross : own).add(input);
           if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
             distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
-                          pass.mask, pass.window, spec.attention_scale);
+                          pass.mask, width_of(pass.window), spec.attention_scale);
           }
         },
         stop);

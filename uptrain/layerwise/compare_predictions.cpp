@@ -20,6 +20,9 @@
 namespace regroup {
 namespace {
 
+// In fp64, several times: 128 MiB each.
+constexpr std::int64_t kLogitsAtOnce = 16 << 20;
+
 std::size_t layers_of(const Model& model) {
   return model.spec.layers.size() + model.spec.encoder_layers.size();
 }
@@ -69,7 +72,7 @@ at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_
 PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
                              const std::atomic<bool>& stop) {
   const std::int64_t tokens = source.hidden.size(0);
-  const std::int64_t step = default_loss_rows(source.head.size(0), source.head.is_cpu());
+  const std::int64_t step = std::max<std::int64_t>(1, kLogitsAtOnce / source.head.size(0));
   PredictionComparison comparison;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     throw_if_stopped(stop, "interrupted");

@@ -58,7 +58,7 @@ Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at
 at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                            const Pass& pass) {
   if (layer.alibi) {
-    return layer.alibi->attend(heads, pass.alibi_form, pass.window);
+    return layer.alibi->attend(heads, pass.alibi_form, pass.window.get());
   }
   return pass.window ? attend_in_window(heads, *pass.window, spec.attention_scale)
                      : attend(heads, pass.mask, spec.attention_scale, pass.causal);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +42,7 @@ struct Pass {
   std::optional<RopeTable> rope;
   at::Tensor mask;     ///< added to self-attention's scores, [1, 1 or H, T, T or S]; or undefined
   bool causal = true;  ///< used if there is no mask
-  std::optional<std::int64_t> window;  ///< narrower than the sequence, see attend_in_window()
+  std::shared_ptr<SlidingWindow> window;  ///< narrower than the sequence, or null
   AlibiForm alibi_form = AlibiForm::kBias;
   at::Tensor encoded;  ///< [B, S, D], input of cross-attention; or undefined
   /// Set when decoding with a KV cache: the step, the same for all layers, and the keys and values

@@ -71,6 +71,9 @@ c10::Device parse_device(const std::string& text) {
   if (index >= count) {
     throw_environment("device {}: this machine has {} CUDA devices, counted from 0", text, count);
   }
+  // cuDNN's attention, which LibTorch prefers on Hopper and Blackwell, gave NaN gradients under
+  // masks (pytorch/pytorch issue 196678), and it plans anew for each length of a cache.
+  at::globalContext().setSDPUseCuDNN(false);
   // Else the first question to CUDA's allocator would come before its start.
   at::globalContext().lazyInitDevice(c10::kCUDA);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};

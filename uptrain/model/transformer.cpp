@@ -22,6 +22,12 @@ void check_computable(const ModelSpec& spec) {
     throw_bad_input("{}: cannot be computed: {}", printable(spec.architecture),
                     printable(spec.not_computable));
   }
+  if (spec.sliding_window &&
+      (!spec.causal || spec.has_encoder() || spec.positions == PositionKind::kRelativeBias)) {
+    throw_bad_input(
+        "{}: sliding windows are supported only in causal attention without a relative bias",
+        printable(spec.architecture));
+  }
 }
 
 }  // namespace
@@ -95,7 +101,9 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) 
   pass.step = &step;
   pass.rope = cache.rope(step);
   pass.mask = step.mask;
-  pass.window = step.window;
+  if (step.window) {
+    pass.window = std::make_shared<SlidingWindow>(*step.window, token_embedding_.options());
+  }
   const at::Tensor x = run_blocks(stack_, embed(tokens, step.first), pass, &cache);
   cache.advance(step);
   return x;
@@ -165,7 +173,10 @@ Pass Transformer::make_pass(std::int64_t length) const {
     pass.rope = rope_;
   }
   if (spec_.sliding_window && length > *spec_.sliding_window) {
-    pass.window = spec_.sliding_window;
+    if (!window_) {
+      window_ = std::make_shared<SlidingWindow>(*spec_.sliding_window, token_embedding_.options());
+    }
+    pass.window = window_;
   }
   return pass;
 }

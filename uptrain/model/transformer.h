@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -108,7 +109,9 @@ class Transformer {
   at::Tensor lm_head_;    // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
+  // What all passes share is made in the first: one object serves one thread.
   mutable RelativeBuckets relative_buckets_;
+  mutable std::shared_ptr<SlidingWindow> window_;
   // The last table of whole sequences: all batches of a run have one length.
   mutable std::int64_t rope_length_ = -1;
   mutable RopeTable rope_;

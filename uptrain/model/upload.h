@@ -7,7 +7,7 @@
 
 namespace regroup {
 
-/// Copies contiguous tensors of the host to `device` in one transfer from pinned memory; the host
+/// Copies tensors of the host to `device` in one transfer from pinned memory; the host
 /// does not wait for it. Undefined tensors stay undefined. For the CPU they are returned as they
 /// are.
 std::vector<at::Tensor> upload(const std::vector<at::Tensor>& tensors, at::Device device);

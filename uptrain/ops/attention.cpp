@@ -26,8 +26,10 @@ namespace {
 // q and k get this many additional dimensions. The kernels need a multiple of eight.
 constexpr std::int64_t kExtra = 8;
 
-// A narrow window's blocks are wider than the window: kernels work on many queries at a time.
-constexpr std::int64_t kLeastQueriesInWindow = 128;
+// Blocks of a sliding window are an eighth of it, so that few of their scores are hidden, and not
+// too few queries for a kernel.
+constexpr std::int64_t kLeastQueriesInBlock = 128;
+constexpr std::int64_t kAlignment = 8;
 
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
@@ -57,13 +59,19 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
                                           /*enable_gqa=*/grouped);
 }
 
-// The mask of `block` queries over the window-1 keys before them and their own, [1, 1, block,
-// window
-// - 1 + block]: query i sees keys i to i + window - 1.
-at::Tensor block_mask(std::int64_t block, std::int64_t window, const at::TensorOptions& options) {
-  const double hidden = -std::numeric_limits<double>::infinity();
-  const at::Tensor all = at::full({1, 1, block, window - 1 + block}, hidden, options);
-  return all.tril(-1) + all.triu(window);
+// A block whose keys start `before` places before its queries. CUDA's fused kernels take no grouped
+// heads under a mask: there the query heads of a group become rows.
+at::Tensor attend_in_block(const Heads& block, SlidingWindow& window, std::int64_t before,
+                           std::optional<double> scale) {
+  const bool folds = !block.q.is_cpu();
+  const std::int64_t groups = block.k.size(1);
+  const at::Tensor mask = window.mask(block.q.size(2), folds ? block.q.size(1) / groups : 1)
+                              .narrow(3, window.lead() - before, block.k.size(2));
+  if (!folds) {
+    return scaled_attention(block, mask, scale);
+  }
+  return scaled_attention({fold_queries(block.q, groups), block.k, block.v}, mask, scale)
+      .reshape({block.q.size(0), block.q.size(1), block.q.size(2), block.v.size(3)});
 }
 
 // [T, 8]: hi, lo, hi, lo, 0, 0, 0, 0 of each position.
@@ -104,23 +112,38 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
           all.narrow(1, query_heads + kv_heads, kv_heads)};
 }
 
-at::Tensor attend_in_window(const Heads& heads, std::int64_t window, std::optional<double> scale) {
-  const std::int64_t length = heads.q.size(2);
-  if (window >= length) {
-    return attend(heads, {}, scale);
+SlidingWindow::SlidingWindow(std::int64_t width, const at::TensorOptions& options)
+    : width_(width),
+      block_(std::max(kLeastQueriesInBlock, width / 8 / kAlignment * kAlignment)),
+      lead_((width - 1 + kAlignment - 1) / kAlignment * kAlignment),
+      options_(options.requires_grad(false)) {}
+
+// Key j of a block is j - lead places after the first query: query i sees keys i + lead - width + 1
+// to i + lead.
+at::Tensor SlidingWindow::mask(std::int64_t count, std::int64_t copies) {
+  at::Tensor& mask = masks_[{count, copies}];
+  if (!mask.defined()) {
+    const double hidden = -std::numeric_limits<double>::infinity();
+    const at::Tensor all = at::full({1, 1, count, lead_ + block_}, hidden, options_);
+    mask = fold_mask(all.tril(lead_ - width_) + all.triu(lead_ + 1), copies, 1).contiguous();
   }
-  const std::int64_t block = std::min(length, std::max(window, kLeastQueriesInWindow));
-  const at::Tensor mask = block_mask(block, window, heads.q.options().requires_grad(false));
+  return mask;
+}
+
+at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
+                            std::optional<double> scale) {
+  const std::int64_t length = heads.q.size(2);
   std::vector<at::Tensor> outputs;
-  for (std::int64_t first = 0; first < length; first += block) {
-    const std::int64_t count = std::min(block, length - first);
-    const std::int64_t before = std::min(first, window - 1);
+  for (std::int64_t first = 0; first < length; first += window.block()) {
+    const std::int64_t count = std::min(window.block(), length - first);
+    const std::int64_t before = std::min(first, window.lead());
     const auto seen = [&](const at::Tensor& x) {
       return x.narrow(2, first - before, before + count);
     };
-    outputs.push_back(scaled_attention(
-        {heads.q.narrow(2, first, count), seen(heads.k), seen(heads.v)},
-        mask.narrow(2, 0, count).narrow(3, window - 1 - before, before + count), scale));
+    const Heads block = {heads.q.narrow(2, first, count), seen(heads.k), seen(heads.v)};
+    outputs.push_back(first == 0 && count <= window.width()
+                          ? attend(block, {}, scale)
+                          : attend_in_block(block, window, before, scale));
   }
   return at::cat(outputs, 2);
 }
@@ -171,9 +194,8 @@ AlibiForm Alibi::best_form(at::Device device) {
   return device.is_cpu() ? AlibiForm::kBias : AlibiForm::kExtraDimensions;
 }
 
-at::Tensor Alibi::attend(const Heads& heads, AlibiForm form,
-                         std::optional<std::int64_t> window) const {
-  if (window || form == AlibiForm::kExtraDimensions) {
+at::Tensor Alibi::attend(const Heads& heads, AlibiForm form, SlidingWindow* window) const {
+  if (window != nullptr || form == AlibiForm::kExtraDimensions) {
     return attend_with_extra_dimensions(heads, window);
   }
   return attend_with_bias(heads);
@@ -200,12 +222,11 @@ Heads Alibi::extended(const Heads& heads, const at::Tensor& positions) const {
           at::constant_pad_nd(heads.v, {0, kExtra})};
 }
 
-at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads,
-                                               std::optional<std::int64_t> window) const {
+at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const {
   const at::Tensor positions = at::arange(heads.k.size(2), heads.k.options().dtype(at::kLong));
   const Heads wider = extended(heads, positions);
-  const at::Tensor mixed =
-      window ? attend_in_window(wider, *window, scale_) : scaled_attention(wider, {}, scale_);
+  const at::Tensor mixed = window != nullptr ? attend_in_window(wider, *window, scale_)
+                                             : scaled_attention(wider, {}, scale_);
   return mixed.narrow(-1, 0, heads.v.size(-1));
 }
 

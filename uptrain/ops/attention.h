@@ -1,13 +1,15 @@
-// Attention over heads. With fewer kv heads than query heads (GQA), repeated keys and values are
-// never materialised.
+// Attention over heads. With fewer kv heads than query heads (GQA), keys and values are not
+// repeated in memory, except for fp32 on GPUs.
 //
 // Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
 // d head dimension.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -30,10 +32,33 @@ at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
 /// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
 at::Tensor merge_heads(const at::Tensor& heads);
 
-/// softmax(scale · q kᵀ) v where a query sees itself and the window-1 positions before it, T = S ->
-/// [B, H, T, d]; `scale` is 1/√d unless given. Time and memory grow with T·window: queries are
-/// taken in blocks, each with the keys that it sees.
-at::Tensor attend_in_window(const Heads& heads, std::int64_t window,
+/// A sliding window: a query sees itself and the width-1 positions before it. Queries are taken in
+/// blocks, each with the keys that it may see, so time grows with T·(width + block) and a mask
+/// holds block·(width + block) numbers. All blocks of all layers share the masks, which are made
+/// when they are first needed: one object serves one thread.
+class SlidingWindow {
+ public:
+  SlidingWindow(std::int64_t width, const at::TensorOptions& options);
+
+  std::int64_t width() const { return width_; }
+  /// Queries of a block, a multiple of eight.
+  std::int64_t block() const { return block_; }
+  /// Keys before a block that belong to it: width-1, rounded up to a multiple of eight, so that
+  /// rows of the mask are aligned as CUDA's kernels want them.
+  std::int64_t lead() const { return lead_; }
+
+  /// The additive mask of `count` queries of a block, repeated `copies` times: [1, 1, copies·count,
+  /// lead + block].
+  at::Tensor mask(std::int64_t count, std::int64_t copies);
+
+ private:
+  std::int64_t width_, block_, lead_;
+  at::TensorOptions options_;
+  std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> masks_;
+};
+
+/// softmax(scale · q kᵀ) v within the window, T = S -> [B, H, T, d]; `scale` is 1/√d unless given.
+at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
                             std::optional<double> scale = std::nullopt);
 
 /// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
@@ -80,15 +105,13 @@ class Alibi {
   /// The scale of q·k.
   double scale() const { return scale_; }
 
-  /// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], within a sliding window if one is given, as in
-  /// attend_in_window(). A window is computed as kExtraDimensions.
-  at::Tensor attend(const Heads& heads, AlibiForm form,
-                    std::optional<std::int64_t> window = std::nullopt) const;
+  /// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], within a sliding window unless it is null, as
+  /// in attend_in_window(). A window is computed as kExtraDimensions.
+  at::Tensor attend(const Heads& heads, AlibiForm form, SlidingWindow* window = nullptr) const;
 
  private:
   at::Tensor attend_with_bias(const Heads& heads) const;
-  at::Tensor attend_with_extra_dimensions(const Heads& heads,
-                                          std::optional<std::int64_t> window) const;
+  at::Tensor attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const;
 
   at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
   at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/families/family.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/trainer/training_flops.h"
 
@@ -66,8 +67,23 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
   return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
 }
 
+// The masks of a sliding window, see SlidingWindow: one for whole blocks and one for the last; off
+// the CPU a row for each query head of a group.
+double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                    std::int64_t sequence_length) {
+  if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {
+    return 0.0;
+  }
+  const SlidingWindow window(*spec.sliding_window, {});
+  const std::int64_t fewest = *std::min_element(spec.kv_heads.begin(), spec.kv_heads.end());
+  const std::int64_t copies = settings.device.is_cpu() ? 1 : spec.query_heads / fewest;
+  const auto numbers =
+      static_cast<double>(copies * window.block() * (window.lead() + window.block()));
+  return 2 * numbers * bytes_per_element(settings.precision);
+}
+
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
-  const double copies = settings.teacher.any() ? 6.0 : 3.0;
+  const double copies = settings.teacher.present() ? 8.0 : settings.teacher.any() ? 7.0 : 3.0;
   return copies * 4.0 *
          std::min(predictions, static_cast<double>(
                                    default_loss_rows(spec.vocab_size, settings.device.is_cpu()))) *
@@ -113,7 +129,8 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
     memory.gradients += elements * (settings.accumulation > settings.ranks ? 4 + narrow : 4);
     memory.optimizer += optimizer_state_bytes(settings.optimizer, shape) / ranks;
   });
-  memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length));
+  memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length)) +
+                       window_bytes(settings, spec, sequence_length);
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
   return memory;

@@ -30,11 +30,11 @@ namespace {
 constexpr std::int64_t kBatch = 2, kQueryHeads = 6, kKvHeads = 2, kLength = 37, kHeadDim = 16;
 const std::vector<double> kSlopes{0.5, 0.25, 0.125, 0.7071067811865476, 0.03125, 0.003};
 
-Heads random_heads(at::ScalarType type) {
+Heads random_heads(at::ScalarType type, std::int64_t length = kLength) {
   at::Generator generator = at::detail::createCPUGenerator(3);
   const auto options = at::TensorOptions().dtype(at::kDouble);
   const auto draw = [&](std::int64_t heads) {
-    return at::randn({kBatch, heads, kLength, kHeadDim}, generator, options)
+    return at::randn({kBatch, heads, length, kHeadDim}, generator, options)
         .to(type)
         .requires_grad_(true);
   };
@@ -48,7 +48,7 @@ at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes
   const auto repeated = [](const at::Tensor& x) {
     return x.to(at::kDouble).repeat_interleave(kQueryHeads / kKvHeads, 1);
   };
-  const at::Tensor position = at::arange(kLength, wide);
+  const at::Tensor position = at::arange(heads.q.size(2), wide);
   const at::Tensor behind = position.view({-1, 1}) - position.view({1, -1});  // i - j
   at::Tensor scores = at::matmul(heads.q.to(at::kDouble), repeated(heads.k).transpose(2, 3)) /
                       std::sqrt(static_cast<double>(kHeadDim));
@@ -89,9 +89,22 @@ TEST_CASE("grouped attention and its gradients equal the definition", "[uptrain]
 }
 
 TEST_CASE("sliding-window attention equals the definition", "[uptrain]") {
-  const std::int64_t window = GENERATE(1, 5, 36);
-  const Heads heads = random_heads(at::kFloat);
-  const auto computed = output_and_gradients(attend_in_window(heads, window), heads);
+  // One block, several, a last one that is not full, and blocks wider than the least.
+  const auto [length, window] = GENERATE(table<std::int64_t, std::int64_t>({{kLength, 1},
+                                                                            {kLength, 5},
+                                                                            {kLength, 36},
+                                                                            {128, 127},
+                                                                            {256, 128},
+                                                                            {300, 1},
+                                                                            {300, 100},
+                                                                            {300, 128},
+                                                                            {300, 129},
+                                                                            {300, 299},
+                                                                            {1300, 1100}}));
+  CAPTURE(length, window);
+  const Heads heads = random_heads(at::kFloat, length);
+  SlidingWindow sliding(window, heads.q.options());
+  const auto computed = output_and_gradients(attend_in_window(heads, sliding), heads);
   const auto defined = output_and_gradients(plain_attention(heads, kNoSlopes, window), heads);
   CHECK(worst_of(computed, defined) <= 1e-5);
 }
@@ -108,10 +121,15 @@ TEST_CASE("ALiBi in both forms equals the definition including gradients", "[upt
 }
 
 TEST_CASE("ALiBi in a sliding window equals the definition", "[uptrain]") {
-  const Heads heads = random_heads(at::kFloat);
+  const auto [length, window] =
+      GENERATE(table<std::int64_t, std::int64_t>({{kLength, 9}, {300, 140}}));
+  CAPTURE(length, window);
+  const Heads heads = random_heads(at::kFloat, length);
   const Alibi alibi(kSlopes, kHeadDim, heads.q.options().requires_grad(false));
-  const auto computed = output_and_gradients(alibi.attend(heads, AlibiForm::kBias, 9), heads);
-  const auto defined = output_and_gradients(plain_attention(heads, kSlopes, 9), heads);
+  SlidingWindow sliding(window, heads.q.options());
+  const auto computed =
+      output_and_gradients(alibi.attend(heads, AlibiForm::kBias, &sliding), heads);
+  const auto defined = output_and_gradients(plain_attention(heads, kSlopes, window), heads);
   CHECK(worst_of(computed, defined) <= 2e-5);
 }
 
