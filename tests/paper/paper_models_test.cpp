@@ -202,7 +202,7 @@ TEST_CASE("windows on paper use fused attention, in memory that grows with the l
   reset_paper_counts();
   const auto [shorter, error] = bytes_and_error(512);
   CHECK(error < (type == at::kFloat ? 1e-5 : 3e-2));
-  CHECK(bytes_and_error(2048).first < 4.5 * shorter);
+  CHECK(bytes_and_error(2048).first < 6 * shorter);  // 16 times for a square
   CAPTURE(paper_counts().math_attentions);
   CHECK(paper_counts().math_attentions.empty());
 }

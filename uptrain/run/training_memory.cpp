@@ -44,6 +44,14 @@ double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t laye
          (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
 }
 
+double largest_block(const ModelSpec& spec, AttentionRole role) {
+  double largest = 0.0;
+  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+    largest = std::max(largest, kept_by_block(spec, role, layer));
+  }
+  return largest;
+}
+
 // The elements per token that a stack keeps. With activation checkpointing, each block keeps its
 // input, and one block at a time keeps the rest.
 double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
@@ -138,11 +146,15 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
 
 double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
                      std::int64_t sequence_length) {
-  const double weights = static_cast<double>(count_parameters(teacher)) *
-                         bytes_per_element(settings.teacher.precision.value_or(settings.precision));
-  return settings.teacher.attention_weight > 0
-             ? weights + attention_bytes(settings, teacher, tokens_of(task, sequence_length))
-             : weights;
+  const StackTokens tokens = tokens_of(task, sequence_length);
+  const double element = bytes_per_element(settings.teacher.precision.value_or(settings.precision));
+  // Without gradients a pass holds one block's insides.
+  const double inside = static_cast<double>(settings.batch) * element *
+                        std::max(tokens.decoder * largest_block(teacher, AttentionRole::kSelf),
+                                 tokens.encoder * largest_block(teacher, AttentionRole::kEncoder));
+  const double weights = static_cast<double>(count_parameters(teacher)) * element;
+  return weights + inside +
+         (settings.teacher.attention_weight > 0 ? attention_bytes(settings, teacher, tokens) : 0.0);
 }
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {

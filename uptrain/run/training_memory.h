@@ -29,8 +29,8 @@ struct TrainingMemory {
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length);
 
-/// Bytes of a teacher's weights and, with attention distillation, of both models' attention outputs
-/// and their difference.
+/// Bytes of a teacher's weights, of its pass over a batch and, with attention distillation, of both
+/// models' attention outputs and their difference.
 double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
                      std::int64_t sequence_length);
 
