@@ -207,7 +207,7 @@ TEST_CASE("a buffer of another size than the tensor is refused", "[formats]") {
   std::vector<std::byte> bytes(norm.bytes() + 1);
   CHECK_THAT(refusal_of([&] { checkpoint.read(norm, bytes); }),
              is_wrong_usage("model.norm.weight", fmt::format("has {} bytes", norm.bytes()),
-                            fmt::format("asked for {}", bytes.size())));
+                            fmt::format("{} requested", bytes.size())));
 }
 
 TEST_CASE("a missing tensor is reported with the checkpoint's name", "[formats]") {

@@ -130,7 +130,8 @@ TEST_CASE("ALiBi in a sliding window equals the definition", "[uptrain]") {
   const auto computed =
       output_and_gradients(alibi.attend(heads, AlibiForm::kBias, &sliding), heads);
   const auto defined = output_and_gradients(plain_attention(heads, kSlopes, window), heads);
-  CHECK(worst_of(computed, defined) <= 2e-5);
+  // A bias grows with the position of its key, and so does its rounding in fp32.
+  CHECK(worst_of(computed, defined) <= std::max(2e-5, 1.2e-7 * static_cast<double>(length)));
 }
 
 TEST_CASE("both forms of ALiBi are equally accurate in bf16", "[uptrain]") {
