@@ -84,8 +84,8 @@ function(_libtorch_import folder)
     # The driver's library is missing on build machines without a GPU.
     target_link_options(LibTorch::LibTorch INTERFACE LINKER:--allow-shlib-undefined)
 
-    # All of the wheel's packages, or one toolkit: the headers of two do not mix. NCCL's header is a package of
-    # its own in either case.
+    # The headers come from the packages next to the wheel, or from one toolkit, since those of two toolkits do
+    # not mix. NCCL's header is in a separate package in both cases.
     file(GLOB nvidia_headers "${folder}/../nvidia/*/include")
     file(GLOB runtime_headers "${folder}/../nvidia/*/include/cuda_runtime_api.h")
     set(headers 0)

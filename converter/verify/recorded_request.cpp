@@ -94,7 +94,8 @@ void check_version(const Json& facts, const Model& result) {
   }
 }
 
-// Stands in for the refiner of a result, of which only the recipe is recorded.
+// Represents the refiner of an existing result. A result records only its recipe, so it cannot
+// refine.
 class RecordedRefiner : public AttentionRefiner {
  public:
   RecordedRefiner(std::string recipe, std::string result)

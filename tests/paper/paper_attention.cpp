@@ -13,7 +13,6 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
@@ -182,6 +181,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }  // namespace
 }  // namespace regroup
 
+// LibTorch's table of functions that choose an attention kernel, one for each type of device.
 namespace at::native {
 namespace {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &regroup::choose)

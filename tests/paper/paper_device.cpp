@@ -18,7 +18,7 @@ namespace regroup {
 namespace {
 
 constexpr c10::DeviceType kPaper = c10::DeviceType::PrivateUse1;
-constexpr std::size_t kHostMemory = std::size_t{1} << 34;
+constexpr std::size_t kDefaultMemory = std::size_t{1} << 34;
 
 // Counts bytes, rounded up as CUDA's caching allocator rounds them, and gives none beyond a limit.
 class PaperAllocator final : public c10::DeviceAllocator {
@@ -62,7 +62,7 @@ class PaperAllocator final : public c10::DeviceAllocator {
 
   void set_limit(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
-    limit_ = bytes == 0 ? kHostMemory : bytes;
+    limit_ = bytes == 0 ? kDefaultMemory : bytes;
   }
 
  private:
@@ -79,7 +79,7 @@ class PaperAllocator final : public c10::DeviceAllocator {
   }
 
   std::mutex mutex_;
-  std::size_t limit_ = kHostMemory;
+  std::size_t limit_ = kDefaultMemory;
   c10::CachingDeviceAllocator::DeviceStats stats_;
 };
 

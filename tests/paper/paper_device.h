@@ -37,10 +37,13 @@ struct PaperCounts {
   std::int64_t fused_attentions = 0;
 };
 
+/// The counts of all threads.
 PaperCounts paper_counts();
+
+/// Sets all counts to 0. Peak memory is reset through LibTorch's allocator.
 void reset_paper_counts();
 
-/// Makes the device as large as `bytes`, for tests of running out of memory; 0: as the host.
+/// Limits the memory of the device to `bytes`; 0 restores the default of 16 GiB.
 void set_paper_memory(std::int64_t bytes);
 
 }  // namespace regroup

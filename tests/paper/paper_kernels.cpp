@@ -1,5 +1,5 @@
 #include <cstring>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,7 +37,31 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
-// One call of an operator: its tensors as the host's while it runs, its results as the device's.
+// The value with each of its tensors replaced.
+c10::IValue with_tensors(const c10::IValue& value,
+                         const std::function<at::Tensor(const at::Tensor&)>& replace) {
+  if (value.isTensor()) {
+    return replace(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      list.push_back(replace(tensor));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+// One call of an operator. Its arguments become tensors of the host, its results tensors of the
+// device.
 class HostCall {
  public:
   explicit HostCall(const c10::OperatorHandle& op) : op_(op), name_(op.operator_name().name) {}
@@ -86,28 +110,11 @@ class HostCall {
   }
 
   c10::IValue to_host(const c10::IValue& value) {
-    if (value.isTensor()) {
-      return to_host(value.toTensor());
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        list.push_back(to_host(tensor));
-      }
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        list.push_back(tensor ? std::optional(to_host(*tensor)) : std::nullopt);
-      }
-      return list;
-    }
     if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) {
       asked_for_paper_ = true;
       return c10::Device(c10::kCPU);
     }
-    return value;
+    return with_tensors(value, [this](const at::Tensor& tensor) { return to_host(tensor); });
   }
 
   void check_devices() const {
@@ -149,17 +156,7 @@ class HostCall {
   }
 
   c10::IValue to_paper(const c10::IValue& value) {
-    if (value.isTensor()) {
-      return to_paper(value.toTensor());
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        list.push_back(to_paper(tensor));
-      }
-      return list;
-    }
-    return value;
+    return with_tensors(value, [this](const at::Tensor& tensor) { return to_paper(tensor); });
   }
 
   const c10::OperatorHandle& op_;

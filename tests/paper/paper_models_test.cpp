@@ -119,7 +119,7 @@ at::Tensor windows_for(const ModelSpec& spec, std::int64_t length) {
 
 }  // namespace
 
-TEST_CASE("training passes of all families on paper are those of the CPU", "[paper]") {
+TEST_CASE("training passes of all families on paper equal those on the CPU", "[paper]") {
   const Family family = GENERATE(from_range(kFamilies));
   const int kv_heads = GENERATE(4, 2, 1);
   if (kv_heads != 4 && *family.kv_heads == '\0') {

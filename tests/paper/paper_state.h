@@ -10,7 +10,8 @@
 
 namespace regroup {
 
-/// Autograd runs the backward pass on a thread of its own.
+/// Counts what happens on the device. Safe for several threads, since autograd runs the backward
+/// pass on a separate one.
 class PaperState {
  public:
   static PaperState& get();

@@ -1,5 +1,5 @@
-// Whole runs and measurements on the paper device beside the CPU: equal results, one wait of the
-// host per step, one upload per micro-batch, and no more memory than planned.
+// Compares whole runs and measurements on the paper device with the CPU. Their results are equal,
+// the host waits once per step and uploads once per micro-batch, and memory stays within the plan.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -15,7 +15,8 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks, c10::Device device,
     std::chrono::milliseconds timeout)>;
 
-/// Adds the backend of another kind of device, before any group is made: tests have one.
+/// Sets the backend for another type of device. Tests use it for theirs. Not safe while another
+/// thread makes a backend.
 void register_backend(c10::DeviceType type, BackendFactory factory);
 
 /// Connects rank number `rank` of `ranks` to all others through `store`, for tensors on `device`.

@@ -96,34 +96,33 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
   });
 }
 
-// NCCL's communicators wait for all ranks before they end. So they end in order only if every rank
-// says that it leaves; else, and where this rank ends in an error, they are dropped.
+// NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
+// in an error, or if another one does not arrive.
 ProcessGroup::~ProcessGroup() {
-  if (!group_ || !group_->backend) {
-    return;
-  }
   try {
-    if (std::uncaught_exceptions() == exceptions_ && all_leave()) {
+    if (std::uncaught_exceptions() == exceptions_) {
+      wait_for_all_to_leave();
       group_->backend->shutdown();
       return;
     }
-  } catch (const std::exception&) {  // dropped below
+  } catch (const std::exception&) {  // aborted below
   }
   try {
     group_->backend->abort();
-  } catch (const std::exception&) {  // the process ends all the same
+  } catch (const std::exception&) {  // a destructor cannot report it
   }
 }
 
-bool ProcessGroup::all_leave() const {
+// Throws if that takes longer than the timeout or 30 s.
+void ProcessGroup::wait_for_all_to_leave() const {
   constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
-  group_->store->set("leaves/" + std::to_string(rank_), bytes_of(kDone));
+  const auto key_of = [](int rank) { return "leaves/" + std::to_string(rank); };
+  group_->store->set(key_of(rank_), bytes_of(kDone));
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) {
-    keys.push_back("leaves/" + std::to_string(rank));
+    keys.push_back(key_of(rank));
   }
-  group_->store->wait(keys, std::min(timeout_, kPatience));  // throws when it takes longer
-  return true;
+  group_->store->wait(keys, std::min(timeout_, kPatience));
 }
 
 at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {

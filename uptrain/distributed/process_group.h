@@ -57,15 +57,15 @@ class ProcessGroup {
 
   std::string next_key();
   void meet() const;  // a barrier
-  bool all_leave() const;
+  void wait_for_all_to_leave() const;
 
   int rank_;
   int size_;
   c10::Device device_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Group> group_;
-  int keys_ = 0;  // used in the store so far
-  int exceptions_ = std::uncaught_exceptions();
+  int keys_ = 0;                                 // used in the store so far
+  int exceptions_ = std::uncaught_exceptions();  // when this was constructed
 };
 
 }  // namespace regroup

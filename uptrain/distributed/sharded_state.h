@@ -23,10 +23,10 @@ class ShardedState {
   /// memory. Returns nothing on other ranks.
   std::vector<Parameters::Entry> gather() const;
 
-  /// Which of these are copies, held by nobody else.
+  /// Whether each tensor of gather() is a copy, which nobody else holds; in the same order.
   std::vector<bool> gathered_copies() const;
 
-  /// The same with uninitialised copies, to be filled and passed to scatter().
+  /// The tensors of gather() with uninitialised copies, to be filled and passed to scatter().
   std::vector<Parameters::Entry> places() const;
 
   /// Sends the tensors in the first rank's `all` to the ranks that own them. On other ranks `all`

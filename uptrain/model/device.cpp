@@ -45,6 +45,13 @@ std::string shortage_in(const c10::Error& fault) {
   return amount.empty() ? "" : amount + " more could not be allocated";
 }
 
+// LibTorch prefers cuDNN's attention on Hopper and Blackwell. It gave NaN gradients under masks
+// (pytorch/pytorch issue 196678), and it makes a new plan for each length of a cache.
+void prepare_cuda() {
+  at::globalContext().setSDPUseCuDNN(false);
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // CUDA's allocator cannot be asked before
+}
+
 }  // namespace
 
 c10::Device parse_device(const std::string& text) {
@@ -71,11 +78,7 @@ c10::Device parse_device(const std::string& text) {
   if (index >= count) {
     throw_environment("device {}: this machine has {} CUDA devices, counted from 0", text, count);
   }
-  // cuDNN's attention, which LibTorch prefers on Hopper and Blackwell, gave NaN gradients under
-  // masks (pytorch/pytorch issue 196678), and it plans anew for each length of a cache.
-  at::globalContext().setSDPUseCuDNN(false);
-  // Else the first question to CUDA's allocator would come before its start.
-  at::globalContext().lazyInitDevice(c10::kCUDA);
+  prepare_cuda();
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

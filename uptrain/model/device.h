@@ -12,7 +12,7 @@
 namespace regroup {
 
 /// Reads "cpu", "cuda" or "cuda:N". Throws kUsage for anything else and kEnvironment where this
-/// machine, or this build of LibTorch, has no such device.
+/// machine, or this build of LibTorch, has no such device. Initialises CUDA for a CUDA device.
 c10::Device parse_device(const std::string& text);
 
 /// Free memory in bytes, on the CPU that of free_host_memory(); none if unknown.

@@ -109,10 +109,10 @@ class Transformer {
   at::Tensor lm_head_;    // [V, D]
   at::Tensor head_bias_;  // [V], or undefined
   AlibiForm alibi_form_;
-  // What all passes share is made in the first: one object serves one thread.
+  // The first pass makes these and later passes share them, so no two threads may use one object.
   mutable RelativeBuckets relative_buckets_;
   mutable std::shared_ptr<SlidingWindow> window_;
-  // The last table of whole sequences: all batches of a run have one length.
+  // The table of the last length. All batches of a run have the same length.
   mutable std::int64_t rope_length_ = -1;
   mutable RopeTable rope_;
   bool recomputing_ = false;

@@ -112,8 +112,8 @@ struct TaskBatch {
 TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task& task,
                           const ModelSpec& spec);
 
-/// The batch on a device, with `others` in the same transfer, see upload(): `others` become their
-/// copies.
+/// Copies the batch to `device`, and the tensors of `others` in the same transfer, see upload().
+/// Replaces `others` by their copies.
 TaskBatch uploaded(const TaskBatch& batch, at::Device device,
                    const std::vector<at::Tensor*>& others = {});
 

@@ -26,8 +26,8 @@ namespace {
 // q and k get this many additional dimensions. The kernels need a multiple of eight.
 constexpr std::int64_t kExtra = 8;
 
-// Blocks of a sliding window are an eighth of it, so that few of their scores are hidden, and not
-// too few queries for a kernel.
+// A block of a sliding window has an eighth of the window's queries, so that few of its scores are
+// hidden, but enough queries to keep a kernel busy.
 constexpr std::int64_t kLeastQueriesInBlock = 128;
 constexpr std::int64_t kAlignment = 8;
 
@@ -39,8 +39,8 @@ std::optional<at::Tensor> optional_mask(const at::Tensor& mask) {
 }
 
 // CUDA has no fused kernel for grouped heads in fp32, nor for grouped heads under a mask, and falls
-// back to the product of all queries and keys. Rows of a group serve under a mask; without one,
-// repeated keys and values take less memory than that product.
+// back to the product of all queries and keys. Under a mask, the query heads of a group become
+// rows. Without one, keys and values are repeated, which takes less memory than that product.
 at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                             bool causal = true) {
   const bool grouped = heads.q.size(1) != heads.k.size(1);
@@ -59,19 +59,14 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
                                           /*enable_gqa=*/grouped);
 }
 
-// A block whose keys start `before` places before its queries. CUDA's fused kernels take no grouped
-// heads under a mask: there the query heads of a group become rows.
+// Attends in one block, whose keys start `before` positions before its queries.
 at::Tensor attend_in_block(const Heads& block, SlidingWindow& window, std::int64_t before,
                            std::optional<double> scale) {
-  const bool folds = !block.q.is_cpu();
-  const std::int64_t groups = block.k.size(1);
-  const at::Tensor mask = window.mask(block.q.size(2), folds ? block.q.size(1) / groups : 1)
-                              .narrow(3, window.lead() - before, block.k.size(2));
-  if (!folds) {
-    return scaled_attention(block, mask, scale);
-  }
-  return scaled_attention({fold_queries(block.q, groups), block.k, block.v}, mask, scale)
-      .reshape({block.q.size(0), block.q.size(1), block.q.size(2), block.v.size(3)});
+  const bool folds = !block.q.is_cpu();  // see scaled_attention()
+  const std::int64_t copies = folds ? block.q.size(1) / block.k.size(1) : 1;
+  const at::Tensor mask =
+      window.mask(block.q.size(2), copies).narrow(3, window.lead() - before, block.k.size(2));
+  return folds ? attend_folded(block, mask, scale) : scaled_attention(block, mask, scale);
 }
 
 // [T, 8]: hi, lo, hi, lo, 0, 0, 0, 0 of each position.

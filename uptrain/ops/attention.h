@@ -32,12 +32,13 @@ at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
 /// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
 at::Tensor merge_heads(const at::Tensor& heads);
 
-/// A sliding window: a query sees itself and the width-1 positions before it. Queries are taken in
-/// blocks, each with the keys that it may see, so time grows with T·(width + block) and a mask
-/// holds block·(width + block) numbers. All blocks of all layers share the masks, which are made
-/// when they are first needed: one object serves one thread.
+/// A sliding window: a query sees itself and the width-1 positions before it. Queries are computed
+/// in blocks, each with the keys that it may see. Time grows with T·(width + block), and a mask
+/// holds block·(width + block) numbers. All blocks of all layers share the masks, which the first
+/// calls make, so no two threads may use one object.
 class SlidingWindow {
  public:
+  /// `width`: at least 1. `options`: dtype and device of the queries.
   SlidingWindow(std::int64_t width, const at::TensorOptions& options);
 
   std::int64_t width() const { return width_; }

@@ -19,15 +19,18 @@ at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int6
              : mask.reshape({1, groups, heads * tokens, keys});
 }
 
+at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
+                         std::optional<double> scale) {
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      fold_queries(heads.q, heads.k.size(1)), heads.k, heads.v,
+      folded_mask.defined() ? std::optional(folded_mask) : std::nullopt,
+      /*dropout_p=*/0.0, /*is_causal=*/false, scale);
+  return mixed.reshape({heads.q.size(0), heads.q.size(1), heads.q.size(2), heads.v.size(3)});
+}
+
 at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
                             std::optional<double> scale) {
-  const std::int64_t groups = heads.k.size(1);
-  const at::Tensor folded = fold_mask(mask, heads.q.size(1), groups);
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(fold_queries(heads.q, groups), heads.k, heads.v,
-                                       folded.defined() ? std::optional(folded) : std::nullopt,
-                                       /*dropout_p=*/0.0, /*is_causal=*/false, scale);
-  return mixed.reshape({heads.q.size(0), heads.q.size(1), heads.q.size(2), heads.v.size(3)});
+  return attend_folded(heads, fold_mask(mask, heads.q.size(1), heads.k.size(1)), scale);
 }
 
 }  // namespace regroup

@@ -91,6 +91,7 @@ double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
+  // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
   const double copies = settings.teacher.present() ? 8.0 : settings.teacher.any() ? 7.0 : 3.0;
   return copies * 4.0 *
          std::min(predictions, static_cast<double>(

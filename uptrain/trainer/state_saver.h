@@ -31,9 +31,9 @@ class StateSaver {
   StateSaver(Save save, bool in_background)
       : save_(std::move(save)), in_background_(in_background) {}
 
-  /// Starts to save `tensors`, which may change as soon as this returns. Those that `transient`
-  /// marks are host tensors that nobody else uses: they are kept until they are written, not
-  /// copied. The outcome of the previous state must have been taken.
+  /// Starts to save `tensors`, which may change as soon as this returns. `transient`
+  /// marks host tensors that nobody else uses, or is empty for none: these are not copied but kept
+  /// until they are written. The outcome of the previous state must have been taken.
   void start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors,
              const std::vector<bool>& transient = {});
 

@@ -92,7 +92,7 @@ TEST_CASE("ordered series have graded colours and series may share a colour", "[
   CHECK_THAT(svg_of(chart), ContainsSubstring("line r0") && ContainsSubstring("line r7"));
 }
 
-TEST_CASE("dots are not joined and a threshold is labelled beside the plot", "[cli]") {
+TEST_CASE("a dot series draws no line and a threshold has its label next to the plot", "[cli]") {
   Chart chart = small_chart();
   chart.key = Chart::Key::kEndLabels;
   chart.series.resize(1);

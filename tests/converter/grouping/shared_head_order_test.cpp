@@ -122,7 +122,7 @@ TEST_CASE("the layer with larger losses determines the shared order", "[converte
   CHECK(find_shared_head_order(4, {2}, layers.losses()).order == Heads{0, 3, 1, 2});
 }
 
-TEST_CASE("layers with fewer groups merge groups of those with more", "[converter]") {
+TEST_CASE("a layer with fewer groups merges the groups of layers with more", "[converter]") {
   Layers layers(8, 2, 7);
   const SharedHeadOrder found = find_shared_head_order(8, {2, 4}, layers.losses());
   const Heads pairs = find_shared_head_order(8, {4}, [&](std::size_t, const auto& groups) {

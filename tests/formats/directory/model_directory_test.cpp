@@ -96,7 +96,7 @@ TEST_CASE("a snapshot of links into a cache is read like a directory of files", 
   CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
 }
 
-TEST_CASE("a weight file beside its config opens as the whole model", "[formats]") {
+TEST_CASE("a weight file next to its config opens as the whole model", "[formats]") {
   const ModelDirectory model = open_model_directory(golden("llama") / "model.safetensors");
   CHECK(model.path == golden("llama"));
   CHECK(model.checkpoint.tensors().size() ==

@@ -99,7 +99,7 @@ TEST_CASE("the first of several missing shards is named", "[formats]") {
   }
 }
 
-TEST_CASE("shards may be links into a cache beside the directory", "[formats]") {
+TEST_CASE("shards may be links into a cache next to the directory", "[formats]") {
   const Shards shards;
   fs::create_directory(shards.path("blobs"));
   fs::rename(shards.path("one.safetensors"), shards.path("blobs/0123abcd"));
