@@ -113,10 +113,9 @@ class Demo {
     fs::create_directories(root_);
     write_byte_tokens(root_ / "training.bin", corpus.training);
     write_byte_tokens(root_ / "held-out.bin", corpus.held_out);
-    console_.note(fmt::format("text: {} ({} to train on, {} held out)",
-                              printable(corpus.origin.string(), 0),
-                              text_of_bytes(static_cast<double>(corpus.training.size())),
-                              text_of_bytes(static_cast<double>(corpus.held_out.size()))));
+    console_.note(
+        fmt::format("text: {} ({} to train on, {} held out)", printable(corpus.origin.string(), 0),
+                    text_of_bytes(corpus.training.size()), text_of_bytes(corpus.held_out.size())));
   }
 
   fs::path pretrain() {

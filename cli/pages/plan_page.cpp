@@ -12,8 +12,6 @@
 namespace regroup {
 namespace {
 
-std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
-
 // Powers of two that cover the requested contexts, so that curves have enough points.
 std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
   const auto [least, most] = std::minmax_element(plan.contexts.begin(), plan.contexts.end());
@@ -75,7 +73,7 @@ Chart memory_chart(const ServingPlan& plan) {
                               [&](const ServingCost& cost, std::uint64_t context) {
                                 return static_cast<double>(cost.memory(context, plan.batch));
                               }),
-          .thresholds = {{static_cast<double>(*plan.vram), memory(*plan.vram)}},
+          .thresholds = {{static_cast<double>(*plan.vram), text_of_bytes(*plan.vram)}},
           .key = Chart::Key::kEndLabels,
           .ordered = true};
 }
@@ -84,9 +82,8 @@ Chart speed_chart(const ServingPlan& plan) {
   return {
       .id = "speed",
       .title = "Tokens per second at most",
-      .description =
-          fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
-                      sequences(plan.batch), text_of_bytes(static_cast<double>(*plan.bandwidth))),
+      .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
+                                 sequences(plan.batch), text_of_bytes(*plan.bandwidth)),
       .x = tokens_axis("tokens of each sequence"),
       .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
       .series = curves_of(plan,
@@ -110,9 +107,8 @@ Facts facts_of(const ServingPlan& plan) {
           {"kv heads", text_of_heads(spec.kv_heads)},
           {"made for", count(spec.max_positions)},
           {"window", count(spec.sliding_window)},
-          {"memory", plan.vram ? memory(*plan.vram) : ""},
-          {"bandwidth",
-           plan.bandwidth ? text_of_bytes(static_cast<double>(*plan.bandwidth)) + "/s" : ""}};
+          {"memory", plan.vram ? text_of_bytes(*plan.vram) : ""},
+          {"bandwidth", plan.bandwidth ? text_of_bytes(*plan.bandwidth) + "/s" : ""}};
 }
 
 }  // namespace

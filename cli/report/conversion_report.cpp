@@ -95,8 +95,8 @@ Json report_json(const ConversionReport& done) {
 // Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
   const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),
-                       text_of_bytes(static_cast<double>(change.after)));
+    return fmt::format("{} -> {} per token", text_of_bytes(change.before),
+                       text_of_bytes(change.after));
   };
   std::string line;
   if (plan.kv_bytes_per_token) {
@@ -147,8 +147,7 @@ std::string summary_text(const ConversionPlan& plan) {
       "{}: {} layers, {} query heads, {}\n"
       "weights   {} -> {} ({} of {} tensors change){}",
       architecture, plan.spec.layer_count(), plan.spec.query_heads, heads_text(plan),
-      text_of_bytes(static_cast<double>(plan.source_bytes)),
-      text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
+      text_of_bytes(plan.source_bytes), text_of_bytes(plan.output_bytes), changed_tensors(plan),
       plan.steps.size(), cache_text(plan));
 }
 

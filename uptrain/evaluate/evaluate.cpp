@@ -15,6 +15,7 @@
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/safetensors/safetensors.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -195,8 +196,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
       throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
                       printable(file.path().string(), 0), first, first + count - 1);
     }
-    pending.file().write_at(
-        offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
+    pending.file().write_at(offset, bytes_of(logits));
     offset += logits.nbytes();
     progress(first + count, windows);
   }

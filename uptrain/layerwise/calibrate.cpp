@@ -19,6 +19,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/safetensors/safetensors_writer.h"
 #include "uptrain/layerwise/attention_distances.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -118,7 +119,7 @@ void write_values(StatisticsWriter& writer, const std::string& name, const at::T
         "was written",
         name);
   }
-  writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
+  writer.write(name, bytes_of(stored));
 }
 
 void write_moments(StatisticsWriter& writer, const std::string& name,

@@ -23,6 +23,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/checkpoint/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/tensor_bytes.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/run/uptrain_plan.h"
 
@@ -30,10 +31,6 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::span<const std::byte> bytes_of(const at::Tensor& row) {
-  return {static_cast<const std::byte*>(row.const_data_ptr()), row.nbytes()};
-}
 
 // Writes one file of teacher logits, window by window.
 class TeacherLogitsWriter {

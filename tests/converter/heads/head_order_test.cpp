@@ -103,16 +103,6 @@ TEST_CASE("layers with different kv heads can share one order of query heads", "
 // t5 with the decoder's heads in another order; its second layer of three keeps 6 kv heads.
 class MovedDecoder {
  public:
-  MovedDecoder() {
-    HeadOrder order;
-    for (const std::size_t layer : {0U, 1U, 2U}) {
-      order.set(AttentionRole::kSelf, layer, moved_);
-    }
-    convert(golden("t5"), directory_ / "result",
-            {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}, .order = order});
-    after_ = open_checkpoint(directory_ / "result");
-  }
-
   const Checkpoint& before() const { return before_; }
   const Checkpoint& after() const { return after_; }
   std::size_t head(std::size_t place) const { return static_cast<std::size_t>(moved_[place]); }
@@ -128,10 +118,24 @@ class MovedDecoder {
   }
 
  private:
+  Checkpoint converted() const {
+    HeadOrder order;
+    for (const std::size_t layer : {0U, 1U, 2U}) {
+      order.set(AttentionRole::kSelf, layer, moved_);
+    }
+    convert(golden("t5"), directory_ / "result",
+            {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}, .order = order});
+    return open_checkpoint(directory_ / "result");
+  }
+
   const Heads moved_{2, 7, 0, 1, 3, 4, 5, 6, 8, 9, 10, 11};
   const TemporaryDirectory directory_;
   const Checkpoint before_ = open_checkpoint(golden("t5"));
-  Checkpoint after_;
+  const Checkpoint after_ = converted();
+};
+const TemporaryDirectory directory_;
+const Checkpoint before_ = open_checkpoint(golden("t5"));
+Checkpoint after_;
 };
 
 std::string decoder_attention(int block) {
