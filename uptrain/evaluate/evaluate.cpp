@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -164,7 +165,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     const auto [hidden, targets] = predict(model, ids, first, task);
     sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
     result.tokens += targets.numel();
-    progress(first + count, windows);
+    call_if_given(progress, first + count, windows);
   }
   result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
   result.perplexity = std::exp(result.loss);
@@ -198,7 +199,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
     }
     pending.file().write_at(offset, bytes_of(logits));
     offset += logits.nbytes();
-    progress(first + count, windows);
+    call_if_given(progress, first + count, windows);
   }
   pending.publish();
 }

@@ -15,6 +15,7 @@
 
 #include "converter/pooling/inputs/calibration.h"
 #include "converter/pooling/inputs/statistics_checksum.h"
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/staged_directory.h"
 #include "formats/safetensors/safetensors_writer.h"
@@ -159,7 +160,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
       write_moments(writer, moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries),
                     cross);
     }
-    progress(++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
+    call_if_given(progress, ++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
   }
   if (spec.has_encoder()) {
     RunningMoments encoded;

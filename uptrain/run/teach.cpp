@@ -17,6 +17,7 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -113,7 +114,7 @@ class Teaching {
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
-      progress_(first + count, facts_.samples);
+      call_if_given(progress_, first + count, facts_.samples);
     }
     writer.finish();
     staged.publish_file(name);

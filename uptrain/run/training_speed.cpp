@@ -8,6 +8,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "uptrain/model/median.h"
 #include "uptrain/objective/training_loss.h"
@@ -91,7 +92,7 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
         speed.step_seconds.push_back(report.seconds);
         speed.matmul_per_second.push_back(rate);
       }
-      after_step(report.step);
+      call_if_given(after_step, report.step);
     });
     if (!complete) {
       throw Error(ErrorKind::kInterrupted, "stopped");

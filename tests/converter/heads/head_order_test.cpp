@@ -133,10 +133,6 @@ class MovedDecoder {
   const Checkpoint before_ = open_checkpoint(golden("t5"));
   const Checkpoint after_ = converted();
 };
-const TemporaryDirectory directory_;
-const Checkpoint before_ = open_checkpoint(golden("t5"));
-Checkpoint after_;
-};
 
 std::string decoder_attention(int block) {
   return "decoder.block." + std::to_string(block) + ".layer.0.SelfAttention.";
