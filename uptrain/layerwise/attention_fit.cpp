@@ -9,6 +9,7 @@
 #include "converter/pooling/solvers/head_moments.h"
 
 namespace regroup {
+
 ScaledLinear::ScaledLinear(const DenseLinear& linear, c10::Device device) {
   const at::Tensor wide = view_of(linear.weight, {linear.outputs, linear.inputs});
   const double size = wide.square().mean().sqrt().item<double>();
