@@ -161,7 +161,7 @@ class Demo {
     request.kv_heads = {kv_heads};
     request.pooling.method = parse_pool_method(options_.pool);
     const ConversionPlan plan = plan_conversion(source, request);
-    execute_conversion(plan, source, destination, [](auto, auto) {}, interrupt_requested());
+    execute_conversion(plan, source, destination, {}, interrupt_requested());
     row.kv_bytes_per_token = plan.kv_bytes_per_token->after;
   }
 

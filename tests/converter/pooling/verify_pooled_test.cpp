@@ -33,7 +33,7 @@ TEST_CASE("computed heads are verified and a flipped bit is detected", "[convert
       const Model result = open_model(path);
       const ConversionPlan plan =
           plan_conversion(source, recorded_request(source, result, nullptr));
-      return verify_conversion(plan, source, result, [](auto, auto) {}).tensors.size();
+      return verify_conversion(plan, source, result, {}).tensors.size();
     };
     CHECK(wrong_tensors() == 0);
     const Checkpoint checkpoint = open_checkpoint(path);
@@ -64,7 +64,7 @@ TEST_CASE("calibrated results with reordered heads are verified only with their 
     return recorded_request(source, result, std::move(calibration));
   };
   const ConversionPlan plan = plan_conversion(source, recorded(statistics("stats")));
-  const Verification found = verify_conversion(plan, source, result, [](auto, auto) {});
+  const Verification found = verify_conversion(plan, source, result, {});
   CHECK(found.passed());
   CHECK(found.computed > 0);
   CHECK_THAT(refusal_of([&] { recorded(nullptr); }), is_wrong_usage("--calibration FILE"));
@@ -100,7 +100,7 @@ class RefittedFirstLayer {
     const Model result = open_model(result_);
     const ConversionPlan plan =
         plan_conversion(source_, recorded_request(source_, result, nullptr));
-    return verify_conversion(plan, source_, result, [](auto, auto) {});
+    return verify_conversion(plan, source_, result, {});
   }
 
   void flip_bit_of(const std::string& tensor) const {
@@ -173,9 +173,8 @@ struct Refitted {
 
   Verification verified() const {
     const Model result = open_model(path);
-    Verification found =
-        verify_conversion(plan_conversion(source, recorded_request(source, result, nullptr)),
-                          source, result, [](auto, auto) {});
+    Verification found = verify_conversion(
+        plan_conversion(source, recorded_request(source, result, nullptr)), source, result, {});
     // The tensors belong to a model that is destroyed here.
     for (TensorDifference& difference : found.tensors) {
       difference.after = nullptr;

@@ -62,9 +62,8 @@ struct Halved {
   std::vector<LayerReport> convert_to(const char* name, ConversionRequest request,
                                       std::shared_ptr<AttentionRefiner> refiner) const {
     request.refiner = std::move(refiner);
-    return execute_conversion(
-        plan_conversion(golden.source, request), golden.source, directory / name, [](auto, auto) {},
-        kNeverStopped);
+    return execute_conversion(plan_conversion(golden.source, request), golden.source,
+                              directory / name, {}, kNeverStopped);
   }
 
   std::shared_ptr<Refit> refit() const {
@@ -187,9 +186,8 @@ TEST_CASE("a GGUF file is refitted like the model that it was made from", "[uptr
   ConversionRequest request = half.request(PoolMethod::kMean);
   const auto expected = half.convert_to("refitted", request, half.refit());
   const auto convert_to = [&](const char* name) {
-    return execute_conversion(
-        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {},
-        kNeverStopped);
+    return execute_conversion(plan_conversion(source, request), source, half.directory / name, {},
+                              kNeverStopped);
   };
   convert_to("pooled.gguf");
   request.refiner = refit;
