@@ -41,17 +41,13 @@ std::vector<Series> curves_of(
   return curves;
 }
 
-std::string sequences(std::uint64_t count) {
-  return count == 1 ? "one sequence" : with_thousands(count) + " sequences";
-}
-
 Chart cache_chart(const ServingPlan& plan) {
   return {.id = "cache",
           .title = "KV cache by context",
           .description =
               fmt::format("Memory for keys and values of {} in {}; a line for each number of kv "
                           "heads.",
-                          sequences(plan.batch), name_of(plan.cache_dtype)),
+                          text_of_sequences(plan.batch), name_of(plan.cache_dtype)),
           .x = tokens_axis("tokens of each sequence"),
           .y = memory_axis("KV cache"),
           .series = curves_of(plan,
@@ -66,7 +62,7 @@ Chart memory_chart(const ServingPlan& plan) {
   return {.id = "memory",
           .title = "Weights and cache by context",
           .description = fmt::format("Weights plus the cache of {}, and the available memory.",
-                                     sequences(plan.batch)),
+                                     text_of_sequences(plan.batch)),
           .x = tokens_axis("tokens of each sequence"),
           .y = memory_axis("weights and cache"),
           .series = curves_of(plan,
@@ -83,7 +79,7 @@ Chart speed_chart(const ServingPlan& plan) {
       .id = "speed",
       .title = "Tokens per second at most",
       .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
-                                 sequences(plan.batch), text_of_bytes(*plan.bandwidth)),
+                                 text_of_sequences(plan.batch), text_of_bytes(*plan.bandwidth)),
       .x = tokens_axis("tokens of each sequence"),
       .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
       .series = curves_of(plan,

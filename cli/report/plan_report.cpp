@@ -44,10 +44,6 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
   return table;
 }
 
-std::string sequences(std::uint64_t count) {
-  return count == 1 ? "1 sequence" : fmt::format("{} sequences", with_thousands(count));
-}
-
 std::string heading(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
   std::string text = fmt::format("{} ({}): {} layers, {} query heads, head dimension {}",
@@ -71,7 +67,7 @@ PlanTable cache_table(const ServingPlan& plan) {
   if (cross) {
     first.emplace_back("cross");
   }
-  return {fmt::format("KV cache of {} in {}, by tokens each{}", sequences(plan.batch),
+  return {fmt::format("KV cache of {} in {}, by tokens each{}", text_of_sequences(plan.batch),
                       name_of(plan.cache_dtype), cross ? " of the text and of the source" : ""),
           table_of(
               plan, first,
@@ -109,7 +105,7 @@ double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint6
 
 PlanTable step_table(const ServingPlan& plan) {
   return {fmt::format("Milliseconds to read weights and cache once at {}/s, {}",
-                      text_of_bytes(*plan.bandwidth), sequences(plan.batch)),
+                      text_of_bytes(*plan.bandwidth), text_of_sequences(plan.batch)),
           table_of(
               plan, {"weights"},
               [&](const ServingCost& cost) {
@@ -229,10 +225,14 @@ PlanChoice choice_of(const ServingPlan& plan) {
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : ""};
 }
 
+std::string text_of_sequences(std::uint64_t count) {
+  return count == 1 ? "1 sequence" : fmt::format("{} sequences", with_thousands(count));
+}
+
 std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
   return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
-                     sequences(plan.batch), with_thousands(plan.contexts.front()),
+                     text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
                      text_of_bytes(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
 }
 
