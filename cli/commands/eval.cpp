@@ -20,6 +20,7 @@
 #include "cli/process/interrupt.h"
 #include "cli/report/eval_report.h"
 #include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/inspect/context_length.h"

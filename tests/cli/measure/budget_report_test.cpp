@@ -11,7 +11,9 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 
 KvBudget two_layers() {
-  KvBudget budget{.budget = 4096, .source_bytes = 8192};
+  KvBudget budget;
+  budget.budget = 4096;
+  budget.source_bytes = 8192;
   budget.layers = {{.layer = 0, .kv_heads = 4, .bytes = 1024, .divergence = 0.25},
                    {.layer = 1, .kv_heads = 8, .bytes = 2048, .divergence = 0.5}};
   return budget;
