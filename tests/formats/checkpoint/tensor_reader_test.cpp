@@ -68,7 +68,8 @@ TEST_CASE("errors name the file of a tensor, and the directory of several files"
   parts.push_back(open_weight_file(directory / "two.safetensors"));
   const Checkpoint both(std::move(parts));
   CHECK(place_of(both) == directory.path().string());
-  CHECK(place_of(both, both.at("two")) == (directory / "two.safetensors").string() + ": tensor two");
+  CHECK(place_of(both, both.at("two")) ==
+        (directory / "two.safetensors").string() + ": tensor two");
 }
 
 }  // namespace
