@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "formats/families/family.h"
 #include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
 
 namespace regroup {
 namespace {
@@ -215,6 +217,12 @@ std::filesystem::path put_sharded_model(const std::filesystem::path& directory,
   index["metadata"]["total_size"] = total;
   put_file(directory / "model.safetensors.index.json", index.dump(2));
   return directory;
+}
+
+ModelSpec spec_of(const TinyModel& tiny) {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  return describe_model(model.config, model.checkpoint, "config.json");
 }
 
 }  // namespace regroup
