@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "formats/families/family.h"
 #include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
 
 namespace regroup {
 namespace {
@@ -40,6 +42,25 @@ auto find(TinyModel& model, std::string_view name) {
   return found;
 }
 
+std::string llama_config(const TinySizes& sizes) {
+  return fmt::format(R"({{
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "hidden_size": {},
+  "head_dim": {},
+  "intermediate_size": {},
+  "num_attention_heads": {},
+  "num_hidden_layers": {},
+  "num_key_value_heads": {},
+  "attention_bias": {},
+  "rms_norm_eps": 1e-05,
+  "vocab_size": {}
+}}
+)",
+                     sizes.hidden_size, sizes.head_dim, sizes.intermediate_size, sizes.query_heads,
+                     sizes.layers, sizes.kv_heads, sizes.attention_bias, kVocabulary);
+}
+
 }  // namespace
 
 BuiltTensor& TinyModel::tensor(std::string_view name) { return *find(*this, name); }
@@ -58,22 +79,7 @@ TinyModel tiny_llama(const TinySizes& sizes) {
   const std::int64_t q = sizes.query_heads * sizes.head_dim;
   const std::int64_t kv = sizes.kv_heads * sizes.head_dim;
   TinyModel model;
-  model.config = fmt::format(R"({{
-  "architectures": ["LlamaForCausalLM"],
-  "model_type": "llama",
-  "hidden_size": {},
-  "head_dim": {},
-  "intermediate_size": {},
-  "num_attention_heads": {},
-  "num_hidden_layers": {},
-  "num_key_value_heads": {},
-  "attention_bias": {},
-  "rms_norm_eps": 1e-05,
-  "vocab_size": {}
-}}
-)",
-                             d_model, sizes.head_dim, sizes.intermediate_size, sizes.query_heads,
-                             sizes.layers, sizes.kv_heads, sizes.attention_bias, kVocabulary);
+  model.config = llama_config(sizes);
   Builder builder(model, sizes.dtype);
   const auto add_projection = [&](const std::string& name, std::int64_t out, std::int64_t in) {
     builder.add(name + ".weight", {out, in});
@@ -211,6 +217,12 @@ std::filesystem::path put_sharded_model(const std::filesystem::path& directory,
   index["metadata"]["total_size"] = total;
   put_file(directory / "model.safetensors.index.json", index.dump(2));
   return directory;
+}
+
+ModelSpec spec_of(const TinyModel& tiny) {
+  const TemporaryDirectory directory;
+  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
+  return describe_model(model.config, model.checkpoint, "config.json");
 }
 
 }  // namespace regroup

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/directory/model_directory.h"
+#include "formats/spec/model_spec.h"
 #include "tests/checkpoint_builder.h"
 
 namespace regroup {
@@ -45,6 +46,9 @@ void replace_tensors(TinyModel& model, const std::filesystem::path& file);
 
 /// Writes config.json and model.safetensors; returns the directory.
 std::filesystem::path put_model(const std::filesystem::path& directory, const TinyModel& model);
+
+/// What the config and the headers of a model say.
+ModelSpec spec_of(const TinyModel& tiny);
 
 /// Writes config.json, one shard per `tensors_per_shard` tensors, and their index.
 std::filesystem::path put_sharded_model(const std::filesystem::path& directory,

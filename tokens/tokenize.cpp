@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -124,7 +125,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
     for (std::size_t i = 0; i < batch.parts.size(); ++i) {
       documents.add(batch.parts[i], batch.ids[i]);
     }
-    progress(reader.bytes_read(), reader.bytes_in_all());
+    call_if_given(progress, reader.bytes_read(), reader.bytes_in_all());
   }
   if (writer.tokens() == 0) {
     throw_bad_input("{}: no text{}", printable(settings.inputs.front(), 0),

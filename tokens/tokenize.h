@@ -30,7 +30,7 @@ struct TokenizeResult {
   std::uint64_t text_bytes = 0;  ///< bytes read, JSON markup included
 };
 
-/// Called with the bytes read and the total, 0 if unknown.
+/// Called with the bytes read and the total, 0 if unknown, unless it is empty.
 using TokenizeProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// The number of ids that the file must support: the tokenizer's and those of BOS and EOS.

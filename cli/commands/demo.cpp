@@ -113,10 +113,9 @@ class Demo {
     fs::create_directories(root_);
     write_byte_tokens(root_ / "training.bin", corpus.training);
     write_byte_tokens(root_ / "held-out.bin", corpus.held_out);
-    console_.note(fmt::format("text: {} ({} to train on, {} held out)",
-                              printable(corpus.origin.string(), 0),
-                              text_of_bytes(static_cast<double>(corpus.training.size())),
-                              text_of_bytes(static_cast<double>(corpus.held_out.size()))));
+    console_.note(
+        fmt::format("text: {} ({} to train on, {} held out)", printable(corpus.origin.string(), 0),
+                    text_of_bytes(corpus.training.size()), text_of_bytes(corpus.held_out.size())));
   }
 
   fs::path pretrain() {
@@ -162,7 +161,7 @@ class Demo {
     request.kv_heads = {kv_heads};
     request.pooling.method = parse_pool_method(options_.pool);
     const ConversionPlan plan = plan_conversion(source, request);
-    execute_conversion(plan, source, destination, [](auto, auto) {}, interrupt_requested());
+    execute_conversion(plan, source, destination, {}, interrupt_requested());
     row.kv_bytes_per_token = plan.kv_bytes_per_token->after;
   }
 

@@ -1,6 +1,7 @@
 #include "cli/commands/demo_corpus.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "formats/base/error.h"
@@ -57,6 +58,13 @@ std::string body_of(const std::string& text) {
   return text.substr(at);
 }
 
+std::string beginning_of(const fs::path& path, std::uint64_t max_bytes) {
+  const File file = File::open(path);
+  std::string text(std::min(file.size(), max_bytes), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 bool is_text(const std::string& text) { return text.find('\0') == std::string::npos; }
 
 }  // namespace
@@ -66,7 +74,7 @@ DemoCorpus read_demo_corpus(const fs::path& origin, std::uint64_t max_bytes) {
   corpus.origin = origin.empty() ? find_headers() : origin;
   const std::vector<fs::path> files = files_below(corpus.origin);
   if (files.size() == 1) {
-    const std::string text = read_text(files.front(), max_bytes);
+    const std::string text = beginning_of(files.front(), max_bytes);
     const std::size_t split = text.size() - text.size() / kHeldOutEvery;
     corpus.training = text.substr(0, split);
     corpus.held_out = text.substr(split);

@@ -18,8 +18,8 @@
 #include "cli/options/output_name.h"
 #include "cli/options/task_options.h"
 #include "cli/process/interrupt.h"
+#include "cli/report/eval_report.h"
 #include "cli/terminal/progress.h"
-#include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -66,14 +66,6 @@ struct EvalRequest {
   Objective objective() const {
     return settings.task.objective.value_or(objective_of(source.spec));
   }
-};
-
-// The result for one context, or why the model does not support it.
-struct ContextResult {
-  std::int64_t context = 0;
-  std::optional<Evaluation> evaluation;
-  double seconds = 0.0;
-  std::string obstacle;
 };
 
 // Why the model does not support windows of that many tokens; empty if it does.
@@ -133,27 +125,6 @@ EvalRequest make_request(const EvalOptions& options) {
   return request;
 }
 
-// The tokens that the loss is averaged over.
-std::string_view text_of(Objective objective) {
-  switch (objective) {
-    case Objective::kMaskedTokens: return " masked";
-    case Objective::kContinuation: return " of second halves";
-    case Objective::kSpanCorruption: return " of masked spans";
-    case Objective::kNextToken: break;
-  }
-  return "";
-}
-
-Json json_of(const ContextResult& result) {
-  if (!result.evaluation) {
-    return {{"context", result.context}, {"not_possible", result.obstacle}};
-  }
-  const auto tokens = static_cast<double>(result.evaluation->tokens);
-  return {{"loss", result.evaluation->loss},     {"perplexity", result.evaluation->perplexity},
-          {"tokens", result.evaluation->tokens}, {"context", result.context},
-          {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
-}
-
 // One line for each context that is longer than the model was made for.
 std::vector<std::string> warnings_of(const EvalRequest& request) {
   std::vector<std::string> warnings;
@@ -164,61 +135,6 @@ std::vector<std::string> warnings_of(const EvalRequest& request) {
   }
   std::erase(warnings, "");
   return warnings;
-}
-
-// For one context, its results are members of the report; for several, they are a list.
-Json report_json(const EvalOptions& options, const EvalRequest& request,
-                 const std::vector<ContextResult>& results) {
-  Json report = {{"model", options.model},
-                 {"data", options.data},
-                 {"objective", name_of(request.objective())},
-                 {"warnings", warnings_of(request)}};
-  if (results.size() == 1) {
-    report.update(json_of(results.front()));
-    return report;
-  }
-  report["contexts"] = Json::array();
-  for (const ContextResult& result : results) {
-    report["contexts"].push_back(json_of(result));
-  }
-  return report;
-}
-
-std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
-  Table table;
-  for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
-    table.add_column(column, Table::Align::kRight);
-  }
-  std::string obstacles;
-  for (const ContextResult& result : results) {
-    const std::string context = with_thousands(static_cast<std::uint64_t>(result.context));
-    if (!result.evaluation) {
-      table.add_row({context, "-", "-", "-"});
-      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
-      continue;
-    }
-    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
-                   fmt::format("{:.4f}", result.evaluation->perplexity),
-                   with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
-  }
-  return table.text(console) + obstacles;
-}
-
-void report(const EvalOptions& options, const EvalRequest& request,
-            const std::vector<ContextResult>& results, const Console& console) {
-  if (options.json) {
-    console.print(text_of_json(report_json(options, request, results)));
-  } else if (results.size() > 1) {
-    console.print(table_of(results, console));
-  } else {
-    const Evaluation& evaluation = *results.front().evaluation;
-    console.print(
-        fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-                    "tokens      {}{} in windows of {}",
-                    evaluation.loss, evaluation.perplexity,
-                    with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
-                    text_of(request.objective()), results.front().context));
-  }
 }
 
 // Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
@@ -307,9 +223,11 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const std::uint64_t tokens = tokens_to_read(request);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "eval", tokens, "tokens");
-  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
+  std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
   progress.finish();
-  report(options, request, results, console);
+  print_eval_report(
+      {options.model, options.data, request.objective(), warnings_of(request), std::move(results)},
+      options.json, console);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::string text_of(const TeachPlan& plan) {
       "size      {}, {:.3g} bytes per prediction, in {} files",
       with_thousands(static_cast<std::uint64_t>(facts.samples)), *plan.run.sequence_length,
       facts.predictions, name_of(plan.task.objective), plan.run.seed, facts.top, facts.vocab_size,
-      facts.temperature, text_of_bytes(static_cast<double>(plan.bytes())),
+      facts.temperature, text_of_bytes(plan.bytes()),
       static_cast<double>(facts.sample_bytes()) / static_cast<double>(facts.predictions),
       facts.files());
 }

@@ -110,7 +110,7 @@ void print_text(const Verified& verified, const Console& console) {
         written > 0
             ? fmt::format(", {} refitted ones match their checksums", with_thousands(written))
             : "",
-        text_of_bytes(static_cast<double>(found.bytes))));
+        text_of_bytes(found.bytes)));
   }
   print_unchecked(found.unchecked, console);
   for (const std::string& remark : found.remarks) {

@@ -36,16 +36,14 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
   }
   for (const BudgetedLayer& layer : budget.layers) {
     table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
-                   text_of_bytes(static_cast<double>(layer.bytes)),
-                   fmt::format("{:.2g} nats", layer.divergence)});
+                   text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});
   }
   std::string text = table.text(console) +
                      fmt::format(
                          "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum over "
                          "layers changed one at a time: together they may lose more, eval measures",
-                         text_of_bytes(static_cast<double>(budget.budget)),
-                         text_of_bytes(static_cast<double>(budget.source_bytes)),
-                         text_of_bytes(static_cast<double>(budget.bytes())), budget.divergence());
+                         text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
+                         text_of_bytes(budget.bytes()), budget.divergence());
   if (budget.uniform_kv_heads > 0) {
     text += fmt::format(" ({} kv heads everywhere: {:.3g})", budget.uniform_kv_heads,
                         budget.uniform_divergence);

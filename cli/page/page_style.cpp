@@ -1,9 +1,9 @@
 #include "cli/page/page_style.h"
 
 namespace regroup {
+namespace {
 
-std::string_view page_style() {
-  return R"(
+constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark;--ground:#fff;--card:#f6f8fa;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--link:#0068a8;
 --warn:#8a4b00;--warn-ground:#fff4e0;--good:#00694e;--bad:#a3261d}
 @media screen and (prefers-color-scheme:dark){:root{--ground:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#a3abb3;
@@ -50,6 +50,9 @@ table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-ri
 pre{white-space:pre-wrap;overflow-wrap:anywhere}.heat-maps{grid-template-columns:repeat(5,1fr)}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
-}
+
+}  // namespace
+
+std::string_view page_style() { return kStyle; }
 
 }  // namespace regroup

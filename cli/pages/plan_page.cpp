@@ -12,8 +12,6 @@
 namespace regroup {
 namespace {
 
-std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
-
 // Powers of two that cover the requested contexts, so that curves have enough points.
 std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
   const auto [least, most] = std::minmax_element(plan.contexts.begin(), plan.contexts.end());
@@ -43,17 +41,13 @@ std::vector<Series> curves_of(
   return curves;
 }
 
-std::string sequences(std::uint64_t count) {
-  return count == 1 ? "one sequence" : with_thousands(count) + " sequences";
-}
-
 Chart cache_chart(const ServingPlan& plan) {
   return {.id = "cache",
           .title = "KV cache by context",
           .description =
               fmt::format("Memory for keys and values of {} in {}; a line for each number of kv "
                           "heads.",
-                          sequences(plan.batch), name_of(plan.cache_dtype)),
+                          text_of_sequences(plan.batch), name_of(plan.cache_dtype)),
           .x = tokens_axis("tokens of each sequence"),
           .y = memory_axis("KV cache"),
           .series = curves_of(plan,
@@ -68,14 +62,14 @@ Chart memory_chart(const ServingPlan& plan) {
   return {.id = "memory",
           .title = "Weights and cache by context",
           .description = fmt::format("Weights plus the cache of {}, and the available memory.",
-                                     sequences(plan.batch)),
+                                     text_of_sequences(plan.batch)),
           .x = tokens_axis("tokens of each sequence"),
           .y = memory_axis("weights and cache"),
           .series = curves_of(plan,
                               [&](const ServingCost& cost, std::uint64_t context) {
                                 return static_cast<double>(cost.memory(context, plan.batch));
                               }),
-          .thresholds = {{static_cast<double>(*plan.vram), memory(*plan.vram)}},
+          .thresholds = {{static_cast<double>(*plan.vram), text_of_bytes(*plan.vram)}},
           .key = Chart::Key::kEndLabels,
           .ordered = true};
 }
@@ -84,9 +78,8 @@ Chart speed_chart(const ServingPlan& plan) {
   return {
       .id = "speed",
       .title = "Tokens per second at most",
-      .description =
-          fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
-                      sequences(plan.batch), text_of_bytes(static_cast<double>(*plan.bandwidth))),
+      .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
+                                 text_of_sequences(plan.batch), text_of_bytes(*plan.bandwidth)),
       .x = tokens_axis("tokens of each sequence"),
       .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
       .series = curves_of(plan,
@@ -110,9 +103,8 @@ Facts facts_of(const ServingPlan& plan) {
           {"kv heads", text_of_heads(spec.kv_heads)},
           {"made for", count(spec.max_positions)},
           {"window", count(spec.sliding_window)},
-          {"memory", plan.vram ? memory(*plan.vram) : ""},
-          {"bandwidth",
-           plan.bandwidth ? text_of_bytes(static_cast<double>(*plan.bandwidth)) + "/s" : ""}};
+          {"memory", plan.vram ? text_of_bytes(*plan.vram) : ""},
+          {"bandwidth", plan.bandwidth ? text_of_bytes(*plan.bandwidth) + "/s" : ""}};
 }
 
 }  // namespace

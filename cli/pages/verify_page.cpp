@@ -60,7 +60,7 @@ void add_verdict(Page& page, const VerifyPage& facts) {
                                      text_of_counts(found.tensors, found.settings)));
   page.add_facts({{"source", facts.source},
                   {"result", facts.result},
-                  {"compared", text_of_bytes(static_cast<double>(found.bytes))}});
+                  {"compared", text_of_bytes(found.bytes)}});
   page.add_table(checks_table(found), "What was checked");
   for (const std::string& remark : found.remarks) {
     page.add_paragraph(remark);

@@ -31,9 +31,9 @@ void install_interrupt_handlers() {
   if (hangup.sa_handler != SIG_IGN) {  // nohup ignores it
     sigaction(SIGHUP, &action, nullptr);
   }
-  // A file size limit and a closed pipe become errors of write() and do not end the process.
+  // A file size limit becomes an error of write() and does not end the process. So does a closed
+  // pipe, see secure_standard_streams().
   std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 const std::atomic<bool>& interrupt_requested() { return requested; }

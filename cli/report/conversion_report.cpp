@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "cli/report/conversion_measurements.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
-#include "converter/provenance/layer_record.h"
 #include "converter/provenance/provenance.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
@@ -25,130 +25,6 @@ bool pools_heads(const ConversionPlan& plan) {
   return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
     return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
   });
-}
-
-double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
-  double sum = 0.0;
-  for (const GroupReport& group : layer.groups) {
-    sum += group.*number;
-  }
-  return sum / static_cast<double>(layer.groups.size());
-}
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-Json layers_json(const std::vector<LayerReport>& layers) {
-  Json list = Json::array();
-  for (const LayerReport& layer : layers) {
-    list.push_back(json_of(layer));
-    if (!layer.over_text) {
-      continue;
-    }
-    Json groups = Json::array();
-    for (const GroupReport& group : layer.groups) {
-      groups.push_back({{"key_energy_kept", group.key_energy},
-                        {"value_energy_kept", group.value_energy},
-                        {"key_norm_ratio", group.key_norm},
-                        {"value_norm_ratio", group.value_norm}});
-    }
-    list.back()["groups"] = std::move(groups);
-  }
-  return list;
-}
-
-// A row for each layer that was measured over a text: means over its groups.
-Table layers_table(const std::vector<LayerReport>& layers) {
-  Table table(/*keys=*/2);
-  table.add_column("attention", Table::Align::kLeft);
-  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
-    table.add_column(title, Table::Align::kRight);
-  }
-  for (const LayerReport& layer : layers) {
-    if (layer.groups.empty() || !layer.over_text) {
-      continue;
-    }
-    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                   percent(keys_kept(layer)), percent(values_kept(layer)),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
-  }
-  return table;
-}
-
-// The mean share of energy kept, and the layer that keeps least (keys and values have equal
-// weight). Empty if nothing was measured over a text.
-std::string kept_text(const std::vector<LayerReport>& layers) {
-  const LayerReport* worst = nullptr;
-  double keys = 0.0, values = 0.0, count = 0.0;
-  for (const LayerReport& layer : layers) {
-    if (layer.groups.empty() || !layer.over_text) {
-      continue;
-    }
-    keys += keys_kept(layer);
-    values += values_kept(layer);
-    count += 1.0;
-    if (worst == nullptr ||
-        keys_kept(layer) + values_kept(layer) < keys_kept(*worst) + values_kept(*worst)) {
-      worst = &layer;
-    }
-  }
-  if (worst == nullptr) {
-    return "";
-  }
-  return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
-                     percent(keys / count), percent(values / count), name_of(worst->role),
-                     worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
-}
-
-// The mean error before and after refitting, and the layer with the largest error after it. Empty
-// if no layer was refitted.
-std::string refit_text(const std::vector<LayerReport>& layers) {
-  const LayerReport* worst = nullptr;
-  double before = 0.0, after = 0.0, count = 0.0;
-  for (const LayerReport& layer : layers) {
-    if (layer.refinement) {
-      before += layer.refinement->error_before;
-      after += layer.refinement->error_after;
-      count += 1.0;
-      const bool more =
-          worst == nullptr || layer.refinement->error_after > worst->refinement->error_after;
-      worst = more ? &layer : worst;
-    }
-  }
-  return worst == nullptr
-             ? ""
-             : fmt::format(
-                   "\nrefitted  squared error of each attention's output {} -> {} on "
-                   "average; most in {} layer {}: {}",
-                   percent(before / count), percent(after / count), name_of(worst->role),
-                   worst->layer, percent(worst->refinement->error_after));
-}
-
-// The mean share of energy kept by similar heads, compared with contiguous groups. Keys and values
-// have equal weight.
-std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
-  if (groupings.empty()) {
-    return "";
-  }
-  double similar = 0.0, contiguous = 0.0;
-  for (const LayerGrouping& layer : groupings) {
-    similar += 1.0 - layer.loss / 2;
-    contiguous += 1.0 - layer.contiguous_loss / 2;
-  }
-  const auto count = static_cast<double>(groupings.size());
-  return fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
-                     percent(similar / count), percent(contiguous / count));
-}
-
-Json groupings_json(const std::vector<LayerGrouping>& groupings) {
-  Json list = Json::array();
-  for (const LayerGrouping& layer : groupings) {
-    list.push_back({{"attention", name_of(layer.role)},
-                    {"layer", layer.layer},
-                    {"energy_kept", 1.0 - layer.loss / 2},
-                    {"energy_kept_contiguous", 1.0 - layer.contiguous_loss / 2}});
-  }
-  return list;
 }
 
 Json before_or_null(const std::optional<CacheChange>& change) {
@@ -219,8 +95,8 @@ Json report_json(const ConversionReport& done) {
 // Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
   const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_bytes(static_cast<double>(change.before)),
-                       text_of_bytes(static_cast<double>(change.after)));
+    return fmt::format("{} -> {} per token", text_of_bytes(change.before),
+                       text_of_bytes(change.after));
   };
   std::string line;
   if (plan.kv_bytes_per_token) {
@@ -271,8 +147,7 @@ std::string summary_text(const ConversionPlan& plan) {
       "{}: {} layers, {} query heads, {}\n"
       "weights   {} -> {} ({} of {} tensors change){}",
       architecture, plan.spec.layer_count(), plan.spec.query_heads, heads_text(plan),
-      text_of_bytes(static_cast<double>(plan.source_bytes)),
-      text_of_bytes(static_cast<double>(plan.output_bytes)), changed_tensors(plan),
+      text_of_bytes(plan.source_bytes), text_of_bytes(plan.output_bytes), changed_tensors(plan),
       plan.steps.size(), cache_text(plan));
 }
 

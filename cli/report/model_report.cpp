@@ -12,16 +12,12 @@
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
 #include "formats/families/kv_heads_config.h"
+#include "formats/json/optional_json.h"
 
 namespace regroup {
 namespace {
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+Json text_or_null(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
 
 Json heads_json(const std::vector<std::int64_t>& heads) {
   return heads.empty() ? Json(nullptr) : Json::parse(per_layer_json(heads));
@@ -96,12 +92,12 @@ std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {
     return "";
   }
   const KvCacheCost& cache = *summary.kv_cache;
-  const auto memory = [](std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); };
-  std::string text = fmt::format("{} per token", memory(cache.per_token()));
+  std::string text = fmt::format("{} per token", text_of_bytes(cache.per_token()));
   if (cache.cross_per_token() > 0) {
-    text += fmt::format(" (cross {} per token of the source)", memory(cache.cross_per_token()));
+    text +=
+        fmt::format(" (cross {} per token of the source)", text_of_bytes(cache.cross_per_token()));
   }
-  text += fmt::format(", {} at {} tokens", memory(load.batch * cache.at(load.context)),
+  text += fmt::format(", {} at {} tokens", text_of_bytes(load.batch * cache.at(load.context)),
                       with_thousands(load.context));
   if (load.batch > 1) {
     text += fmt::format(" x {}", load.batch);
@@ -132,7 +128,7 @@ std::string dtypes_text(const ModelSummary& summary) {
   }
   std::vector<std::string> shares;
   for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
-    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(static_cast<double>(bytes))));
+    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(bytes)));
   }
   return fmt::format("{}", fmt::join(shares, ", "));
 }
@@ -170,8 +166,7 @@ void add_conversion(Lines& lines, const ModelSummary& summary) {
 }
 
 std::string weights_text(const ModelSummary& summary) {
-  return fmt::format("{} in {} file{}, {} tensors, {}",
-                     text_of_bytes(static_cast<double>(summary.bytes)), summary.files,
+  return fmt::format("{} in {} file{}, {} tensors, {}", text_of_bytes(summary.bytes), summary.files,
                      summary.files == 1 ? "" : "s", with_thousands(summary.tensors),
                      dtypes_text(summary));
 }
@@ -181,7 +176,7 @@ std::string weights_text(const ModelSummary& summary) {
 Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
   return {{"path", summary.path.string()},
           {"family", summary.family},
-          {"architecture", or_null(summary.architecture)},
+          {"architecture", text_or_null(summary.architecture)},
           {"layers", summary.layers},
           {"hidden_size", or_null(summary.hidden_size)},
           {"query_heads", or_null(summary.query_heads)},
@@ -189,7 +184,7 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
           {"config_kv_heads", heads_json(summary.config_kv_heads)},
           {"head_dim", or_null(summary.head_dim)},
           {"vocab_size", or_null(summary.vocab_size)},
-          {"dtype", or_null(summary.dtype)},
+          {"dtype", text_or_null(summary.dtype)},
           {"bytes_by_dtype", summary.bytes_by_dtype},
           {"parameters", summary.parameters},
           {"parameters_by_part", summary.parameters_by_part},
@@ -198,9 +193,9 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
           {"files", summary.files},
           {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
           {"kv_cache", cache_json(summary, load)},
-          {"attention", or_null(summary.attention)},
+          {"attention", text_or_null(summary.attention)},
           {"attention_by_role", roles_json(summary)},
-          {"positions", or_null(summary.positions)},
+          {"positions", text_or_null(summary.positions)},
           {"alibi_slopes", slopes_json(summary.alibi_slopes)},
           {"provenance", summary.provenance},
           {"conversion", conversion_json(summary)},

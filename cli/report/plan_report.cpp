@@ -13,8 +13,6 @@
 namespace regroup {
 namespace {
 
-std::string memory(std::uint64_t bytes) { return text_of_bytes(static_cast<double>(bytes)); }
-
 // "4k", "1000".
 std::string tokens(std::uint64_t count) {
   return count % 1024 == 0 ? fmt::format("{}k", count / 1024) : std::to_string(count);
@@ -46,10 +44,6 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
   return table;
 }
 
-std::string sequences(std::uint64_t count) {
-  return count == 1 ? "1 sequence" : fmt::format("{} sequences", with_thousands(count));
-}
-
 std::string heading(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
   std::string text = fmt::format("{} ({}): {} layers, {} query heads, head dimension {}",
@@ -73,26 +67,26 @@ PlanTable cache_table(const ServingPlan& plan) {
   if (cross) {
     first.emplace_back("cross");
   }
-  return {fmt::format("KV cache of {} in {}, by tokens each{}", sequences(plan.batch),
+  return {fmt::format("KV cache of {} in {}, by tokens each{}", text_of_sequences(plan.batch),
                       name_of(plan.cache_dtype), cross ? " of the text and of the source" : ""),
           table_of(
               plan, first,
               [&](const ServingCost& cost) {
-                std::vector<std::string> row{memory(cost.weight_bytes),
-                                             memory(cost.cache.per_token())};
+                std::vector<std::string> row{text_of_bytes(cost.weight_bytes),
+                                             text_of_bytes(cost.cache.per_token())};
                 if (cross) {
-                  row.push_back(memory(cost.cache.cross_per_token()));
+                  row.push_back(text_of_bytes(cost.cache.cross_per_token()));
                 }
                 return row;
               },
               [&](const ServingCost& cost, std::uint64_t context) {
-                return memory(plan.batch * cost.cache.at(context));
+                return text_of_bytes(plan.batch * cost.cache.at(context));
               })};
 }
 
 PlanTable batch_table(const ServingPlan& plan) {
   return {fmt::format("Sequences that fit in {} together with the weights, by tokens each",
-                      memory(*plan.vram)),
+                      text_of_bytes(*plan.vram)),
           table_of(
               plan, {fmt::format("longest of {}", with_thousands(plan.batch))},
               [&](const ServingCost& cost) {
@@ -111,7 +105,7 @@ double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint6
 
 PlanTable step_table(const ServingPlan& plan) {
   return {fmt::format("Milliseconds to read weights and cache once at {}/s, {}",
-                      text_of_bytes(static_cast<double>(*plan.bandwidth)), sequences(plan.batch)),
+                      text_of_bytes(*plan.bandwidth), text_of_sequences(plan.batch)),
           table_of(
               plan, {"weights"},
               [&](const ServingCost& cost) {
@@ -147,9 +141,9 @@ std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
 
 std::string needs_of(const ServingPlan& plan, const ServingCost& cost) {
   const std::uint64_t context = plan.contexts.front();
-  return fmt::format("{} of weights + {} of cache = {}", memory(cost.weight_bytes),
-                     memory(plan.batch * cost.cache.at(context)),
-                     memory(cost.memory(context, plan.batch)));
+  return fmt::format("{} of weights + {} of cache = {}", text_of_bytes(cost.weight_bytes),
+                     text_of_bytes(plan.batch * cost.cache.at(context)),
+                     text_of_bytes(cost.memory(context, plan.batch)));
 }
 
 Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
@@ -226,16 +220,20 @@ std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
 
 PlanChoice choice_of(const ServingPlan& plan) {
   const ServingCost& cost = plan.costs[*plan.chosen];
-  return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), memory(*plan.vram),
+  return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), text_of_bytes(*plan.vram),
                       needs_of(plan, cost)),
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : ""};
+}
+
+std::string text_of_sequences(std::uint64_t count) {
+  return count == 1 ? "1 sequence" : fmt::format("{} sequences", with_thousands(count));
 }
 
 std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
   return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
-                     sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     memory(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
+                     text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
+                     text_of_bytes(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
 }
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console) {

@@ -23,6 +23,9 @@ struct ServingPlan {
   std::optional<std::size_t> chosen;       ///< index in `costs`
 };
 
+/// "1 sequence", "1,024 sequences".
+std::string text_of_sequences(std::uint64_t count);
+
 /// Why even the fewest kv heads do not fit: "16 sequences of 8,192 tokens do not fit in …".
 std::string text_of_shortage(const ServingPlan& plan);
 

@@ -9,6 +9,7 @@
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/json/optional_json.h"
 
 namespace regroup {
 namespace {
@@ -35,11 +36,6 @@ void sort_tensors(std::vector<const TensorInfo*>& tensors, const std::string& or
 }
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 }  // namespace
 
@@ -95,9 +91,8 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
         layer.query_heads == 0 ? "-" : std::to_string(head_dim),
         layer.window ? std::to_string(*layer.window) : "-",
         text_of_count(static_cast<double>(layer.parameters)),
-        text_of_bytes(static_cast<double>(layer.bytes)),
-        layer.kv_bytes_per_token ? text_of_bytes(static_cast<double>(*layer.kv_bytes_per_token))
-                                 : "-"};
+        text_of_bytes(layer.bytes),
+        layer.kv_bytes_per_token ? text_of_bytes(*layer.kv_bytes_per_token) : "-"};
     if (roles) {
       row.insert(row.begin(), std::string(name_of(layer.role)));
     }

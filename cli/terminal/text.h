@@ -1,6 +1,7 @@
 // Formats numbers and wraps text for people, and dumps JSON for programs.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@ namespace regroup {
 
 /// "512 B", "2.5 MiB", "12.6 GiB": powers of 1024, for memory and for files.
 std::string text_of_bytes(double bytes);
+std::string text_of_bytes(std::integral auto bytes) {
+  return text_of_bytes(static_cast<double>(bytes));
+}
 /// "6.74 B", "124 M", "812 K": a count of parameters or tokens.
 std::string text_of_count(double count);
 /// "12,345".

@@ -14,6 +14,7 @@
 #include "converter/provenance/layer_record.h"
 #include "converter/tensor_mapping/norm_fold.h"
 #include "formats/base/staged_directory.h"
+#include "formats/checkpoint/element_count.h"
 #include "formats/dtype/numbers.h"
 #include "formats/gguf/gguf_writer.h"
 #include "formats/llama2c/llama2c.h"
@@ -59,14 +60,6 @@ class Sources {
   std::map<std::string, std::vector<std::byte>> read_;
 };
 
-std::size_t element_count(const Shape& shape) {
-  std::size_t elements = 1;
-  for (const std::int64_t size : shape) {
-    elements *= static_cast<std::size_t>(size);
-  }
-  return elements;
-}
-
 // Applies moves to `target`, whose elements are of type `dtype`.
 void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
                  Sources& sources, const OutputTensor& result, bool allow_nonfinite) {
@@ -81,7 +74,7 @@ void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std:
 std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
                                  Sources& sources, const OutputTensor& result,
                                  bool allow_nonfinite) {
-  std::vector<double> values(element_count(shape), 0.0);
+  std::vector<double> values(static_cast<std::size_t>(element_count(shape)), 0.0);
   apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
               allow_nonfinite);
   return values;

@@ -14,10 +14,12 @@
 
 namespace regroup {
 
-/// Called after each tensor, by one thread at a time: bytes written so far and its name.
+/// Called after each tensor, by one thread at a time, unless it is empty: bytes written so far and
+/// its name.
 using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::string_view tensor)>;
 
-/// Checks the complete result before it gets its final name; throws if it must not appear.
+/// Checks the complete result before it gets its final name, unless it is empty; throws if it must
+/// not appear.
 using ConversionCheck = std::function<void(const std::filesystem::path& result)>;
 
 /// The bytes of one output tensor. Throws kBadInput for NaN or infinities among pooled heads.

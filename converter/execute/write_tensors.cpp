@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "converter/execute/tensor_parts.h"
+#include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
@@ -159,7 +160,7 @@ class TensorWriters {
     const std::lock_guard lock(mutex_);
     check_stop();
     done_ += work_.writer.bytes_of(step.output.name);
-    work_.progress(done_, step.output.name);
+    call_if_given(work_.progress, done_, step.output.name);
   }
 
   const TensorWork& work_;

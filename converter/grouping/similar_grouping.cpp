@@ -5,6 +5,7 @@
 
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/shared_head_order.h"
+#include "formats/base/callback.h"
 
 namespace regroup {
 namespace {
@@ -23,7 +24,7 @@ class Search {
     }
     result_.order.set(role, layer, std::move(order));
     result_.layers.push_back({role, layer, found.loss, found.contiguous_loss});
-    progress_(++done_);
+    call_if_given(progress_, ++done_);
   }
 
   // The layers in `together` share one head order. Those in `pooled` lose heads.
@@ -37,7 +38,7 @@ class Search {
     const LayerLosses losses = [&](std::size_t i, const std::vector<HeadGroup>& some) {
       std::vector<double> found = pooler_.losses(role, pooled[i], some);
       done_ += seen.insert(i).second ? 1 : 0;
-      progress_(done_);
+      call_if_given(progress_, done_);
       return found;
     };
     const SharedHeadOrder found =
@@ -50,7 +51,7 @@ class Search {
     }
   }
 
-  void skip() { progress_(++done_); }
+  void skip() { call_if_given(progress_, ++done_); }
 
   SimilarGrouping take() { return std::move(result_); }
 

@@ -30,7 +30,7 @@ bool allows_one_grouping(const ConversionPlan& plan);
 /// `contiguous` is the plan of the same conversion without an order. Solves for every layer that
 /// gets fewer kv heads, but more than one, and may move them; layers that move together are solved
 /// together, see find_shared_head_order(). Reads the weights of one layer at a time. Calls
-/// `progress` with the number of layers done. Throws as AttentionPooler does.
+/// `progress`, unless it is empty, with the number of layers done. Throws as AttentionPooler does.
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
                                       const std::function<void(std::int64_t)>& progress,

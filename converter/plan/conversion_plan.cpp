@@ -13,6 +13,7 @@
 #include "formats/base/printable.h"
 #include "formats/checkpoint/tensor_place.h"
 #include "formats/families/family.h"
+#include "formats/inspect/kv_cache_size.h"
 #include "formats/safetensors/safetensors.h"
 
 namespace regroup {
@@ -113,21 +114,9 @@ void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
   }
 }
 
-// The dtype of the first stored keys.
-DType kv_dtype(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  for (const LayerTensors& layer : spec.layers) {
-    if (layer.attention.present()) {
-      return checkpoint.at(layer.attention.k.weight).dtype;
-    }
-  }
-  return DType::kF16;
-}
-
 CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
                          AttentionRole role) {
-  // With quantised weights, the cache holds half-precision keys and values.
-  const DType stored = kv_dtype(plan.spec, checkpoint);
-  const DType dtype = is_block_type(stored) ? DType::kF16 : stored;
+  const DType dtype = cache_dtype_of(plan.spec, checkpoint);
   return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
           kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, dtype)};
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 #include <set>
 #include <string>
 
@@ -12,6 +10,7 @@
 
 #include "converter/target/kv_head_request.h"
 #include "formats/base/printable.h"
+#include "formats/checkpoint/element_count.h"
 #include "formats/families/family.h"
 
 namespace regroup {
@@ -97,10 +96,6 @@ std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
                   name_of(plan.pooling.method))};
 }
 
-std::int64_t elements_of(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 // Notes on tensors whose block type changes, because the original can be read but not written.
 std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
   std::set<std::string> before;
@@ -117,7 +112,7 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
     before.emplace(name_of(from->dtype));
     bytes += tensor_bytes(dtype, step.output.shape);
     smaller += static_cast<double>(from->bytes()) / static_cast<double>(from->elements()) *
-               static_cast<double>(elements_of(step.output.shape));
+               static_cast<double>(element_count(step.output.shape));
   }
   if (tensors == 0) {
     return {};

@@ -12,6 +12,7 @@
 #include "converter/provenance/provenance.h"
 #include "converter/target/recorded_target.h"
 #include "converter/verify/recorded_request.h"
+#include "formats/base/callback.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
 
@@ -217,7 +218,7 @@ Verification verify_conversion(const ConversionPlan& plan, const Model& source, 
   Verifier verifier(plan, source, result);
   for (const TensorStep& step : plan.steps) {
     verifier.compare(step);
-    progress(verifier.found().bytes, step.output.name);
+    call_if_given(progress, verifier.found().bytes, step.output.name);
   }
   verifier.find_strangers();
   Verification found = std::move(verifier.found());

@@ -7,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/checkpoint/element_count.h"
 #include "formats/checkpoint/tensor_place.h"
 
 namespace regroup {
@@ -49,13 +50,7 @@ std::vector<ByteRange> ranges_of(const TensorInfo& tensor) {
   return ranges;
 }
 
-std::int64_t TensorInfo::elements() const {
-  std::int64_t product = 1;
-  for (const std::int64_t size : shape) {
-    product *= size;
-  }
-  return product;
-}
+std::int64_t TensorInfo::elements() const { return element_count(shape); }
 
 std::uint64_t tensor_bytes(DType dtype, const Shape& shape) {
   std::uint64_t elements = 1;

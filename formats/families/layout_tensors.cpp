@@ -55,11 +55,6 @@ bool goes_by_keys(std::string_view name) {
   return false;
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
-         dtype == DType::kF64;
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string_view, std::string>> tensors_by_role(
@@ -120,7 +115,7 @@ const TensorInfo* forgotten_tensor_of_keys(const ModelSpec& source, const ModelS
     }
   }
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    if (!is_float(tensor.dtype) || named.contains(tensor.name)) {
+    if (!is_pooling_dtype(tensor.dtype) || named.contains(tensor.name)) {
       continue;
     }
     const std::string_view name = tensor.name;

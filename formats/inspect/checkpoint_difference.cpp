@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/directory/meta_checkpoint.h"
@@ -24,7 +25,7 @@ std::optional<TensorDifference> compare(const Checkpoint& before, const TensorIn
       return std::nullopt;
     }
   } else {
-    progress(a.bytes());
+    call_if_given(progress, a.bytes());
   }
   return difference;
 }
@@ -58,10 +59,13 @@ std::vector<TensorDifference> differences_between(
     const std::function<bool(const std::string&)>& chosen, const ComparisonProgress& progress) {
   std::vector<TensorDifference> found;
   std::uint64_t done = 0;
+  const auto skipped = [&](const TensorInfo& tensor) { return chosen && !chosen(tensor.name); };
   for (const TensorInfo& tensor : before.tensors()) {
-    const auto count = [&](std::uint64_t bytes) { progress(done += bytes, tensor.name); };
+    const auto count = [&](std::uint64_t bytes) {
+      call_if_given(progress, done += bytes, tensor.name);
+    };
     const TensorInfo* other = after.find(tensor.name);
-    if (!chosen(tensor.name)) {
+    if (skipped(tensor)) {
       continue;
     }
     if (other == nullptr) {
@@ -72,7 +76,7 @@ std::vector<TensorDifference> differences_between(
     }
   }
   for (const TensorInfo& tensor : after.tensors()) {
-    if (chosen(tensor.name) && before.find(tensor.name) == nullptr) {
+    if (!skipped(tensor) && before.find(tensor.name) == nullptr) {
       found.push_back({tensor.name, nullptr, &tensor, std::nullopt});
     }
   }

@@ -27,11 +27,12 @@ struct TensorDifference {
   bool changed_dtype() const { return before && after && before->dtype != after->dtype; }
 };
 
-/// Called after each part: bytes of `before` compared so far, and the tensor. May throw.
+/// Called after each part, unless it is empty: bytes of `before` compared so far, and the tensor.
+/// May throw.
 using ComparisonProgress = std::function<void(std::uint64_t bytes, std::string_view tensor)>;
 
 /// The tensors that differ in any way, in the order of `before`, then added ones. Tensors for which
-/// `chosen` is false are skipped. Reads both in parts.
+/// `chosen` is false are skipped; an empty `chosen` skips none. Reads both in parts.
 std::vector<TensorDifference> differences_between(
     const Checkpoint& before, const Checkpoint& after,
     const std::function<bool(const std::string&)>& chosen, const ComparisonProgress& progress);

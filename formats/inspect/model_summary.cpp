@@ -37,11 +37,18 @@ void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
 }
 
+// Of the checksums of refitted tensors, which are as many as these tensors, only their number.
+void add_fact(ModelSummary& summary, const std::string& key, const std::string& value) {
+  const Json checksums = key == "checksums" ? Json::parse(value, nullptr, false) : Json();
+  summary.provenance.emplace(
+      key, checksums.is_object() ? fmt::format("of {} tensors", checksums.size()) : value);
+}
+
 void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
   constexpr std::string_view kPrefix = "regroup.";
   for (const auto& [key, value] : checkpoint.metadata()) {
     if (key.starts_with(kPrefix)) {
-      summary.provenance.emplace(key.substr(kPrefix.size()), value);
+      add_fact(summary, key.substr(kPrefix.size()), value);
     }
   }
 }
@@ -55,8 +62,8 @@ void read_provenance(ModelSummary& summary, const Json& config) {
   }
   for (const auto& [key, value] : record->items()) {
     if (key != "layers" && key != "alibi" && key != "uptrain") {
-      summary.provenance.emplace(
-          key, value.is_string() ? value.get<std::string>()
+      add_fact(summary, key,
+               value.is_string() ? value.get<std::string>()
                                  : value.dump(-1, ' ', true, Json::error_handler_t::replace));
     }
   }

@@ -52,8 +52,9 @@ struct ModelSummary {
   /// For encoder-decoders: encoder, decoder and cross-attention. The fields above are the
   /// decoder's. Otherwise empty.
   std::vector<AttentionSummary> roles;
-  std::map<std::string, std::string> provenance;  ///< the "regroup.*" metadata without the prefix
-  std::vector<std::string> disagreements;         ///< see formats/inspect/disagreements.h
+  /// The "regroup.*" metadata without the prefix. Of "checksums" only their number.
+  std::map<std::string, std::string> provenance;
+  std::vector<std::string> disagreements;  ///< see formats/inspect/disagreements.h
 };
 
 /// Reads headers and config only. `path` is a model directory, an index, or one weight file;

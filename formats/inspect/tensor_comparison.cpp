@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "formats/base/callback.h"
 #include "formats/dtype/element_values.h"
 #include "formats/dtype/numbers.h"
 
@@ -101,8 +102,8 @@ TensorComparison compare(DType a_dtype, const Part& a, DType b_dtype, const Part
       if (!visit(a(first, count), b(first, count), count)) {
         return;
       }
-      if (progress && first >= told) {
-        progress(bytes_of_elements(a_dtype, count));
+      if (first >= told) {
+        call_if_given(progress, bytes_of_elements(a_dtype, count));
         told = first + count;
       }
     }

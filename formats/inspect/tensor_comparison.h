@@ -25,7 +25,7 @@ struct TensorComparison {
 };
 
 /// Compares two tensors with the same number of elements. Identical bytes are not decoded.
-/// `progress` receives the bytes of `a` in each part, and may throw.
+/// `progress`, unless it is empty, receives the bytes of `a` in each part, and may throw.
 TensorComparison compare_tensors(const TensorReader& a, const TensorReader& b,
                                  const std::function<void(std::uint64_t bytes)>& progress = {});
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "formats/base/callback.h"
 #include "formats/checkpoint/tensor_reader.h"
 #include "formats/dtype/element_values.h"
 #include "formats/dtype/numbers.h"
@@ -45,9 +46,7 @@ TensorStatistics statistics_of(const Checkpoint& checkpoint, const TensorInfo& t
                   for (const double value : values) {
                     count_in(total, squares, value);
                   }
-                  if (progress) {
-                    progress(bytes.size());
-                  }
+                  call_if_given(progress, bytes.size());
                 });
   if (total.nan + total.infinite == total.elements) {
     total.minimum = total.maximum = 0.0;

@@ -22,8 +22,8 @@ struct TensorStatistics {
   bool finite() const { return nan == 0 && infinite == 0; }
 };
 
-/// Reads the whole tensor. `progress` receives the bytes of each part and may throw. Throws
-/// kBadInput if the file has become shorter.
+/// Reads the whole tensor. `progress`, unless it is empty, receives the bytes of each part and may
+/// throw. Throws kBadInput if the file has become shorter.
 TensorStatistics statistics_of(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                const std::function<void(std::uint64_t bytes)>& progress = {});
 

@@ -13,7 +13,7 @@ inline void convert(const std::filesystem::path& source, const std::filesystem::
                     const ConversionRequest& request) {
   const Model model = open_model(source);
   const std::atomic<bool> stop{false};
-  execute_conversion(plan_conversion(model, request), model, destination, [](auto, auto) {}, stop);
+  execute_conversion(plan_conversion(model, request), model, destination, {}, stop);
 }
 
 }  // namespace regroup

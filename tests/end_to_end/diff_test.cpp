@@ -41,9 +41,9 @@ TEST_CASE("a model does not differ from its copy in other shards or containers",
   CHECK(report["tensors"].empty());
 }
 
-TEST_CASE("diff lists added and removed and reshaped and retyped and changed tensors",
-          "[end_to_end]") {
-  const TemporaryDirectory directory;
+// A model, and a copy with an added, a removed, a reshaped, a retyped and a changed tensor and two
+// changed settings.
+void put_two_models(const TemporaryDirectory& directory) {
   TinyModel model = tiny_llama();
   put_model(directory / "a", model);
   model.remove("lm_head.weight");
@@ -58,7 +58,12 @@ TEST_CASE("diff lists added and removed and reshaped and retyped and changed ten
   k = varied_tensor(k.name, DType::kF32, {8, 6});
   model.set("num_key_value_heads", "[12, 4]").set("rope_scaling", "{\"factor\": 2}");
   put_model(directory / "b", model);
+}
 
+TEST_CASE("diff counts added and removed and reshaped and retyped and changed tensors",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_two_models(directory);
   const ProgramResult result = diff(directory / "a", directory / "b");
   CHECK(result.exit_code == 5);
   CHECK(result.one_line_of_error());
@@ -67,7 +72,11 @@ TEST_CASE("diff lists added and removed and reshaped and retyped and changed ten
                                "1 of other values, 2 settings"));
   CHECK_THAT(result.out, ContainsSubstring("F32 [24, 6] -> [8, 6]"));
   CHECK_THAT(result.out, ContainsSubstring("F32 -> BF16 [6]"));
+}
 
+TEST_CASE("diff reports the changed values of each tensor as JSON", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  put_two_models(directory);
   const Json report = diff(directory / "a", directory / "b", {"--json"}).json();
   CHECK(report["same"] == false);
   REQUIRE(report["tensors"].size() == 5);

@@ -35,45 +35,69 @@ TEST_CASE("common options and config files work for every command", "[end_to_end
   }
 }
 
-TEST_CASE(
-    "inspect and mean pooling work without LibTorch and other commands report what is missing",
-    "[end_to_end]") {
-  const fs::path program(REGROUP_PROGRAM);
-  if (!fs::exists(program.parent_path() / "regroup-compute")) {
-    SKIP("built without LibTorch: there is one program for all");
+// The program alone in a directory, without the one that computes.
+class Lone {
+ public:
+  Lone() {
+    const fs::path program(REGROUP_PROGRAM);
+    if (!fs::exists(program.parent_path() / "regroup-compute")) {
+      SKIP("built without LibTorch: there is one program for all");
+    }
+    fs::copy_file(program, directory_ / "regroup");
   }
-  const TemporaryDirectory directory;
-  fs::copy_file(program, directory / "regroup");
-  const auto run = [&](const std::string& arguments) {
-    const std::string command = "'" + (directory / "regroup").string() + "' " + arguments + " > '" +
-                                (directory / "out").string() + "' 2>&1";
+
+  fs::path path(const char* name) const { return directory_ / name; }
+  std::string quoted(const char* name) const { return "'" + path(name).string() + "'"; }
+  // Returns the exit code. `output()` is what it printed.
+  int run(const std::string& arguments) const {
+    const std::string command =
+        quoted("regroup") + " " + arguments + " > " + quoted("out") + " 2>&1";
     return WEXITSTATUS(std::system(command.c_str()));
-  };
-  CHECK(run("inspect '" + golden("llama").string() + "'") == 0);
-  const std::string model = "'" + golden("llama").string() + "'";
-  const std::string result = "'" + (directory / "result").string() + "'";
-  const std::string other = "'" + (directory / "other").string() + "'";
-  CHECK(run("convert " + model + " " + result + " --kv-heads 2") == 0);
-  CHECK(run("verify " + model + " " + result) == 0);
-  CHECK(run("expand " + result + " " + other + " --kv-heads 6") == 0);
-  fs::remove_all(directory / "other");
-  for (const std::string& command :
-       {std::string("eval"), "convert " + model + " " + other + " --kv-heads 2 --pool lowrank",
-        "convert " + model + " " + other + " --kv-heads 2 --to gguf",
-        "verify " + model + " " + result + " --logits"}) {
-    CAPTURE(command);
-    CHECK(run(command) == 4);
-    CHECK_THAT(bytes_of_file(directory / "out"),
-               ContainsSubstring("regroup-compute: No such file"));
-    CHECK_FALSE(fs::exists(directory / "other"));
   }
-  put_file(directory / "regroup-compute", "#!/bin/sh\necho $* $LD_LIBRARY_PATH\n");
-  fs::permissions(directory / "regroup-compute", fs::perms::owner_all);
+  std::string output() const { return bytes_of_file(path("out")); }
+
+ private:
+  const TemporaryDirectory directory_;
+};
+
+const std::string& llama() {
+  static const std::string quoted = "'" + golden("llama").string() + "'";
+  return quoted;
+}
+
+TEST_CASE("inspect and mean pooling work without LibTorch", "[end_to_end]") {
+  const Lone program;
+  const std::string result = program.quoted("result");
+  CHECK(program.run("inspect " + llama()) == 0);
+  CHECK(program.run("convert " + llama() + " " + result + " --kv-heads 2") == 0);
+  CHECK(program.run("verify " + llama() + " " + result) == 0);
+  CHECK(program.run("expand " + result + " " + program.quoted("other") + " --kv-heads 6") == 0);
+}
+
+TEST_CASE("commands that compute report that the computing program is missing", "[end_to_end]") {
+  const Lone program;
+  const std::string result = program.quoted("result"), other = program.quoted("other");
+  REQUIRE(program.run("convert " + llama() + " " + result + " --kv-heads 2") == 0);
+  for (const std::string& command :
+       {std::string("eval"), "convert " + llama() + " " + other + " --kv-heads 2 --pool lowrank",
+        "convert " + llama() + " " + other + " --kv-heads 2 --to gguf",
+        "verify " + llama() + " " + result + " --logits"}) {
+    CAPTURE(command);
+    CHECK(program.run(command) == 4);
+    CHECK_THAT(program.output(), ContainsSubstring("regroup-compute: No such file"));
+    CHECK_FALSE(fs::exists(program.path("other")));
+  }
+}
+
+TEST_CASE("the computing program gets all arguments and LibTorch's libraries", "[end_to_end]") {
+  const Lone program;
+  put_file(program.path("regroup-compute"), "#!/bin/sh\necho $* $LD_LIBRARY_PATH\n");
+  fs::permissions(program.path("regroup-compute"), fs::perms::owner_all);
   ::setenv("LibTorch_ROOT", "/some/torch", 1);
-  CHECK(run("eval") == 0);
-  CHECK(bytes_of_file(directory / "out").starts_with("eval /some/torch/lib"));
-  CHECK(run("convert " + model + " there --kv-heads 2 --measure") == 0);
-  CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring("there --kv-heads 2 --measure"));
+  CHECK(program.run("eval") == 0);
+  CHECK(program.output().starts_with("eval /some/torch/lib"));
+  CHECK(program.run("convert " + llama() + " there --kv-heads 2 --measure") == 0);
+  CHECK_THAT(program.output(), ContainsSubstring("there --kv-heads 2 --measure"));
   ::unsetenv("LibTorch_ROOT");
 }
 

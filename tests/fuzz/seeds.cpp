@@ -156,28 +156,26 @@ void put_torch(Seeds& seeds) {
   seeds.put("weight_file", file.bytes());
 }
 
-void put_gguf(Seeds& seeds) {
-  const auto both = [&](const GgufPieces& pieces) {
-    seeds.put("gguf", pieces.text());
-    seeds.put("weight_file", pieces.text());
-  };
-  both({});
+std::vector<std::string> gguf_entries() {
   const auto u32 = [](std::string_view key, std::uint32_t value) {
     return gguf_entry(key, 4, gguf_u32(value));
   };
-  const std::vector<std::string> entries{
-      gguf_entry("general.architecture", 8, gguf_string("llama")),
-      u32("general.alignment", 32),
-      u32("llama.block_count", 1),
-      u32("llama.embedding_length", 4),
-      u32("llama.attention.head_count", 2),
-      u32("llama.feed_forward_length", 4),
-      u32("llama.context_length", 8),
-      u32("llama.attention.head_count_kv", 2),
-      gguf_entry("llama.attention.layer_norm_rms_epsilon", 6, gguf_u32(0x3727c5ac)),
-      gguf_array_entry("tokenizer.ggml.tokens", 8, 2, gguf_string("a") + gguf_string("b"))};
+  return {gguf_entry("general.architecture", 8, gguf_string("llama")),
+          u32("general.alignment", 32),
+          u32("llama.block_count", 1),
+          u32("llama.embedding_length", 4),
+          u32("llama.attention.head_count", 2),
+          u32("llama.feed_forward_length", 4),
+          u32("llama.context_length", 8),
+          u32("llama.attention.head_count_kv", 2),
+          gguf_entry("llama.attention.layer_norm_rms_epsilon", 6, gguf_u32(0x3727c5ac)),
+          gguf_array_entry("tokenizer.ggml.tokens", 8, 2, gguf_string("a") + gguf_string("b"))};
+}
+
+// All tensors of one layer. Sets `offset` to the end of their data.
+std::vector<std::string> gguf_tensors(std::uint64_t& offset) {
   std::vector<std::string> tensors;
-  std::uint64_t offset = 0;
+  offset = 0;
   const auto add = [&](std::string_view name, const std::vector<std::uint64_t>& dimensions) {
     tensors.push_back(gguf_tensor(name, dimensions, 0, offset));
     std::uint64_t bytes = 4;
@@ -195,7 +193,19 @@ void put_gguf(Seeds& seeds) {
        {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}) {
     add(fmt::format("blk.0.{}.weight", name), {4, 4});
   }
-  both({.entries = entries, .tensors = tensors, .data_bytes = offset});
+  return tensors;
+}
+
+void put_gguf(Seeds& seeds) {
+  const auto both = [&](const GgufPieces& pieces) {
+    seeds.put("gguf", pieces.text());
+    seeds.put("weight_file", pieces.text());
+  };
+  const std::vector<std::string> entries = gguf_entries();
+  std::uint64_t bytes = 0;
+  const std::vector<std::string> tensors = gguf_tensors(bytes);
+  both({});
+  both({.entries = entries, .tensors = tensors, .data_bytes = bytes});
   both({.entries = {gguf_array_entry("a", 9, 1, gguf_u32(4) + gguf_u64(0))}});
   both({.version = 2, .entries = entries, .more_tensors = 1U << 30, .more_entries = 7});
 }

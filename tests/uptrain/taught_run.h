@@ -11,8 +11,6 @@
 
 namespace regroup {
 
-inline constexpr auto kNoProgress = [](std::int64_t, std::int64_t) {};
-
 // Settings of regroup teach for `run`: `top` tokens, 5 windows per file.
 inline TeachSettings settings_for(const UptrainSettings& run, const std::filesystem::path& teacher,
                                   std::int64_t windows, std::int64_t top) {
@@ -27,7 +25,7 @@ inline TeachSettings settings_for(const UptrainSettings& run, const std::filesys
 }
 
 inline void make_answers(const TeachSettings& settings, const std::filesystem::path& output,
-                         const TeachProgress& progress = kNoProgress,
+                         const TeachProgress& progress = {},
                          const std::atomic<bool>& stop = false) {
   const Model teacher = open_computable_model(settings.run.model);
   const DataLoader data = open_training_data(settings.run, teacher.spec);

@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/safetensors/safetensors.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -228,7 +229,7 @@ TeacherLogitsFacts read_teacher_logits_facts(const std::filesystem::path& direct
 
 std::uint64_t window_hash(const at::Tensor& window) {
   const at::Tensor ids = window.contiguous();
-  return xxh64({static_cast<const std::byte*>(ids.const_data_ptr()), ids.nbytes()});
+  return xxh64(bytes_of(ids));
 }
 
 std::int64_t predictions_of(const at::Tensor& window, std::int64_t predictions) {

@@ -11,10 +11,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/safetensors/safetensors.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -163,7 +165,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     const auto [hidden, targets] = predict(model, ids, first, task);
     sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
     result.tokens += targets.numel();
-    progress(first + count, windows);
+    call_if_given(progress, first + count, windows);
   }
   result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
   result.perplexity = std::exp(result.loss);
@@ -195,10 +197,9 @@ void write_logits(const Transformer& model, const TokenFile& file,
       throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
                       printable(file.path().string(), 0), first, first + count - 1);
     }
-    pending.file().write_at(
-        offset, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
+    pending.file().write_at(offset, bytes_of(logits));
     offset += logits.nbytes();
-    progress(first + count, windows);
+    call_if_given(progress, first + count, windows);
   }
   pending.publish();
 }

@@ -29,7 +29,7 @@ struct Evaluation {
   std::int64_t tokens = 0;  ///< predicted tokens
 };
 
-/// Called with the number of windows done and the total.
+/// Called with the number of windows done and the total, unless it is empty.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// The windows that evaluate() reads: consecutive windows of `context` tokens each, window w from

@@ -6,22 +6,17 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 
+#include "converter/pooling/solvers/head_moments.h"
+
 namespace regroup {
-namespace {
-
-at::Tensor wide_view(const std::vector<double>& values, std::vector<std::int64_t> shape) {
-  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble);
-}
-
-}  // namespace
 
 ScaledLinear::ScaledLinear(const DenseLinear& linear, c10::Device device) {
-  const at::Tensor wide = wide_view(linear.weight, {linear.outputs, linear.inputs});
+  const at::Tensor wide = view_of(linear.weight, {linear.outputs, linear.inputs});
   const double size = wide.square().mean().sqrt().item<double>();
   scale_ = size > 0.0 ? size : 1.0;
   weight_ = leaf_of(wide, device);
   if (!linear.bias.empty()) {
-    bias_ = leaf_of(wide_view(linear.bias, {linear.outputs}), device);
+    bias_ = leaf_of(view_of(linear.bias, {linear.outputs}), device);
   }
 }
 

@@ -15,10 +15,12 @@
 
 #include "converter/pooling/inputs/calibration.h"
 #include "converter/pooling/inputs/statistics_checksum.h"
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/staged_directory.h"
 #include "formats/safetensors/safetensors_writer.h"
 #include "uptrain/layerwise/attention_distances.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -118,7 +120,7 @@ void write_values(StatisticsWriter& writer, const std::string& name, const at::T
         "was written",
         name);
   }
-  writer.write(name, {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
+  writer.write(name, bytes_of(stored));
 }
 
 void write_moments(StatisticsWriter& writer, const std::string& name,
@@ -158,7 +160,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
       write_moments(writer, moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries),
                     cross);
     }
-    progress(++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
+    call_if_given(progress, ++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
   }
   if (spec.has_encoder()) {
     RunningMoments encoded;

@@ -15,7 +15,7 @@
 
 namespace regroup {
 
-/// Called with the number of layers done and the total.
+/// Called with the number of layers done and the total, unless it is empty.
 using CalibrationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Writes `output`, a safetensors file that names its source model. It holds mean and covariance of

@@ -12,6 +12,7 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -107,7 +108,7 @@ PredictionComparison compare_predictions(const Model& source, const Model& resul
   const at::NoGradGuard no_gradients;
   check_same_vocabulary(source, result);
   std::size_t done = 0;
-  const auto layer_done = [&] { progress(++done); };
+  const auto layer_done = [&] { call_if_given(progress, ++done); };
   const LmHeadInputs expected = run(source, windows, device, layer_done, stop);
   return compare(expected, run(result, windows, device, layer_done, stop), stop);
 }

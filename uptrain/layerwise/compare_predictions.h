@@ -34,8 +34,8 @@ void check_same_vocabulary(const Model& source, const Model& result);
 
 /// Runs both models over `windows` (int64 [B, T] each) in fp32, without masking. Holds one layer at
 /// a time in memory, plus the hidden states of all windows and two output projections. Calls
-/// `progress` with the number of layers done. Throws what check_same_vocabulary() does,
-/// kInterrupted soon after `stop` turns true.
+/// `progress`, unless it is empty, with the number of layers done. Throws what
+/// check_same_vocabulary() does, kInterrupted soon after `stop` turns true.
 PredictionComparison compare_predictions(const Model& source, const Model& result,
                                          const Batches& windows, c10::Device device,
                                          const std::function<void(std::size_t)>& progress,

@@ -15,6 +15,7 @@
 
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -171,7 +172,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
       }
     }
     walk.run({}, stop);
-    progress(layer + 1);
+    call_if_given(progress, layer + 1);
   }
   const OutputHead head(source, settings.device);
   std::vector<Sensitivity> measured;

@@ -19,6 +19,7 @@
 #include "uptrain/model/decode.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/kv_cache.h"
+#include "uptrain/model/median.h"
 
 namespace regroup {
 namespace {
@@ -29,11 +30,6 @@ double seconds_of(at::Device device, const std::function<void()>& work) {
   work();
   wait_for(device);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 KvCacheSettings settings_of(const DecodeLoad& load) {

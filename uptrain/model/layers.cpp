@@ -1,6 +1,5 @@
 #include "uptrain/model/layers.h"
 
-#include <optional>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -13,31 +12,24 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/optional_tensor.h"
 #include "uptrain/ops/rms_norm.h"
 
 namespace regroup {
-namespace {
-
-std::optional<at::Tensor> optional(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
-}  // namespace
-
 at::Tensor Linear::operator()(const at::Tensor& x) const {
-  return at::linear(x, input_major ? weight.t() : weight, optional(bias));
+  return at::linear(x, input_major ? weight.t() : weight, if_defined(bias));
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   const std::vector<std::int64_t> width = {x.size(-1)};
   const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
-  const auto fused_scale = heads.empty() ? optional(scale) : std::nullopt;
+  const auto fused_scale = heads.empty() ? if_defined(scale) : std::nullopt;
   if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale)) {
     return fused_rms_norm(x, scale, epsilon);
   }
   const at::Tensor normal = kind == NormKind::kRmsNorm
                                 ? at::rms_norm(x, width, fused_scale, epsilon)
-                                : at::layer_norm(x, width, fused_scale, optional(bias), epsilon);
+                                : at::layer_norm(x, width, fused_scale, if_defined(bias), epsilon);
   return heads.empty() ? normal : normal * at::stack(heads).unsqueeze(1);  // [H, 1, d]
 }
 

@@ -13,13 +13,10 @@
 #include "formats/dtype/numbers.h"
 #include "formats/families/family.h"
 #include "formats/safetensors/safetensors_writer.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
-
-std::span<std::byte> bytes_of(at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
 
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
@@ -33,8 +30,8 @@ at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at:
     checkpoint.read(info, blocks);
     return tensor_of_numbers(blocks, info.dtype, info.shape, type).to(device);
   }
-  at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
-  checkpoint.read(info, bytes_of(stored));
+  const at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
+  checkpoint.read(info, mutable_bytes_of(stored));
   return stored.to(device, type);
 }
 
@@ -45,7 +42,7 @@ at::Tensor stored_form(const at::Tensor& value, DType dtype) {
 
 void write_tensor(CheckpointWriter& writer, const std::string& name, const at::Tensor& value,
                   DType dtype) {
-  at::Tensor stored = stored_form(value, dtype);
+  const at::Tensor stored = stored_form(value, dtype);
   writer.write(name, bytes_of(stored));
 }
 

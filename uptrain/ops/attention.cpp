@@ -18,6 +18,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "uptrain/ops/grouped_attention.h"
+#include "uptrain/ops/optional_tensor.h"
 #include "uptrain/ops/tiled_attention.h"
 
 namespace regroup {
@@ -34,10 +35,6 @@ constexpr std::int64_t kAlignment = 8;
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
 
-std::optional<at::Tensor> optional_mask(const at::Tensor& mask) {
-  return mask.defined() ? std::optional(mask) : std::nullopt;
-}
-
 // CUDA has no fused kernel for grouped heads in fp32, nor for grouped heads under a mask, and falls
 // back to the product of all queries and keys. Under a mask, the query heads of a group become
 // rows. Without one, keys and values are repeated, which takes less memory than that product.
@@ -53,7 +50,7 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
         {heads.q, heads.k.repeat_interleave(copies, 1), heads.v.repeat_interleave(copies, 1)}, mask,
         scale, causal);
   }
-  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, optional_mask(mask),
+  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, if_defined(mask),
                                           /*dropout_p=*/0.0,
                                           /*is_causal=*/causal && !mask.defined(), scale,
                                           /*enable_gqa=*/grouped);

@@ -17,12 +17,14 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/checkpoint/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/tensor_bytes.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/run/uptrain_plan.h"
 
@@ -30,10 +32,6 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::span<const std::byte> bytes_of(const at::Tensor& row) {
-  return {static_cast<const std::byte*>(row.const_data_ptr()), row.nbytes()};
-}
 
 // Writes one file of teacher logits, window by window.
 class TeacherLogitsWriter {
@@ -116,7 +114,7 @@ class Teaching {
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
-      progress_(first + count, facts_.samples);
+      call_if_given(progress_, first + count, facts_.samples);
     }
     writer.finish();
     staged.publish_file(name);

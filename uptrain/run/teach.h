@@ -45,7 +45,7 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
                         std::optional<std::int64_t> rows = std::nullopt);
 
-/// Called with the number of windows done and the total.
+/// Called with the number of windows done and the total, unless it is empty.
 using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Carries out `plan`: writes the directory `output`, which appears when it is complete. Until then

@@ -1,6 +1,5 @@
 #include "uptrain/run/training_speed.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -9,19 +8,15 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
+#include "uptrain/model/median.h"
 #include "uptrain/objective/training_loss.h"
 #include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
 namespace {
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 constexpr double kLongestProduct = 1.0;  // seconds
 
@@ -52,7 +47,7 @@ double matmul_flops_per_second(at::ScalarType type, at::Device device) {
   return rate;
 }
 
-double TrainingSpeed::median_seconds() const { return median_of(step_seconds); }
+double TrainingSpeed::median_seconds() const { return median(step_seconds); }
 
 double TrainingSpeed::tokens_per_second() const {
   return static_cast<double>(tokens_per_step) / median_seconds();
@@ -65,7 +60,7 @@ double TrainingSpeed::fraction_of_matmul() const {
   for (std::size_t i = 0; i < step_seconds.size(); ++i) {
     fractions.push_back(flops_per_step / step_seconds[i] / matmul_per_second[i]);
   }
-  return median_of(fractions);
+  return median(fractions);
 }
 
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
@@ -97,7 +92,7 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
         speed.step_seconds.push_back(report.seconds);
         speed.matmul_per_second.push_back(rate);
       }
-      after_step(report.step);
+      call_if_given(after_step, report.step);
     });
     if (!complete) {
       throw Error(ErrorKind::kInterrupted, "stopped");

@@ -34,8 +34,9 @@ struct TrainingSpeed {
 
 /// Runs `warmup` and then `steps` training steps on `data`, and discards the result. Uses the
 /// settings that a step depends on: batch, accumulation, trained weights, optimizer, precision,
-/// device; they must pass validate_step(). `steps` is at least 1. Calls `after_step` with the steps
-/// taken so far. Throws kInterrupted once `stop` is set; kBadInput if losses are not finite.
+/// device; they must pass validate_step(). `steps` is at least 1. Calls `after_step`, unless it is
+/// empty, with the steps taken so far. Throws kInterrupted once `stop` is set; kBadInput if losses
+/// are not finite.
 TrainingSpeed measure_training(const Model& source, const UptrainSettings& settings,
                                const DataLoader& data, std::int64_t warmup, std::int64_t steps,
                                const std::function<void(std::int64_t)>& after_step,

@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/json/optional_json.h"
 
 namespace regroup {
 namespace {
@@ -135,19 +136,17 @@ std::pair<std::string, std::optional<double>> split_weight(const std::string& na
   return {name.substr(0, colon), weight};
 }
 
-Json number(const auto& value) { return value ? Json(*value) : Json(); }
-
 Json recipe_of_schedule(const UptrainSettings& settings) {
   Json recipe = {{"schedule", name_of(settings.schedule)},
                  {"learning_rate", settings.peak_learning_rate()},
-                 {"warmup_steps", number(settings.warmup_steps)}};
+                 {"warmup_steps", or_null(settings.warmup_steps)}};
   if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     recipe["start_step"] = settings.start_step.value_or(0);
   } else if (settings.schedule != LrScheduleKind::kConstant) {
     recipe["min_learning_rate_ratio"] = settings.min_learning_rate_ratio;
   }
   if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
-    recipe["decay_steps"] = number(settings.decay_steps);
+    recipe["decay_steps"] = or_null(settings.decay_steps);
   }
   return recipe;
 }
@@ -236,11 +235,11 @@ Json recipe_of(const UptrainSettings& settings) {
     std::error_code fault;
     sizes.push_back(std::filesystem::file_size(path, fault));
   }
-  Json recipe = {{"alpha", number(settings.alpha)},
-                 {"pretrain_steps", number(settings.pretrain_steps)},
-                 {"pretrain_tokens", number(settings.pretrain_tokens)},
-                 {"steps", number(settings.steps)},
-                 {"sequence_length", number(settings.sequence_length)},
+  Json recipe = {{"alpha", or_null(settings.alpha)},
+                 {"pretrain_steps", or_null(settings.pretrain_steps)},
+                 {"pretrain_tokens", or_null(settings.pretrain_tokens)},
+                 {"steps", or_null(settings.steps)},
+                 {"sequence_length", or_null(settings.sequence_length)},
                  {"batch", settings.batch},
                  {"accumulation", settings.accumulation},
                  {"trained", name_of(settings.trained)}};

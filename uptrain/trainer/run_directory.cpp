@@ -12,6 +12,7 @@
 
 #include <fmt/ranges.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -204,7 +205,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
         throw;  // the disk is at fault, not the state
       }
       last_fault = fault.what();
-      warn(last_fault);
+      call_if_given(warn, last_fault);
       set_aside(step);
     }
   }

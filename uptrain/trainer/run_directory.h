@@ -58,7 +58,8 @@ class RunDirectory {
   void save(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors) const;
 
   /// Reads the newest intact state; none if there are no states. Damaged states are reported
-  /// through `warn` and set aside. Throws kBadInput if states exist and none can be used.
+  /// through `warn`, unless it is empty, and set aside. Throws kBadInput if states exist and none
+  /// can be used.
   std::optional<TrainingProgress> load_newest(
       std::span<const Parameters::Entry> tensors,
       const std::function<void(const std::string&)>& warn) const;

@@ -11,6 +11,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "uptrain/distributed/gradient_reducer.h"
 
@@ -58,7 +59,8 @@ bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
     if (partition_ != nullptr ? stop_agreed_ : stop.load()) {
       return false;
     }
-    after_step(step(progress, stop));
+    const StepReport report = step(progress, stop);
+    call_if_given(after_step, report);
     if (progress.skipped_in_a_row > settings_.max_skipped_in_a_row) {
       throw_bad_input(
           "step {}: loss or gradients were not finite {} times in a row, allowed are {}; "

@@ -56,10 +56,10 @@ class Trainer {
           const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
           const LoopSettings& settings, const ZeroPartition* partition = nullptr);
 
-  /// Runs from `progress` to the last step and calls `after_step` after each, with `progress`
-  /// advanced. Returns false once `stop` is true between two steps; with several ranks after the
-  /// step in which it turned true on any of them. Throws kBadInput if too many steps in a row were
-  /// skipped.
+  /// Runs from `progress` to the last step and calls `after_step`, unless it is empty, after
+  /// each, with `progress` advanced. Returns false once `stop` is true between two steps; with
+  /// several ranks after the step in which it turned true on any of them. Throws kBadInput if too
+  /// many steps in a row were skipped.
   bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
            const std::function<void(const StepReport&)>& after_step);
 

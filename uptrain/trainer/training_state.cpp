@@ -15,6 +15,7 @@
 #include "formats/directory/model_directory.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors_writer.h"
+#include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
 namespace {
@@ -31,10 +32,6 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
-std::span<const std::byte> stored_bytes(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
 // Writes the tensors to `directory`. Returns their checksums.
 Json write_tensors(const std::filesystem::path& directory,
                    std::span<const Parameters::Entry> tensors) {
@@ -46,8 +43,8 @@ Json write_tensors(const std::filesystem::path& directory,
   Json checksums = Json::object();
   for (const auto& [name, value] : tensors) {
     const at::Tensor host = value.detach().to(at::kCPU).contiguous();
-    writer.write(name, stored_bytes(host));
-    checksums[name] = checksum_of(stored_bytes(host));
+    writer.write(name, bytes_of(host));
+    checksums[name] = checksum_of(bytes_of(host));
   }
   writer.finish();
   return checksums;
@@ -82,8 +79,8 @@ void read_tensor(const Checkpoint& checkpoint, const Parameters::Entry& entry,
                     text_of(entry.value.sizes().vec()));
   }
   const at::Tensor host = at::empty(entry.value.sizes(), entry.value.scalar_type());
-  checkpoint.read(info, {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
-  if (checksums.value(entry.name, std::string()) != checksum_of(stored_bytes(host))) {
+  checkpoint.read(info, mutable_bytes_of(host));
+  if (checksums.value(entry.name, std::string()) != checksum_of(bytes_of(host))) {
     throw_bad_input("{} is damaged: its checksum does not match", where);
   }
   const at::NoGradGuard no_gradients;

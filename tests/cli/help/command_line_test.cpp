@@ -37,6 +37,35 @@ std::string refusal_of_value(const CommandFacts& command, const OptionFacts& opt
   return refusal_of_words(words);
 }
 
+constexpr const char* kNoNumber[] = {"-1",
+                                     "99999999999999999999",
+                                     "-99999999999999999999",
+                                     "18446744073709551616",
+                                     "1e400",
+                                     "1e99",
+                                     "nan",
+                                     "inf",
+                                     "-inf",
+                                     "infinity",
+                                     "12abc",
+                                     "abc",
+                                     "0x10",
+                                     " 5",
+                                     "5 ",
+                                     "+5",
+                                     "5,",
+                                     "1_000",
+                                     "1,000,",
+                                     "k",
+                                     "99999999999999999999k",
+                                     "\xd9\xa3",
+                                     "--",
+                                     "5%5",
+                                     "-5%",
+                                     "nan%",
+                                     "1e30%",
+                                     "9999999TiB"};
+
 TEST_CASE("numeric options refuse junk and numbers out of range", "[cli]") {
   int tried = 0;
   for_all_options([&](const CommandFacts& command, const OptionFacts& option) {
@@ -44,34 +73,7 @@ TEST_CASE("numeric options refuse junk and numbers out of range", "[cli]") {
       return;
     }
     ++tried;
-    for (const char* value : {"-1",
-                              "99999999999999999999",
-                              "-99999999999999999999",
-                              "18446744073709551616",
-                              "1e400",
-                              "1e99",
-                              "nan",
-                              "inf",
-                              "-inf",
-                              "infinity",
-                              "12abc",
-                              "abc",
-                              "0x10",
-                              " 5",
-                              "5 ",
-                              "+5",
-                              "5,",
-                              "1_000",
-                              "1,000,",
-                              "k",
-                              "99999999999999999999k",
-                              "\xd9\xa3",
-                              "--",
-                              "5%5",
-                              "-5%",
-                              "nan%",
-                              "1e30%",
-                              "9999999TiB"}) {
+    for (const char* value : kNoNumber) {
       CAPTURE(command.name, option.names.front(), value);
       const std::string refusal = refusal_of_value(command, option, value);
       CHECK_THAT(refusal, ContainsSubstring(option.names.front()));

@@ -46,20 +46,26 @@ TEST_CASE("a flag with values accepts true and false and its values in a config 
   CHECK_THAT(refusal_of_file("[uptrain]\nresume = \"maybe\"\n"), ContainsSubstring("run.toml:2: "));
 }
 
-TEST_CASE("invalid config files are refused with file and line", "[cli]") {
-  const auto refused = [](const std::string& text, int line, const std::string& why) {
-    CAPTURE(text);
-    const std::string refusal = refusal_of_file(text);
-    CHECK_THAT(refusal, ContainsSubstring(fmt::format("run.toml:{}: ", line)));
-    CHECK_THAT(refusal, ContainsSubstring(why));
-    CHECK(refusal.find('\n') == std::string::npos);
-    CHECK(refusal.find('\x1b') == std::string::npos);
-  };
+// Checks that the text is refused at a line, in one printable line that contains `why`.
+void refused(const std::string& text, int line, const std::string& why) {
+  CAPTURE(text);
+  const std::string refusal = refusal_of_file(text);
+  CHECK_THAT(refusal, ContainsSubstring(fmt::format("run.toml:{}: ", line)));
+  CHECK_THAT(refusal, ContainsSubstring(why));
+  CHECK(refusal.find('\n') == std::string::npos);
+  CHECK(refusal.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("unknown names in a config file are refused with file and line", "[cli]") {
   refused("[inspect]\njson = true\ncontxt = 5\n", 3, "did you mean \"context\"?");
   refused("\n[inspcet]\njson = true\n", 2, "did you mean \"inspect\"?");
   refused("wrong = 1\n", 1, "\"wrong\" is not an option");
-  refused("[inspect]\nfilter = \"open\ntensors = true\n", 2, "string");
-  refused("[inspect]\nfilter = unquoted\n", 2, "");
+  refused("[inspect]\n\"a\\u001bb\" = 1\n", 2, "\\x1b");
+  refused("config = \"other.toml\"\n", 1, "not an option");
+  refused("[inspect.more]\njson = true\n", 1, "not a command");
+}
+
+TEST_CASE("config values of the wrong type are refused with file and line", "[cli]") {
   refused("[inspect]\nfilter = 5\n", 2, "a string is needed");
   refused("[inspect]\nfilter = true\n", 2, "a string is needed");
   refused("[inspect]\nfilter = \"\"\n", 2, "empty");
@@ -73,15 +79,21 @@ TEST_CASE("invalid config files are refused with file and line", "[cli]") {
   refused("[inspect]\ncontext = 2020-01-01\n", 2, "date");
   refused("[inspect]\ncontext = []\n", 2, "list");
   refused("[plan]\nvram = 24\n", 2, "a size such as");
+  refused("[inspect]\nfilter = \"\\u001b[31m\"\n", 2, "unprintable");
+}
+
+TEST_CASE("invalid TOML is refused with file and line", "[cli]") {
+  refused("[inspect]\nfilter = \"open\ntensors = true\n", 2, "string");
+  refused("[inspect]\nfilter = unquoted\n", 2, "");
   refused("[inspect]\ncontext = 1\ncontext = 2\n", 3, "");
   refused("[inspect]\n\n[inspect]\n", 3, "");
-  refused("[inspect]\nfilter = \"\\u001b[31m\"\n", 2, "unprintable");
-  refused("[inspect]\nfilter = \"\x1b[31m\"\n", 2, "control");
-  refused("[inspect]\n\"a\\u001bb\" = 1\n", 2, "\\x1b");
-  refused("config = \"other.toml\"\n", 1, "not an option");
   for (const char* nameless : {"[\n", "[&]\n", "[[\n", "a.\n"}) {
     CHECK_THAT(refusal_of_file(nameless), ContainsSubstring("run.toml:"));
   }
+}
+
+TEST_CASE("config text that toml++ cannot read is refused before it", "[cli]") {
+  refused("[inspect]\nfilter = \"\x1b[31m\"\n", 2, "control");
   refused("[inspect]\n\u01db\u00c4 = 1\n", 2, "non-ASCII");
   refused("\u01db\u00c4", 1, "non-ASCII");
   refused(std::string("[\0&a", 4), 1, "a control character");
@@ -96,7 +108,6 @@ TEST_CASE("invalid config files are refused with file and line", "[cli]") {
   refused("quiet = 19[\"\u03dd\n", 1, "");
   CHECK(refusal_of_file("# \u01db\n[inspect]\ntensors = true\nfilter = \"\u01db\" # \u00c4\n") ==
         "");
-  refused("[inspect.more]\njson = true\n", 1, "not a command");
 }
 
 TEST_CASE("strings in a config file are UTF-8", "[cli]") {

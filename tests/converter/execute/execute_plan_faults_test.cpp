@@ -77,9 +77,8 @@ TEST_CASE("a destination whose name begins with the source's name is accepted", 
   const Scene scene;
   const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
-  execute_conversion(
-      plan_conversion(model, {.kv_heads = {4}}), model, scene.path("source-gqa"), [](auto, auto) {},
-      stop);
+  execute_conversion(plan_conversion(model, {.kv_heads = {4}}), model, scene.path("source-gqa"), {},
+                     stop);
   CHECK(fs::exists(scene.path("source-gqa/config.json")));
 }
 
@@ -167,9 +166,8 @@ TEST_CASE("NaN in tensors that are only copied is accepted", "[converter]") {
   const Scene scene(tiny);
   const Model model = open_model(scene.source());
   const std::atomic<bool> stop{false};
-  execute_conversion(
-      plan_conversion(model, {.kv_heads = {4}}), model, scene.path("result"), [](auto, auto) {},
-      stop);
+  execute_conversion(plan_conversion(model, {.kv_heads = {4}}), model, scene.path("result"), {},
+                     stop);
   CHECK(fs::exists(scene.path("result")));
 }
 
@@ -190,7 +188,7 @@ TEST_CASE("a conversion stopped at any step leaves no files", "[converter]") {
   }
   const std::atomic<bool> stop{true};
   CHECK(refusal_of([&] {
-          execute_conversion(plan, model, scene.path("result"), [](auto, auto) {}, stop);
+          execute_conversion(plan, model, scene.path("result"), {}, stop);
         }).kind() == ErrorKind::kInterrupted);
   CHECK(scene.untouched());
 }
@@ -225,9 +223,7 @@ TEST_CASE("an unreadable companion ends the conversion", "[converter]") {
   const ConversionPlan plan = plan_conversion(model, {.kv_heads = {4}});
   fs::remove(scene.source() / "tokenizer.json");
   const std::atomic<bool> stop{false};
-  CHECK_THAT(refusal_of([&] {
-               execute_conversion(plan, model, scene.path("result"), [](auto, auto) {}, stop);
-             }),
+  CHECK_THAT(refusal_of([&] { execute_conversion(plan, model, scene.path("result"), {}, stop); }),
              is_bad_input("tokenizer.json"));
   CHECK(scene.untouched());
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "converter/execute/tensor_parts.h"
+#include "converter/verify/verify_conversion.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
@@ -74,7 +75,7 @@ TEST_CASE("the result does not depend on the number of threads", "[converter]") 
   const std::atomic<bool> stop{false};
   const auto tree_with = [&](int threads) {
     const fs::path result = directory / std::to_string(threads);
-    execute_conversion(plan, model, result, [](auto, auto) {}, stop, {}, threads);
+    execute_conversion(plan, model, result, {}, stop, {}, threads);
     return tree_of(result);
   };
   const auto alone = tree_with(1);
@@ -95,7 +96,7 @@ TEST_CASE("large tensors written in parts equal tensors computed whole", "[conve
     AttentionPooler pooler = pooler_of(plan, model.checkpoint);
     const std::atomic<bool> stop{false};
     const fs::path result = directory / std::to_string(static_cast<int>(container));
-    execute_conversion(plan, model, result, [](auto, auto) {}, stop);
+    execute_conversion(plan, model, result, {}, stop);
     const Checkpoint written = open_checkpoint(result);
     std::size_t in_parts = 0;
     for (const TensorStep& step : plan.steps) {
@@ -159,6 +160,22 @@ TEST_CASE("progress ends at the planned number of bytes", "[converter]") {
       stop);
   CHECK(last == plan.output_bytes);
   CHECK((reported == expected));
+}
+
+TEST_CASE("a conversion and its verification need no progress function", "[converter]") {
+  const TemporaryDirectory directory;
+  const Model source = open_model(put_model(directory / "source", tiny_llama()));
+  const ConversionPlan plan = plan_conversion(source, {.kv_heads = {4}});
+  std::vector<std::string> told;
+  const std::atomic<bool> stop{false};
+  execute_conversion(
+      plan, source, directory / "told",
+      [&](auto, std::string_view tensor) { told.emplace_back(tensor); }, stop);
+  CHECK(told.size() == plan.steps.size());
+  execute_conversion(plan, source, directory / "silent", ConversionProgress(), stop);
+  CHECK(tree_of(directory / "silent") == tree_of(directory / "told"));
+  const Model result = open_model(directory / "silent");
+  CHECK(verify_conversion(plan, source, result, ComparisonProgress()).passed());
 }
 
 }  // namespace

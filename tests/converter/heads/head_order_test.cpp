@@ -100,51 +100,77 @@ TEST_CASE("layers with different kv heads can share one order of query heads", "
   CHECK_THAT(refusal_of([&] { check_order(order, spec); }), is_wrong_usage("the same order"));
 }
 
-TEST_CASE("columns of a shared bias move with the heads of all its layers", "[converter]") {
-  const Heads moved{2, 7, 0, 1, 3, 4, 5, 6, 8, 9, 10, 11};
-  HeadOrder order;
-  for (const std::size_t layer : {0U, 1U, 2U}) {
-    order.set(AttentionRole::kSelf, layer, moved);
-  }
-  const TemporaryDirectory directory;
-  convert(golden("t5"), directory / "result",
-          {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}, .order = order});
-  const Checkpoint before = open_checkpoint(golden("t5"));
-  const Checkpoint after = open_checkpoint(directory / "result");
-  const auto attention = [](int block) {
-    return "decoder.block." + std::to_string(block) + ".layer.0.SelfAttention.";
-  };
-  const std::string table = attention(0) + "relative_attention_bias.weight";
-  const auto old = values_of(before, table), now = values_of(after, table);
-  REQUIRE(now.size() == old.size());
-  for (std::size_t i = 0; i < now.size(); ++i) {  // [buckets, 12]
-    CHECK(now[i] == old[i / 12 * 12 + static_cast<std::size_t>(moved[i % 12])]);
-  }
-  const auto check_rows = [&](const std::string& name, std::size_t heads, const auto& expected) {
-    const auto from = values_of(before, name), to = values_of(after, name);
+// t5 with the decoder's heads in another order; its second layer of three keeps 6 kv heads.
+class MovedDecoder {
+ public:
+  const Checkpoint& before() const { return before_; }
+  const Checkpoint& after() const { return after_; }
+  std::size_t head(std::size_t place) const { return static_cast<std::size_t>(moved_[place]); }
+
+  // Compares rows of a tensor with `expected(values before, head, rows per head, row)`.
+  void check_rows(const std::string& name, std::size_t heads, const auto& expected) const {
+    const auto from = values_of(before_, name), to = values_of(after_, name);
     const std::size_t size = from.size() / 12;
     REQUIRE(to.size() == heads * size);
     for (std::size_t i = 0; i < to.size(); ++i) {
       CHECK(to[i] == expected(from, i / size, size, i % size));
     }
-  };
-  const auto head = [&](std::size_t place) { return static_cast<std::size_t>(moved[place]); };
+  }
+
+ private:
+  Checkpoint converted() const {
+    HeadOrder order;
+    for (const std::size_t layer : {0U, 1U, 2U}) {
+      order.set(AttentionRole::kSelf, layer, moved_);
+    }
+    convert(golden("t5"), directory_ / "result",
+            {.kv_heads = {12, 6, 12}, .roles = {AttentionRole::kSelf}, .order = order});
+    return open_checkpoint(directory_ / "result");
+  }
+
+  const Heads moved_{2, 7, 0, 1, 3, 4, 5, 6, 8, 9, 10, 11};
+  const TemporaryDirectory directory_;
+  const Checkpoint before_ = open_checkpoint(golden("t5"));
+  const Checkpoint after_ = converted();
+};
+
+std::string decoder_attention(int block) {
+  return "decoder.block." + std::to_string(block) + ".layer.0.SelfAttention.";
+}
+
+TEST_CASE("columns of a shared bias move with the heads of all its layers", "[converter]") {
+  const MovedDecoder moved;
+  const std::string table = decoder_attention(0) + "relative_attention_bias.weight";
+  const auto old = values_of(moved.before(), table), now = values_of(moved.after(), table);
+  REQUIRE(now.size() == old.size());
+  for (std::size_t i = 0; i < now.size(); ++i) {  // [buckets, 12]
+    CHECK(now[i] == old[i / 12 * 12 + moved.head(i % 12)]);
+  }
+}
+
+TEST_CASE("heads of a stack move in every layer, pooled or not", "[converter]") {
+  const MovedDecoder moved;
   const auto moves = [&](const auto& from, std::size_t place, std::size_t size, std::size_t i) {
-    return from[head(place) * size + i];
+    return from[moved.head(place) * size + i];
   };
   const auto pools = [&](const auto& from, std::size_t place, std::size_t size, std::size_t i) {
-    const double sum = from[head(2 * place) * size + i] + from[head(2 * place + 1) * size + i];
+    const double sum =
+        from[moved.head(2 * place) * size + i] + from[moved.head(2 * place + 1) * size + i];
     return static_cast<double>(static_cast<float>(sum / 2));
   };
   for (const char* part : {"q.weight", "k.weight", "v.weight"}) {
-    check_rows(attention(0) + part, 12, moves);  // the layer keeps its heads in a new order
+    moved.check_rows(decoder_attention(0) + part, 12, moves);
   }
-  check_rows(attention(1) + "q.weight", 12, moves);
-  check_rows(attention(1) + "k.weight", 6, pools);
-  check_rows(attention(1) + "v.weight", 6, pools);
-  for (const TensorInfo& tensor : before.tensors()) {
-    if (tensor.name.find("encoder.") == 0) {
-      CHECK((bytes_of(after, tensor.name) == bytes_of(before, tensor.name)));
+  moved.check_rows(decoder_attention(1) + "q.weight", 12, moves);
+  moved.check_rows(decoder_attention(1) + "k.weight", 6, pools);
+  moved.check_rows(decoder_attention(1) + "v.weight", 6, pools);
+}
+
+TEST_CASE("a stack whose heads do not move keeps its bytes", "[converter]") {
+  const MovedDecoder moved;
+  for (const TensorInfo& tensor : moved.before().tensors()) {
+    if (tensor.name.starts_with("encoder.")) {
+      CHECK((bytes_of(moved.after(), tensor.name) == bytes_of(moved.before(), tensor.name)));
     }
   }
 }

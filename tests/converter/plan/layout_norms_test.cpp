@@ -30,8 +30,7 @@ void convert_by_layout(const fs::path& source, const Json& layout, const fs::pat
   put_file(directory / "layout.json", layout.dump());
   const Model model = open_model(source, {.layout = directory / "layout.json"});
   const std::atomic<bool> stop{false};
-  execute_conversion(
-      plan_conversion(model, {.kv_heads = {2}}), model, destination, [](auto, auto) {}, stop);
+  execute_conversion(plan_conversion(model, {.kv_heads = {2}}), model, destination, {}, stop);
 }
 
 TEST_CASE("an omitted norm over all keys is refused and a listed one is pooled", "[converter]") {

@@ -89,8 +89,7 @@ TEST_CASE("the report and the result record what each computed layer keeps", "[c
     return plan_conversion(source, request);
   };
   const ConversionPlan plan = calibrated(PoolMethod::kLowrank);
-  const auto layers =
-      execute_conversion(plan, source, directory / "result", [](auto, auto) {}, stop);
+  const auto layers = execute_conversion(plan, source, directory / "result", {}, stop);
   REQUIRE(layers.size() == 2);
   CHECK(layers[1].layer == 1);
   CHECK(layers[1].groups.size() == 4);
@@ -106,7 +105,7 @@ TEST_CASE("the report and the result record what each computed layer keeps", "[c
   CHECK(std::abs(2.0 - loss_of(layers[1]) - recorded[1].at("key_energy_kept").get<double>() -
                  recorded[1].at("value_energy_kept").get<double>()) < 1e-5);
   const ConversionPlan mean = calibrated(PoolMethod::kMean);
-  CHECK(execute_conversion(mean, source, directory / "mean", [](auto, auto) {}, stop).empty());
+  CHECK(execute_conversion(mean, source, directory / "mean", {}, stop).empty());
   CHECK_FALSE(block("mean").contains("layers"));  // nothing was measured
   const auto measured = measure_pooling(mean, source.checkpoint, stop);
   REQUIRE(measured.size() == 2);

@@ -33,8 +33,7 @@ inline double loss_of(const LayerReport& layer) {
 /// The order that --grouping similar finds.
 inline SimilarGrouping similar_grouping(const Model& source, const ConversionRequest& request) {
   const std::atomic<bool> stop{false};
-  return find_similar_grouping(
-      plan_conversion(source, request), source.checkpoint, [](auto) {}, stop);
+  return find_similar_grouping(plan_conversion(source, request), source.checkpoint, {}, stop);
 }
 
 /// Metadata of statistics over 100 tokens of the model with this fingerprint.

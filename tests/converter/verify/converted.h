@@ -21,7 +21,7 @@ inline Verification verified(const std::filesystem::path& source_path,
   const Model source = open_model(source_path);
   const Model result = open_model(result_path);
   const ConversionPlan plan = plan_conversion(source, recorded_request(source, result, nullptr));
-  Verification found = verify_conversion(plan, source, result, [](auto, auto) {});
+  Verification found = verify_conversion(plan, source, result, {});
   for (TensorDifference& difference : found.tensors) {
     difference.after = nullptr;
   }

@@ -35,48 +35,51 @@ TEST_CASE("a model directory has a config and tensors and companions", "[formats
   CHECK(names(opened.companions) == std::vector<std::string>{"tokenizer.json"});
 }
 
+const std::vector<std::string> kCarried{"LICENSE",
+                                        "README.md",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        "merges.txt",
+                                        "preprocessor_config.json",
+                                        "special_tokens_map.json",
+                                        "spiece.model",
+                                        "tokenizer.json",
+                                        "tokenizer.model",
+                                        "tokenizer_config.json",
+                                        "vocab.json"};
+
+constexpr const char* kLeftOut[] = {"pytorch_model.bin",
+                                    "pytorch_model.bin.index.json",
+                                    "model-00001-of-00002.safetensors",
+                                    "model.safetensors.index.fp32.json.index.json",
+                                    "consolidated.00.pth",
+                                    "consolidated.safetensors",
+                                    "params.json",
+                                    "tf_model.h5",
+                                    "flax_model.msgpack",
+                                    "model.onnx",
+                                    "model.onnx_data",
+                                    "optimizer.pt",
+                                    "model.gguf",
+                                    "last.ckpt",
+                                    "rust_model.ot",
+                                    "64.tflite",
+                                    ".gitattributes",
+                                    "original/tokenizer.model",
+                                    "onnx/config.json",
+                                    "consolidated.00.sha256"};
+
 TEST_CASE("companions are all files except weights and indices and hidden files", "[formats]") {
   const TemporaryDirectory directory;
   put_model(directory.path(), tiny_llama());
-  const std::vector<std::string> carried{"LICENSE",
-                                         "README.md",
-                                         "added_tokens.json",
-                                         "chat_template.jinja",
-                                         "generation_config.json",
-                                         "merges.txt",
-                                         "preprocessor_config.json",
-                                         "special_tokens_map.json",
-                                         "spiece.model",
-                                         "tokenizer.json",
-                                         "tokenizer.model",
-                                         "tokenizer_config.json",
-                                         "vocab.json"};
-  for (const std::string& name : carried) {
+  for (const std::string& name : kCarried) {
     put_file(directory / name, name);
   }
-  for (const char* name : {"pytorch_model.bin",
-                           "pytorch_model.bin.index.json",
-                           "model-00001-of-00002.safetensors",
-                           "model.safetensors.index.fp32.json.index.json",
-                           "consolidated.00.pth",
-                           "consolidated.safetensors",
-                           "params.json",
-                           "tf_model.h5",
-                           "flax_model.msgpack",
-                           "model.onnx",
-                           "model.onnx_data",
-                           "optimizer.pt",
-                           "model.gguf",
-                           "last.ckpt",
-                           "rust_model.ot",
-                           "64.tflite",
-                           ".gitattributes",
-                           "original/tokenizer.model",
-                           "onnx/config.json",
-                           "consolidated.00.sha256"}) {
+  for (const char* name : kLeftOut) {
     put_file(directory / name, "stale");
   }
-  CHECK(names(open_model_directory(directory.path()).companions) == carried);
+  CHECK(names(open_model_directory(directory.path()).companions) == kCarried);
 }
 
 TEST_CASE("a snapshot of links into a cache is read like a directory of files", "[formats]") {

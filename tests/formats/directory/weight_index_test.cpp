@@ -273,23 +273,5 @@ TEST_CASE("total_size is read from metadata only", "[formats]") {
   CHECK(total(R"({"x":)" + deep + R"(,"metadata":{"total_size":20}})") == std::nullopt);
 }
 
-TEST_CASE("index text names shards as transformers does", "[formats]") {
-  CHECK(shard_name(0, 1) == "model.safetensors");
-  CHECK(shard_name(0, 3) == "model-00001-of-00003.safetensors");
-  CHECK(shard_name(122, 123) == "model-00123-of-00123.safetensors");
-  const std::vector<std::pair<std::string, std::size_t>> placed{{"z", 0}, {"b", 1}, {"c", 1}};
-  CHECK(encode_index(placed, 2, 77) == R"({
-  "metadata": {
-    "total_size": 77
-  },
-  "weight_map": {
-    "b": "model-00002-of-00002.safetensors",
-    "c": "model-00002-of-00002.safetensors",
-    "z": "model-00001-of-00002.safetensors"
-  }
-}
-)");
-}
-
 }  // namespace
 }  // namespace regroup

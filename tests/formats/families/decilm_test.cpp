@@ -35,11 +35,6 @@ TinyModel tiny_deci() {
   return model.set("model_type", "\"deci\"").set("num_key_value_heads_per_layer", "[4, 4]");
 }
 
-ModelSpec spec_of(const TinyModel& tiny) {
-  const TemporaryDirectory directory;
-  return open_model(put_model(directory.path(), tiny)).spec;
-}
-
 std::string with_kv_heads(const TinyModel& tiny, const Heads& kv_heads) {
   return config_with_kv_heads(tiny.config, spec_of(tiny), kv_heads);
 }

@@ -20,12 +20,6 @@ namespace {
 using Catch::Matchers::WithinRel;
 using Heads = std::vector<std::int64_t>;
 
-ModelSpec spec_of(const TinyModel& tiny) {
-  const TemporaryDirectory directory;
-  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
-  return describe_model(model.config, model.checkpoint, "config.json");
-}
-
 // The spec of a fixture. `unused` tensors of it are not part of the model.
 ModelSpec encoder_spec(std::string_view name, std::size_t unused = 0) {
   const ModelDirectory model = open_model_directory(golden(name));

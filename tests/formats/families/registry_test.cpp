@@ -13,12 +13,6 @@ namespace {
 constexpr std::string_view kAlibiLlama = R"("regroup_alibi_llama")";
 constexpr std::string_view kAlibiLlamas = R"(["RegroupAlibiLlamaForCausalLM"])";
 
-ModelSpec spec_of(const TinyModel& tiny) {
-  const TemporaryDirectory directory;
-  const ModelDirectory model = open_model_directory(put_model(directory.path(), tiny));
-  return describe_model(model.config, model.checkpoint, "config.json");
-}
-
 Json renamed(const char* config) { return Json::parse(with_alibi_names(config)); }
 
 TEST_CASE("model_type decides if no architecture is named", "[formats]") {

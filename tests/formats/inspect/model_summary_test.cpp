@@ -7,6 +7,7 @@
 #include "formats/directory/model_directory.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
+#include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
@@ -130,6 +131,29 @@ TEST_CASE("invalid metadata of a weight file without a config is ignored", "[for
     CHECK_FALSE(summary.head_dim);
     CHECK(summary.attention.empty());
     CHECK(summary.alibi_slopes.empty());
+  }
+}
+
+TEST_CASE("of the recorded checksums of refitted tensors only the number is shown", "[formats]") {
+  const std::string checksums = R"({"a.weight":"0123456789abcdef","b.weight":"fedcba9876543210"})";
+  const TemporaryDirectory directory;
+  SECTION("in a config") {
+    TinyModel model = tiny_llama();
+    model.set("regroup", R"({"pool": "mean", "checksums": )" + checksums + "}");
+    const ModelSummary summary = summary_of(put_model(directory.path(), model));
+    CHECK(summary.provenance.at("checksums") == "of 2 tensors");
+    CHECK(summary.provenance.at("pool") == "mean");
+  }
+  SECTION("in a GGUF file") {
+    const GgufPieces file{.entries = {gguf_entry("general.architecture", 8, gguf_string("unknown")),
+                                      gguf_entry("regroup.checksums", 8, gguf_string(checksums))}};
+    put_file(directory / "m.gguf", file.text());
+    CHECK(summary_of(directory / "m.gguf").provenance.at("checksums") == "of 2 tensors");
+  }
+  SECTION("unless they are not an object") {
+    TinyModel model = tiny_llama();
+    model.set("regroup", R"({"checksums": "odd"})");
+    CHECK(summary_of(put_model(directory.path(), model)).provenance.at("checksums") == "odd");
   }
 }
 

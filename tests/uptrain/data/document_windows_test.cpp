@@ -143,7 +143,7 @@ TEST_CASE("a document's loss does not depend on the documents around it", "[uptr
   const TokenFile file = TokenFile::open(directory / "text.bin");
   const std::atomic<bool> go_on{false};
   const auto loss_of = [&](const EvaluationSettings& settings) {
-    return evaluate(model, file, settings, [](auto, auto) {}, go_on);
+    return evaluate(model, file, settings, {}, go_on);
   };
   for (const std::int64_t batch : {1, 2, 3}) {
     const Evaluation apart =

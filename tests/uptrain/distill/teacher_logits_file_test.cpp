@@ -44,6 +44,13 @@ TEST_CASE("damaged teacher logits are refused", "[uptrain]") {
                   fs::copy_options::overwrite_existing);
     CHECK_THAT(refusal(), is_bad_input("answers-00004.safetensors", "regroup.file is 3"));
   }
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("files that are no teacher logits of this version are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings run = taught_run(directory.path(), 4);
+  const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
   SECTION("an earlier version of the format") {
     const fs::path first = directory / "answers" / "answers-00000.safetensors";
     std::string text = bytes_of_file(first);

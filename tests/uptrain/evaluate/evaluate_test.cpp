@@ -21,8 +21,6 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
-void no_progress(std::int64_t, std::int64_t) {}
-
 Transformer model_of(const GoldenCase& golden) {
   return load_transformer(golden.source, at::kFloat, at::kCPU);
 }
@@ -45,14 +43,14 @@ TEST_CASE("written logits of consecutive windows equal those of transformers", "
   const TokenFile file = put_tokens_of(golden, directory / "tokens");
   const EvaluationSettings settings{
       .context = golden.tokens.size(1), .batch = batch, .max_tokens = {}};
-  write_logits(model_of(golden), file, settings, directory / "logits.safetensors", no_progress,
+  write_logits(model_of(golden), file, settings, directory / "logits.safetensors", {},
                kNeverStopped);
   const at::Tensor logits = read_tensor(directory / "logits.safetensors", "logits");
   REQUIRE(logits.sizes() == golden.logits.sizes());
   CHECK(largest_difference(logits, golden.logits) <= 1e-4);
   CHECK_THAT(refusal_of([&] {
-               write_logits(model_of(golden), file, settings, directory / "logits.safetensors",
-                            no_progress, kNeverStopped);
+               write_logits(model_of(golden), file, settings, directory / "logits.safetensors", {},
+                            kNeverStopped);
              }),
              is_wrong_usage("logits.safetensors", "exists already"));
 }
@@ -72,15 +70,14 @@ TEST_CASE("evaluation is the mean loss over whole windows for any batch", "[uptr
         8 * at::cross_entropy_loss(logits.squeeze(0), ids.narrow(1, 1, 8).flatten()).item<double>();
   }
   for (const std::int64_t batch : {1, 2, 8}) {
-    const Evaluation evaluation = evaluate(
-        model, file, {.context = 8, .batch = batch, .max_tokens = {}}, no_progress, kNeverStopped);
+    const Evaluation evaluation =
+        evaluate(model, file, {.context = 8, .batch = batch, .max_tokens = {}}, {}, kNeverStopped);
     CHECK(evaluation.tokens == 24);
     CHECK_THAT(evaluation.loss, WithinAbs(sum / 24, 1e-5));
     CHECK_THAT(evaluation.perplexity, WithinAbs(std::exp(evaluation.loss), 1e-9));
   }
-  CHECK(
-      evaluate(model, file, {.context = 8, .batch = 2, .max_tokens = 9}, no_progress, kNeverStopped)
-          .tokens == 16);
+  CHECK(evaluate(model, file, {.context = 8, .batch = 2, .max_tokens = 9}, {}, kNeverStopped)
+            .tokens == 16);
 }
 
 TEST_CASE("invalid evaluations are refused", "[uptrain]") {
@@ -89,24 +86,24 @@ TEST_CASE("invalid evaluations are refused", "[uptrain]") {
   const Transformer model = model_of(golden);
   const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
   CHECK_THAT(refusal_of([&] {
-               evaluate(model, file, {.context = 26, .batch = 1, .max_tokens = {}}, no_progress,
+               evaluate(model, file, {.context = 26, .batch = 1, .max_tokens = {}}, {},
                         kNeverStopped);
              }),
              is_bad_input("tokens", "26 tokens", "needs 27"));
   CHECK_THAT(refusal_of([&] {
-               evaluate(model, file, {.context = 17, .batch = 1, .max_tokens = {}}, no_progress,
+               evaluate(model, file, {.context = 17, .batch = 1, .max_tokens = {}}, {},
                         kNeverStopped);
              }),
              is_wrong_usage("17", "16"));
   CHECK_THAT(refusal_of([&] {
-               evaluate(model, file, {.context = 0, .batch = 1, .max_tokens = {}}, no_progress,
+               evaluate(model, file, {.context = 0, .batch = 1, .max_tokens = {}}, {},
                         kNeverStopped);
              }),
              is_wrong_usage("context"));
   put_file(directory / "other", bytes_of_numbers(std::vector<std::uint16_t>(30, 64)));
   CHECK_THAT(refusal_of([&] {
                evaluate(model, TokenFile::open(directory / "other"),
-                        {.context = 8, .batch = 1, .max_tokens = {}}, no_progress, kNeverStopped);
+                        {.context = 8, .batch = 1, .max_tokens = {}}, {}, kNeverStopped);
              }),
              is_bad_input("other", "token 0 is 64"));
 }
@@ -118,7 +115,7 @@ TEST_CASE("a stopped evaluation leaves no file", "[uptrain]") {
   const std::atomic<bool> stop{true};
   const Error error = refusal_of([&] {
     write_logits(model_of(golden), file, {.context = 8, .batch = 1, .max_tokens = {}},
-                 directory / "logits.safetensors", no_progress, stop);
+                 directory / "logits.safetensors", {}, stop);
   });
   CHECK(error.kind() == ErrorKind::kInterrupted);
   CHECK(tree_of(directory.path()).size() == 1);

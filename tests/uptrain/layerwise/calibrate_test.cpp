@@ -25,8 +25,6 @@
 namespace regroup {
 namespace {
 
-void no_progress(std::int64_t, std::int64_t) {}
-
 TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
   const at::Tensor flat = golden.tokens.flatten().contiguous();
   const auto* ids = flat.const_data_ptr<std::int64_t>();
@@ -38,7 +36,7 @@ void calibrate_golden(const GoldenCase& golden, const TemporaryDirectory& direct
                       std::int64_t batch) {
   const TokenFile data = put_tokens_of(golden, directory / "tokens");
   calibrate(golden.source, data, {golden.tokens.size(1), batch, data.size()}, at::kCPU,
-            directory / "stats.safetensors", no_progress, kNeverStopped);
+            directory / "stats.safetensors", {}, kNeverStopped);
 }
 
 void check_moments(const at::Tensor& inputs, const std::filesystem::path& file,
@@ -169,8 +167,7 @@ TEST_CASE("a text shorter than a window and an existing result are refused", "[u
   put_file(directory / "taken", "");
   const auto run = [&](const WindowSettings& settings, const char* output) {
     return refusal_of([&] {
-      calibrate(golden.source, data, settings, at::kCPU, directory / output, no_progress,
-                kNeverStopped);
+      calibrate(golden.source, data, settings, at::kCPU, directory / output, {}, kNeverStopped);
     });
   };
   CHECK_THAT(run({.context = data.size() + 1, .batch = 1, .max_tokens = 100}, "a"),

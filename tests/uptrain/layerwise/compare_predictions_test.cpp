@@ -30,8 +30,7 @@ namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
 PredictionComparison compare(const Model& source, const Model& result, const at::Tensor& tokens) {
-  return compare_predictions(
-      source, result, {tokens}, c10::kCPU, [](std::size_t) {}, kNeverStopped);
+  return compare_predictions(source, result, {tokens}, c10::kCPU, {}, kNeverStopped);
 }
 
 // log p of every token of the vocabulary, for one prediction with V logits at `logits`.
@@ -158,9 +157,8 @@ TEST_CASE("models with different vocabularies are refused and comparing stops on
              is_bad_input("t5", "a vocabulary of"));
   const std::atomic<bool> stop{true};
   CHECK(refusal_of([&] {
-          compare_predictions(
-              subject.source, subject.source, {subject.tokens}, c10::kCPU, [](std::size_t) {},
-              stop);
+          compare_predictions(subject.source, subject.source, {subject.tokens}, c10::kCPU, {},
+                              stop);
         }).kind() == ErrorKind::kInterrupted);
 }
 

@@ -2,6 +2,7 @@
 #include "uptrain/layerwise/refit.h"
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 
@@ -61,9 +62,8 @@ struct Halved {
   std::vector<LayerReport> convert_to(const char* name, ConversionRequest request,
                                       std::shared_ptr<AttentionRefiner> refiner) const {
     request.refiner = std::move(refiner);
-    return execute_conversion(
-        plan_conversion(golden.source, request), golden.source, directory / name, [](auto, auto) {},
-        kNeverStopped);
+    return execute_conversion(plan_conversion(golden.source, request), golden.source,
+                              directory / name, {}, kNeverStopped);
   }
 
   std::shared_ptr<Refit> refit() const {
@@ -82,6 +82,14 @@ struct Halved {
         .item<double>();
   }
 };
+
+// The relative squared error of outputs that differ only by rounding: fp32 sums over the hidden
+// features.
+double rounding_error(const ModelSpec& spec) {
+  return std::pow(static_cast<double>(spec.hidden_size) *
+                      static_cast<double>(std::numeric_limits<float>::epsilon()),
+                  2);
+}
 
 std::vector<std::int64_t> as_they_are(const AttentionHeads& heads) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(heads.query_heads));
@@ -159,10 +167,12 @@ TEST_CASE("reordered heads are refitted with their slopes and biases", "[uptrain
       const std::vector<std::int64_t> queries =
           order.heads(AttentionRole::kSelf, layer, spec.query_heads);
       heads = in_order(heads, order.heads(AttentionRole::kSelf, layer, spec.query_heads));
-      CHECK(half.refit()->refine(AttentionRole::kSelf, layer, queries, heads).error_before < 1e-10);
+      CHECK(half.refit()->refine(AttentionRole::kSelf, layer, queries, heads).error_before <
+            rounding_error(spec));
+      // A wrong order is far more than rounding.
       CHECK(half.refit()
                 ->refine(AttentionRole::kSelf, layer, as_they_are(heads), heads)
-                .error_before > 1e-6);
+                .error_before > 1e4 * rounding_error(spec));
     }
   }
 }
@@ -176,24 +186,30 @@ TEST_CASE("a GGUF file is refitted like the model that it was made from", "[uptr
   ConversionRequest request = half.request(PoolMethod::kMean);
   const auto expected = half.convert_to("refitted", request, half.refit());
   const auto convert_to = [&](const char* name) {
-    return execute_conversion(
-        plan_conversion(source, request), source, half.directory / name, [](auto, auto) {},
-        kNeverStopped);
+    return execute_conversion(plan_conversion(source, request), source, half.directory / name, {},
+                              kNeverStopped);
   };
   convert_to("pooled.gguf");
   request.refiner = refit;
   const auto layers = convert_to("refitted.gguf");
   REQUIRE(layers.size() == expected.size());
+  // Before training: an error e of outputs that are rounded by r changes by up to 2 r e. After it:
+  // AdamW's first steps have the size of the learning rate, however small a gradient is, so that
+  // rounding moves weights.
+  const double rounding = 2.0 * std::sqrt(rounding_error(source.spec));
+  constexpr double kTrained = 1e-2, kTrainedLogits = 0.1;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     CAPTURE(i);
     const RefinementReport& found = layers[i].refinement.value();
     const RefinementReport& known = expected[i].refinement.value();
-    CHECK(std::abs(found.error_before - known.error_before) < 1e-4 * known.error_before);
-    CHECK(std::abs(found.error_after - known.error_after) < 1e-2 * known.error_after);
+    CHECK(std::abs(found.error_before - known.error_before) <
+          rounding * std::sqrt(known.error_before));
+    CHECK(std::abs(found.error_after - known.error_after) < kTrained * known.error_after);
     CHECK(found.error_after < found.error_before);
   }
   CHECK(half.error_of("refitted.gguf") < half.error_of("pooled.gguf"));
-  CHECK(std::abs(half.error_of("refitted.gguf") / half.error_of("refitted") - 1.0) < 0.1);
+  CHECK(std::abs(half.error_of("refitted.gguf") / half.error_of("refitted") - 1.0) <
+        kTrainedLogits);
 }
 
 TEST_CASE("refitting twice gives the same bytes", "[uptrain]") {
@@ -233,11 +249,9 @@ TEST_CASE("heads that match the source are not changed", "[uptrain]") {
   const std::vector<double> before = heads.k.weight;
   const RefinementReport report =
       half.refit()->refine(AttentionRole::kSelf, 0, as_they_are(heads), heads);
-  CHECK(report.error_before < 1e-10);
-  CHECK(report.error_after <= report.error_before);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    REQUIRE(std::abs(heads.k.weight[i] - before[i]) < 1e-3);
-  }
+  CHECK(report.error_before < rounding_error(half.golden.source.spec));
+  CHECK(report.error_after == report.error_before);  // training cannot win, so nothing is written
+  CHECK((heads.k.weight == before));
 }
 
 TEST_CASE("a plan refuses to refit without pooling or with new positions", "[uptrain]") {

@@ -37,14 +37,12 @@ double divergence_of_converted(const GoldenCase& golden, const ConversionRequest
   one.kv_heads = golden.source.spec.kv_heads;
   one.kv_heads[layer] = kv_heads;
   if (request.grouping == "similar") {
-    one.order = find_similar_grouping(
-                    plan_conversion(golden.source, one), golden.source.checkpoint,
-                    [](std::int64_t) {}, kNeverStopped)
+    one.order = find_similar_grouping(plan_conversion(golden.source, one), golden.source.checkpoint,
+                                      {}, kNeverStopped)
                     .order;
   }
-  execute_conversion(
-      plan_conversion(golden.source, one), golden.source, directory / "one", [](auto, auto) {},
-      kNeverStopped);
+  execute_conversion(plan_conversion(golden.source, one), golden.source, directory / "one", {},
+                     kNeverStopped);
   const at::Tensor before = log_probabilities(golden.source, golden.tokens);
   const at::Tensor after = log_probabilities(open_model(directory / "one"), golden.tokens);
   return (before.exp() * (before - after)).sum(-1).mean().item<double>();
@@ -59,9 +57,8 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const SensitivitySettings settings{
       .windows = {.context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()},
       .device = at::kCPU};
-  return measure_sensitivity(
-      golden.source, request, TokenFile::open(directory / "tokens"), settings, [](std::size_t) {},
-      kNeverStopped);
+  return measure_sensitivity(golden.source, request, TokenFile::open(directory / "tokens"),
+                             settings, {}, kNeverStopped);
 }
 
 }  // namespace

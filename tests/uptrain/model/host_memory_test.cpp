@@ -1,6 +1,9 @@
 // Host memory available to a process.
 #include "uptrain/model/host_memory.h"
 
+#include <algorithm>
+#include <sys/resource.h>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/file_tree.h"
@@ -8,13 +11,37 @@
 
 namespace regroup {
 
-TEST_CASE("free memory is positive and at most the machine's total", "[uptrain]") {
+TEST_CASE("free memory is positive, and unknown keys and files have no number", "[uptrain]") {
   const auto free = free_host_memory();
   REQUIRE(free);
   CHECK(*free > 0);
-  CHECK(*free <= bytes_in("/proc/meminfo", "MemTotal:"));
+  CHECK(bytes_in("/proc/meminfo", "MemTotal:"));
   CHECK_FALSE(bytes_in("/proc/meminfo", "NoSuchKey:"));
   CHECK_FALSE(bytes_in("/proc/no-such-file", "MemTotal:"));
+}
+
+TEST_CASE("a limit of the address space bounds the free memory", "[uptrain]") {
+  constexpr double kRoom = 64.0 * 1024 * 1024;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const auto used = bytes_in("/proc/self/status", "VmSize:");
+  REQUIRE(used);
+  const rlimit less{static_cast<rlim_t>(*used + kRoom), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_AS, &less) == 0);
+  const auto free = free_host_memory();
+  ::setrlimit(RLIMIT_AS, &before);
+  REQUIRE(free);
+  CHECK(*free <= kRoom);
+  CHECK(*free > kRoom / 2);  // reading the files takes some of it
+}
+
+TEST_CASE("free memory is at most what the machine has available", "[uptrain]") {
+  const auto available = [] { return bytes_in("/proc/meminfo", "MemAvailable:").value(); };
+  constexpr double kChange = 1.1;  // other processes free memory meanwhile
+  const double before = available();
+  const auto free = free_host_memory();
+  REQUIRE(free);
+  CHECK(*free <= kChange * std::max(before, available()));
 }
 
 TEST_CASE("limits of a control group and of its parents apply", "[uptrain]") {

@@ -25,8 +25,6 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
-void no_progress(std::int64_t, std::int64_t) {}
-
 constexpr std::int64_t kMask = 9999;
 
 TokenFile put_tokens(const at::Tensor& tokens, const std::filesystem::path& path) {
@@ -96,16 +94,15 @@ TEST_CASE("an encoder-decoder's loss is the loss of the second halves", "[uptrai
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Evaluation evaluation = evaluate(model, file, {.context = 13, .batch = 1, .max_tokens = {}},
-                                         no_progress, kNeverStopped);
+  const Evaluation evaluation =
+      evaluate(model, file, {.context = 13, .batch = 1, .max_tokens = {}}, {}, kNeverStopped);
   CHECK(evaluation.tokens == 2 * 7);
   CHECK_THAT(evaluation.loss,
              WithinAbs(cross_entropy(golden.logits, golden.tokens.narrow(1, 6, 7)), 1e-5));
-  CHECK(evaluate(model, file, {.context = 13, .batch = 2, .max_tokens = 7}, no_progress,
-                 kNeverStopped)
+  CHECK(evaluate(model, file, {.context = 13, .batch = 2, .max_tokens = 7}, {}, kNeverStopped)
             .tokens == 7);
   CHECK_THAT(refusal_of([&] {
-               evaluate(model, file, {.context = 1, .batch = 1, .max_tokens = {}}, no_progress,
+               evaluate(model, file, {.context = 1, .batch = 1, .max_tokens = {}}, {},
                         kNeverStopped);
              }),
              is_wrong_usage("context is 1", "2 tokens"));
@@ -123,8 +120,8 @@ TEST_CASE("an encoder's loss is the loss of the masked tokens", "[uptrain]") {
   for (const std::int64_t batch : {1, 2}) {
     const Evaluation evaluation = evaluate(
         model, file,
-        {.context = 13, .batch = batch, .max_tokens = {}, .task = {.mask_token = 3, .seed = 8}},
-        no_progress, kNeverStopped);
+        {.context = 13, .batch = batch, .max_tokens = {}, .task = {.mask_token = 3, .seed = 8}}, {},
+        kNeverStopped);
     CHECK(evaluation.tokens == 2);
     CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
   }

@@ -179,6 +179,14 @@ TEST_CASE("teacher logits for other settings are refused before files are writte
     run.steps = 5;
     CHECK_THAT(refusal(), is_wrong_usage("24 windows, this run reads 30", "--windows 30"));
   }
+  CHECK_FALSE(fs::exists(directory / "out.run"));
+}
+
+TEST_CASE("teacher logits of other texts or models are refused before files are written",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = taught_run(directory.path(), 4);
+  const auto refusal = [&] { return refusal_of([&] { run_to_end(run); }); };
   SECTION("other text of the same length") {
     std::string bytes = bytes_of_file(run.data.front());
     for (std::size_t i = 0; i < bytes.size(); i += 2) {

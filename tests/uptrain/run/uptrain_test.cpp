@@ -69,9 +69,8 @@ TEST_CASE("uptraining lowers the loss and writes a model and metrics", "[uptrain
   const auto lines = timeless_metrics(directory / "out.run");
   CHECK(lines.size() == 25 + 4);                      // evaluated at steps 0, 10, 20 and 25
   CHECK(tree_of(directory / "out.run").size() == 2);  // run.json and metrics.jsonl, no states
-  const Evaluation again = evaluate(
-      load_transformer(saved, scalar_type_of(precision), at::kCPU),
-      TokenFile::open(settings.eval_data), {12, 3, {}}, [](auto, auto) {}, false);
+  const Evaluation again = evaluate(load_transformer(saved, scalar_type_of(precision), at::kCPU),
+                                    TokenFile::open(settings.eval_data), {12, 3, {}}, {}, false);
   CHECK(std::abs(again.loss - result.after->loss) < 1e-6);
 }
 

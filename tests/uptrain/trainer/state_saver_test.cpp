@@ -1,8 +1,10 @@
 #include "uptrain/trainer/state_saver.h"
 
+#include <chrono>
 #include <csignal>
 #include <future>
 #include <sys/resource.h>
+#include <thread>
 
 #include <ATen/ops/full.h>
 #include <catch2/catch_test_macros.hpp>
@@ -114,12 +116,26 @@ TEST_CASE("tensors that nobody else uses are saved without a copy, and released"
 }
 
 TEST_CASE("without memory for a copy a state is saved before training continues", "[uptrain]") {
+  const void* written = nullptr;
+  std::thread::id writer;
   double saved = 0.0;
-  StateSaver saver([&](const auto&, const auto& tensors) { saved = value_in(tensors); },
-                   /*in_background=*/false);
-  saver.start({.step = 5}, tensors_of(1.0));
+  StateSaver saver(
+      [&](const auto&, const auto& tensors) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        written = tensors.front().value.const_data_ptr();
+        writer = std::this_thread::get_id();
+        saved = value_in(tensors);
+      },
+      /*in_background=*/false);
+  const auto tensors = tensors_of(1.0);
+  saver.start({.step = 5}, tensors);
   CHECK(saved == 1.0);
-  CHECK(saver.outcome()->fault.empty());
+  CHECK(writer == std::this_thread::get_id());
+  CHECK(written == tensors.front().value.const_data_ptr());  // not a copy
+  const auto outcome = saver.outcome();
+  REQUIRE(outcome);
+  CHECK((outcome->step == 5 && outcome->fault.empty()));
+  CHECK_FALSE(saver.outcome());  // reported once
 }
 
 TEST_CASE("a failed save is reported", "[uptrain]") {

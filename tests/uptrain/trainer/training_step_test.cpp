@@ -81,7 +81,7 @@ void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t ste
        .schedule = {
            .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = LrScheduleKind::kConstant}});
   TrainingProgress progress;
-  REQUIRE(trainer.run(progress, std::atomic<bool>(false), [](const StepReport&) {}));
+  REQUIRE(trainer.run(progress, std::atomic<bool>(false), {}));
 }
 
 double stray_of_weights(const TrainingSetup& setup, OptimizerKind kind) {

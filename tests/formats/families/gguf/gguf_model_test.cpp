@@ -99,67 +99,89 @@ struct Written {
   const char* architecture;
 };
 
+constexpr Written kWritten[] = {{"llama", "llama"},
+                                {"llama_mha", "llama"},
+                                {"llama_rope_linear", "llama"},
+                                {"llama_rope_llama3", "llama"},
+                                {"mistral", "llama"},
+                                {"qwen2", "qwen2"},  // llama would also do
+                                {"qwen3", "qwen3"},
+                                {"gemma", "gemma"},
+                                {"olmo", "olmo"},
+                                {"olmo2", "olmo2"},
+                                {"phi", "phi2"},
+                                {"gptj", "phi2"},
+                                {"stablelm", "stablelm"},
+                                {"starcoder2", "starcoder2"},
+                                {"gpt_neox", "gptneox"},
+                                {"gpt_neox_sequential", "gptneox"},
+                                {"gpt2", "gpt2"},
+                                {"gpt_bigcode", "starcoder"},
+                                {"gpt_bigcode_mha", "starcoder"},
+                                {"bloom", "bloom"},
+                                {"mpt", "mpt"},
+                                {"falcon_7b", "falcon"},
+                                {"falcon_40b", "falcon"}};
+
+void check_sizes(const ModelSpec& target, const ModelSpec& spec) {
+  CHECK(target.hidden_size == spec.hidden_size);
+  CHECK(target.query_heads == spec.query_heads);
+  CHECK(target.head_dim == spec.head_dim);
+  CHECK(target.intermediate_size == spec.intermediate_size);
+  CHECK(target.vocab_size == spec.vocab_size);
+  CHECK(target.kv_heads == spec.kv_heads);
+  CHECK(target.layer_count() == spec.layer_count());
+}
+
+void check_positions(const ModelSpec& target, const ModelSpec& spec) {
+  CHECK((target.positions == spec.positions));
+  CHECK(target.rope.theta == spec.rope.theta);
+  CHECK(target.rope.rotary_dim == spec.rope.rotary_dim);
+  CHECK((target.rope.scaling.kind == spec.rope.scaling.kind));
+  CHECK(target.rope.scaling.factor == spec.rope.scaling.factor);
+  CHECK(target.alibi.bias_max == spec.alibi.bias_max);
+}
+
+void check_norms(const ModelSpec& target, const ModelSpec& spec) {
+  CHECK((target.norm == spec.norm));
+  CHECK(target.norm_epsilon == spec.norm_epsilon);
+  CHECK((target.norm_placement == spec.norm_placement));
+  CHECK(target.norm_without_parameters == spec.norm_without_parameters);
+  CHECK((target.qk_norm == spec.qk_norm));
+  CHECK(target.layers[1].mlp_norm.present() == spec.layers[1].mlp_norm.present());
+}
+
+void check_layers(const ModelSpec& target, const ModelSpec& spec) {
+  CHECK(((target.activation == spec.activation) != (spec.activation == Activation::kGeluErf)));
+  CHECK(target.parallel_residual == spec.parallel_residual);
+  CHECK(target.clip_qkv == spec.clip_qkv);
+  CHECK(target.embedding_scale == spec.embedding_scale);
+  CHECK(target.embedding_norm.present() == spec.embedding_norm.present());
+  CHECK(target.not_computable.empty());
+  CHECK(target.layers[1].gate.present() == spec.layers[1].gate.present());
+}
+
+// The graph has all tensors of the model. The tensors that it adds are zeros or copies.
+void check_tensors(const ModelSpec& target, const ModelSpec& spec) {
+  CHECK(target.layers[1].attention.k.bias.empty() <= spec.layers[1].attention.k.bias.empty());
+  CHECK(target.layers[1].up.bias.empty() <= spec.layers[1].up.bias.empty());
+  CHECK(target.final_norm.bias.empty() <= spec.final_norm.bias.empty());
+  CHECK(target.lm_head.empty() <= spec.lm_head.empty());
+  CHECK(target.lm_head_bias.empty() <= spec.lm_head_bias.empty());
+}
+
 TEST_CASE("every Hugging Face model is written as an architecture that has all its tensors",
           "[formats]") {
-  for (const auto& [fixture, architecture] : {Written{"llama", "llama"},
-                                              {"llama_mha", "llama"},
-                                              {"llama_rope_linear", "llama"},
-                                              {"llama_rope_llama3", "llama"},
-                                              {"mistral", "llama"},
-                                              {"qwen2", "qwen2"},  // llama would also do
-                                              {"qwen3", "qwen3"},
-                                              {"gemma", "gemma"},
-                                              {"olmo", "olmo"},
-                                              {"olmo2", "olmo2"},
-                                              {"phi", "phi2"},
-                                              {"gptj", "phi2"},
-                                              {"stablelm", "stablelm"},
-                                              {"starcoder2", "starcoder2"},
-                                              {"gpt_neox", "gptneox"},
-                                              {"gpt_neox_sequential", "gptneox"},
-                                              {"gpt2", "gpt2"},
-                                              {"gpt_bigcode", "starcoder"},
-                                              {"gpt_bigcode_mha", "starcoder"},
-                                              {"bloom", "bloom"},
-                                              {"mpt", "mpt"},
-                                              {"falcon_7b", "falcon"},
-                                              {"falcon_40b", "falcon"}}) {
+  for (const auto& [fixture, architecture] : kWritten) {
     CAPTURE(fixture);
     const ModelSpec spec = golden_model(fixture).spec;
     const ModelSpec target = written(spec);
     CHECK(target.architecture == architecture);
-    CHECK(target.hidden_size == spec.hidden_size);
-    CHECK(target.query_heads == spec.query_heads);
-    CHECK(target.head_dim == spec.head_dim);
-    CHECK(target.intermediate_size == spec.intermediate_size);
-    CHECK(target.vocab_size == spec.vocab_size);
-    CHECK(target.kv_heads == spec.kv_heads);
-    CHECK((target.positions == spec.positions));
-    CHECK(target.rope.theta == spec.rope.theta);
-    CHECK(target.rope.rotary_dim == spec.rope.rotary_dim);
-    CHECK((target.rope.scaling.kind == spec.rope.scaling.kind));
-    CHECK(target.rope.scaling.factor == spec.rope.scaling.factor);
-    CHECK(target.alibi.bias_max == spec.alibi.bias_max);
-    CHECK((target.norm == spec.norm));
-    CHECK(target.norm_epsilon == spec.norm_epsilon);
-    CHECK((target.norm_placement == spec.norm_placement));
-    CHECK(target.norm_without_parameters == spec.norm_without_parameters);
-    CHECK((target.qk_norm == spec.qk_norm));
-    CHECK(((target.activation == spec.activation) != (spec.activation == Activation::kGeluErf)));
-    CHECK(target.parallel_residual == spec.parallel_residual);
-    CHECK(target.clip_qkv == spec.clip_qkv);
-    CHECK(target.embedding_scale == spec.embedding_scale);
-    CHECK(target.embedding_norm.present() == spec.embedding_norm.present());
-    CHECK(target.not_computable.empty());
-    CHECK(target.layer_count() == spec.layer_count());
-    CHECK(target.layers[1].mlp_norm.present() == spec.layers[1].mlp_norm.present());
-    CHECK(target.layers[1].gate.present() == spec.layers[1].gate.present());
-    // The graph has all tensors of the model. The tensors that it adds are zeros or copies.
-    CHECK(target.layers[1].attention.k.bias.empty() <= spec.layers[1].attention.k.bias.empty());
-    CHECK(target.layers[1].up.bias.empty() <= spec.layers[1].up.bias.empty());
-    CHECK(target.final_norm.bias.empty() <= spec.final_norm.bias.empty());
-    CHECK(target.lm_head.empty() <= spec.lm_head.empty());
-    CHECK(target.lm_head_bias.empty() <= spec.lm_head_bias.empty());
+    check_sizes(target, spec);
+    check_positions(target, spec);
+    check_norms(target, spec);
+    check_layers(target, spec);
+    check_tensors(target, spec);
   }
 }
 

@@ -1,0 +1,129 @@
+#include "cli/report/conversion_measurements.h"
+
+#include <fmt/format.h>
+
+#include "converter/provenance/layer_record.h"
+
+namespace regroup {
+namespace {
+
+double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
+  double sum = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    sum += group.*number;
+  }
+  return sum / static_cast<double>(layer.groups.size());
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+}  // namespace
+
+Json layers_json(const std::vector<LayerReport>& layers) {
+  Json list = Json::array();
+  for (const LayerReport& layer : layers) {
+    list.push_back(json_of(layer));
+    if (!layer.over_text) {
+      continue;
+    }
+    Json groups = Json::array();
+    for (const GroupReport& group : layer.groups) {
+      groups.push_back({{"key_energy_kept", group.key_energy},
+                        {"value_energy_kept", group.value_energy},
+                        {"key_norm_ratio", group.key_norm},
+                        {"value_norm_ratio", group.value_norm}});
+    }
+    list.back()["groups"] = std::move(groups);
+  }
+  return list;
+}
+
+Table layers_table(const std::vector<LayerReport>& layers) {
+  Table table(/*keys=*/2);
+  table.add_column("attention", Table::Align::kLeft);
+  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
+    table.add_column(title, Table::Align::kRight);
+  }
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty() || !layer.over_text) {
+      continue;
+    }
+    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
+                   percent(keys_kept(layer)), percent(values_kept(layer)),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
+                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
+  }
+  return table;
+}
+
+std::string kept_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double keys = 0.0, values = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.groups.empty() || !layer.over_text) {
+      continue;
+    }
+    keys += keys_kept(layer);
+    values += values_kept(layer);
+    count += 1.0;
+    if (worst == nullptr ||
+        keys_kept(layer) + values_kept(layer) < keys_kept(*worst) + values_kept(*worst)) {
+      worst = &layer;
+    }
+  }
+  if (worst == nullptr) {
+    return "";
+  }
+  return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
+                     percent(keys / count), percent(values / count), name_of(worst->role),
+                     worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
+}
+
+std::string refit_text(const std::vector<LayerReport>& layers) {
+  const LayerReport* worst = nullptr;
+  double before = 0.0, after = 0.0, count = 0.0;
+  for (const LayerReport& layer : layers) {
+    if (layer.refinement) {
+      before += layer.refinement->error_before;
+      after += layer.refinement->error_after;
+      count += 1.0;
+      const bool more =
+          worst == nullptr || layer.refinement->error_after > worst->refinement->error_after;
+      worst = more ? &layer : worst;
+    }
+  }
+  return worst == nullptr
+             ? ""
+             : fmt::format(
+                   "\nrefitted  squared error of each attention's output {} -> {} on "
+                   "average; most in {} layer {}: {}",
+                   percent(before / count), percent(after / count), name_of(worst->role),
+                   worst->layer, percent(worst->refinement->error_after));
+}
+
+Json groupings_json(const std::vector<LayerGrouping>& groupings) {
+  Json list = Json::array();
+  for (const LayerGrouping& layer : groupings) {
+    list.push_back({{"attention", name_of(layer.role)},
+                    {"layer", layer.layer},
+                    {"energy_kept", 1.0 - layer.loss / 2},
+                    {"energy_kept_contiguous", 1.0 - layer.contiguous_loss / 2}});
+  }
+  return list;
+}
+
+std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
+  if (groupings.empty()) {
+    return "";
+  }
+  double similar = 0.0, contiguous = 0.0;
+  for (const LayerGrouping& layer : groupings) {
+    similar += 1.0 - layer.loss / 2;
+    contiguous += 1.0 - layer.contiguous_loss / 2;
+  }
+  const auto count = static_cast<double>(groupings.size());
+  return fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
+                     percent(similar / count), percent(contiguous / count));
+}
+
+}  // namespace regroup

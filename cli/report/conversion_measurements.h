@@ -1,0 +1,34 @@
+// What a conversion measured of its layers, for its report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/terminal/table.h"
+#include "converter/grouping/similar_grouping.h"
+#include "converter/pooling/attention_pooler.h"
+#include "formats/json/json.h"
+
+namespace regroup {
+
+/// Each layer as in json_of(), with its groups if they were measured over a text.
+Json layers_json(const std::vector<LayerReport>& layers);
+
+/// A row for each layer that was measured over a text: means over its groups.
+Table layers_table(const std::vector<LayerReport>& layers);
+
+/// A line that begins with a line break: the mean share of energy kept, and the layer that keeps
+/// least (keys and values have equal weight). Empty if nothing was measured over a text.
+std::string kept_text(const std::vector<LayerReport>& layers);
+
+/// The same of refitting: the mean error before and after it, and the layer with the largest error
+/// after it. Empty if no layer was refitted.
+std::string refit_text(const std::vector<LayerReport>& layers);
+
+/// The share of energy that similar heads and contiguous groups keep in each layer.
+Json groupings_json(const std::vector<LayerGrouping>& groupings);
+
+/// A line that begins with a line break: their means over all layers. Empty without groupings.
+std::string grouping_text(const std::vector<LayerGrouping>& groupings);
+
+}  // namespace regroup
