@@ -10,7 +10,7 @@ from pathlib import Path
 import machine
 import parts
 import tables
-from steps import DONE, FAILED, SKIPPED, Results, Stopped, run_step
+from steps import DONE, FAILED, SKIPPED, Results, Runner, Stopped
 
 DONE_STATUS, FAILED_STATUS, USAGE_STATUS, LEFT_STATUS = 0, 1, 2, 3
 LEAST_SECONDS = 10  # with less left of the time limit, no step is begun
@@ -31,7 +31,7 @@ class Day:
 
     def run(self, part, deadline):
         """Runs the steps of a part that have no result. False if some are left."""
-        facts = machine.facts(self.settings.device)
+        runner = Runner(self.results, self.settings.limit, machine.facts(self.settings.device))
         for step in parts.steps_of(part, self.settings):
             if self.results.get(part, step.name):
                 continue
@@ -40,7 +40,7 @@ class Day:
                 print(f"{part}: the time limit ends here; the next call continues with {step.name}", flush=True)
                 return False
             print(f"{part}: {step.name} ...", flush=True)
-            state = run_step(self.results, part, step, left, self.settings.limit, facts)
+            state = runner.run(part, step, left)
             self.tell(part, step.name, state)
             if state is None:
                 return False
@@ -88,28 +88,32 @@ def stop(number, _frame):
     raise Stopped(signal.Signals(number).name)
 
 
+def parts_named(names, again):
+    """The parts to run; None: a name is wrong."""
+    if names in (["next"], ["all"]):
+        return None if again else parts.PARTS
+    return names if names and all(name in parts.PARTS for name in names) else None
+
+
 def main(words):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     day = Day()
-    again = words[:1] == ["--again"]
-    names = words[1:] if again else words
-    if names == ["status"] and not again:
+    if words == ["status"]:
         day.status()
         return DONE_STATUS
-    if names == ["tables"] and not again:
+    if words == ["tables"]:
         return tables.write(day.settings, day.results, Path(os.environ.get("DOC") or "docs/benchmarks.md"))
-    if not names or any(name not in parts.PARTS for name in names) and names not in (["next"], ["all"]):
-        print(f"gpu.sh: {' '.join(words)}: unknown; there are next, all, status, tables, packages, and the parts "
-              f"{', '.join(parts.PARTS)}", file=sys.stderr)
+    again = words[:1] == ["--again"]
+    names = words[1:] if again else words
+    chosen = parts_named(names, again)
+    if chosen is None:
+        print(f"gpu.sh: {' '.join(words)}: unknown; there are next, all, status, tables, packages, --again PART, and the "
+              f"parts {', '.join(parts.PARTS)}", file=sys.stderr)
         return USAGE_STATUS
     if again:
-        if names in (["next"], ["all"]):
-            print("gpu.sh: --again needs the name of a part", file=sys.stderr)
-            return USAGE_STATUS
         for part in names:
             day.results.forget(part)
-    chosen = parts.PARTS if names in (["next"], ["all"]) else names
     try:
         return run_parts(day, chosen, shared_limit=names == ["next"])
     except Stopped as reason:

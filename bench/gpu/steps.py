@@ -76,22 +76,18 @@ def last_lines(text):
     return [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
 
 
-def run_command(step, seconds, echo):
+def run_command(step, seconds):
     """The exit status, or None after `seconds`, and both outputs."""
     child = subprocess.Popen(step.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              stdin=subprocess.DEVNULL, env={**os.environ, **step.env}, start_new_session=True)
     try:
         out, errors = child.communicate(timeout=seconds)
-        status = child.returncode
     except subprocess.TimeoutExpired:
-        out, errors = end(child)
-        status = None
+        return None, *end(child)
     except BaseException:
         end(child)
         raise
-    if echo:
-        print(out, end="", flush=True)
-    return status, out, errors
+    return child.returncode, out, errors
 
 
 def end(child):
@@ -120,34 +116,42 @@ def result_of(step, status, out, errors, seconds):
     return result
 
 
-def run_step(results, part, step, seconds_left, limit, facts, echo=False):
-    """Runs the step and keeps its result. Returns its state, or None if it is left for the next call."""
-    if step.skip:
-        results.put(part, step.name, {"state": SKIPPED, "why": step.skip, "machine": facts})
-        return SKIPPED
-    if step.needs and (results.get(part, step.needs) or {}).get("state") != DONE:
-        results.put(part, step.name, {"state": FAILED, "why": f"needs {step.needs}, which failed", "last_lines": [],
-                                      "machine": facts})
-        return FAILED
-    starts = results.count_start(part, step.name)
-    if starts > MOST_STARTS and not step.continues:
-        results.put(part, step.name, {"state": FAILED, "why": f"was started {starts - 1} times and ended without a result",
-                                      "last_lines": [], "machine": facts})
-        return FAILED
-    begin = time.monotonic()
-    try:
-        status, out, errors = run_command(step, seconds_left, echo)
-    except OSError as fault:
-        status, out, errors = 127, "", str(fault)
-    except Stopped:
-        if starts == 1:
-            results.marker(part, step.name).unlink(missing_ok=True)  # asked to end: not the step's fault
-        raise
-    seconds = time.monotonic() - begin
-    whole = seconds_left >= 0.9 * limit
-    if status is None and (step.continues or not whole):
-        results.marker(part, step.name).unlink(missing_ok=True)
+class Runner:
+    """Runs steps. `limit`: the seconds that a whole part has; `facts`: the machine, kept with each result."""
+
+    def __init__(self, results, limit, facts):
+        self.results, self.limit, self.facts = results, limit, facts
+
+    def put(self, part, step, result):
+        self.results.put(part, step.name, {**result, "machine": self.facts})
+        return result["state"]
+
+    def refused(self, part, step, starts):
+        """Why the step is not run; None if it is."""
+        if step.skip:
+            return {"state": SKIPPED, "why": step.skip}
+        if step.needs and (self.results.get(part, step.needs) or {}).get("state") != DONE:
+            return {"state": FAILED, "why": f"needs {step.needs}, which failed"}
+        if starts > MOST_STARTS and not step.continues:
+            return {"state": FAILED, "why": f"was started {starts - 1} times and ended without a result"}
         return None
-    result = result_of(step, status, out, errors, seconds)
-    results.put(part, step.name, {**result, "machine": facts})
-    return result["state"]
+
+    def run(self, part, step, seconds_left):
+        """Runs the step and keeps its result. Returns its state, or None if it is left for the next call."""
+        starts = self.results.count_start(part, step.name)
+        refused = self.refused(part, step, starts)
+        if refused:
+            return self.put(part, step, refused)
+        begin = time.monotonic()
+        try:
+            status, out, errors = run_command(step, seconds_left)
+        except OSError as fault:
+            status, out, errors = 127, "", str(fault)
+        except Stopped:
+            self.results.marker(part, step.name).unlink(missing_ok=True)  # asked to end: not the step's fault
+            raise
+        cut_short = seconds_left < 0.9 * self.limit
+        if status is None and (step.continues or cut_short):
+            self.results.marker(part, step.name).unlink(missing_ok=True)
+            return None
+        return self.put(part, step, result_of(step, status, out, errors, time.monotonic() - begin))
