@@ -26,14 +26,23 @@ class Day:
         return {step.name: (self.results.get(part, step.name) or {}).get("state")
                 for step in parts.steps_of(part, self.settings)}
 
+    def finished(self, part, step):
+        """A build that failed can be repaired, so its steps are tried again."""
+        result = self.results.get(part, step.name)
+        return result is not None and (part != "build" or result["state"] != FAILED)
+
     def unfinished(self, part):
-        return None in self.states(part).values()
+        return not all(self.finished(part, step) for step in parts.steps_of(part, self.settings))
+
+    def nothing_built(self):
+        states = self.states("build")
+        return any(states.get(name) == FAILED for name in ("check", "configure", "programs"))
 
     def run(self, part, deadline):
         """Runs the steps of a part that have no result. False if some are left."""
         runner = Runner(self.results, self.settings.limit, machine.facts(self.settings.device))
         for step in parts.steps_of(part, self.settings):
-            if self.results.get(part, step.name):
+            if self.finished(part, step):
                 continue
             left = deadline - time.monotonic()
             if left < min(LEAST_SECONDS, self.settings.limit / 2):
@@ -78,6 +87,9 @@ def run_parts(day, names, shared_limit):
         if not day.unfinished(part):
             print(f"{part}: finished before", flush=True)
             continue
+        if part != "build" and day.nothing_built():
+            print("gpu.sh: without a build nothing else can run; the next call tries it again", file=sys.stderr)
+            return FAILED_STATUS
         start = begin if shared_limit else time.monotonic()
         if not day.run(part, start + day.settings.limit) and shared_limit:
             break

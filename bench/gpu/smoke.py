@@ -109,6 +109,8 @@ def main():
         script.run("nonsense", expect=USAGE)
         script.run("tables", expect=FAILED)  # nothing was measured yet
         check(script.page.read_text() == PAGE, "tables without results changed the page")
+        out = script.run("next", expect=FAILED, BUILD=folder)
+        check("BUILD must name a finished build" in out and "test:" not in out, f"it went on without a build:\n{out}")
         before = interrupt(script)
         script.run("all")
         after = script.files()
