@@ -146,7 +146,7 @@ def attention(settings):
 
 def conversion(settings):
     """The conversion of best quality: statistics, lowrank and refitting on the device; lowrank also on the CPU."""
-    shape, kv_heads, tokens, steps = ("tiny-mha", "4", "512", "4") if settings.tiny else ("7b-4-layers", "8", "131072", "400")
+    shape, kv_heads, tokens, steps = ("tiny-mha", "4", "4096", "4") if settings.tiny else ("7b-4-layers", "8", "131072", "400")
     source, tokens_file = str(settings.work / shape), str(settings.work / "tokens.bin")
     check = str(Path(__file__).resolve().parent / "check.py")
     statistics = str(settings.work / f"{shape}-statistics.safetensors")

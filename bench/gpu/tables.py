@@ -63,7 +63,7 @@ class Page:
                 if each:
                     rows.append([shape, "regroup" if program == "regroup" else f"transformers, {program}",
                                  f"{median(each, 'tokens_per_second'):,.0f}",
-                                 f"{median(each, 'peak_memory_bytes') / GIB:.2f} GiB",
+                                 size(median(each, 'peak_memory_bytes')),
                                  ratio(rounds["regroup"], each) if program != "regroup" else "",
                                  share(each), str(len(each))])
         return ("Training, AdamW, bf16 with fp32 masters:\n\n" +
@@ -72,7 +72,7 @@ class Page:
 
     def decoding(self):
         rows = [[str(max(row["kv_heads"]) if isinstance(row["kv_heads"], list) else row["kv_heads"]), str(row["batch"]),
-                 f"{row['context']:,}", f"{row['cache_bytes'] / GIB:.2f} GiB", f"{1000 * row['seconds_per_token']:.2f} ms",
+                 f"{row['context']:,}", size(row['cache_bytes']), f"{1000 * row['seconds_per_token']:.2f} ms",
                  f"{row['tokens_per_second']:,.0f}"]
                 for values in self.values("decode").values() for row in values["results"]]
         return "Decoding, bf16:\n\n" + table(["kv heads", "batch", "context", "KV cache", "per token", "tokens/s"],
@@ -98,8 +98,7 @@ class Page:
     def memory(self):
         found, rows = self.values("memory"), []
         for name, values in found.items():
-            rows.append([name, f"{values['peak_memory_bytes'] / GIB:.2f} GiB",
-                         f"{values['estimated_memory_bytes'] / GIB:.2f} GiB",
+            rows.append([name, size(values["peak_memory_bytes"]), size(values["estimated_memory_bytes"]),
                          f"{values['peak_memory_bytes'] / values['estimated_memory_bytes']:.3f}"])
         if not rows:
             return ""
@@ -121,6 +120,10 @@ class Page:
         text = table(["step", "", "why", "last line"], rows) if rows else ""
         more = f"Not measured: {', '.join(left)}." if left else ""
         return "\n\n".join(filter(None, (text, more)))
+
+
+def size(count):
+    return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"
 
 
 def one_line(text):
