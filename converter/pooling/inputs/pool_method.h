@@ -31,12 +31,15 @@ bool rewrites_q_and_o(PoolMethod method);
 
 /// How heads are pooled.
 struct Pooling {
-  PoolMethod method = PoolMethod::kMean;
-  std::uint64_t seed = 0;  ///< of PoolMethod::kRandom
-  bool refined = false;    ///< whether an AttentionRefiner runs afterwards
+  PoolMethod method;
+  std::uint64_t seed;    ///< of PoolMethod::kRandom
+  bool refined = false;  ///< whether an AttentionRefiner runs afterwards
   /// The device that solves, as LibTorch names it ("cuda:1"). Another than the CPU rounds
   /// otherwise.
-  std::string device = "cpu";
+  std::string device;
+
+  // A constructor, since GCC 12 warns of the string in aggregates that contain this one.
+  Pooling(PoolMethod used = PoolMethod::kMean, std::uint64_t random_seed = 0);  // NOLINT
 
   /// Whether pooling needs more than the choice of heads to average.
   bool needs_solver() const { return refined || regroup::needs_solver(method); }
