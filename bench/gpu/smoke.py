@@ -67,7 +67,7 @@ def interrupt(script):
 
 def check_limits(script):
     """A step that is cut short is left for the next call. One that has the whole limit has failed."""
-    script.run("--again", "test", expect=FAILED, LIMIT="0.2")
+    script.run("--again", "test", expect=LEFT, LIMIT="0.2")
     result = script.result("test/test_gpu.json")
     check(result["state"] == "failed" and "longer than" in result["why"], f"a step beyond the limit: {result}")
     out = script.run("--again", "test")

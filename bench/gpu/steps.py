@@ -106,7 +106,7 @@ def end(child):
 def result_of(step, status, out, errors, seconds):
     result = {"state": DONE, "seconds": round(seconds, 1), "command": step.command}
     if status != 0:
-        why = f"took longer than {seconds:.0f} s" if status is None else f"exit status {status}"
+        why = f"took longer than {seconds:.1f} s" if status is None else f"exit status {status}"
         return {**result, "state": FAILED, "why": why, "last_lines": last_lines(out + "\n" + errors)}
     try:
         result["values"] = step.read(out) if step.read else {}
