@@ -3,11 +3,12 @@
 
     bench/training/training.py --work DIR [--shape 0.1b] [--rounds 3] [--batch 4] [--sequence 512] [--steps 5]
                                [--device cpu] [--peers autocast,bf16,autocast-compiled,bf16-compiled]
-                               [--peak-flops N] [--prepare-only] [--regroup PROGRAM] [--python PYTHON]
+                               [--peak-flops N] [--prepare-only | --one PROGRAM] [--regroup PROGRAM] [--python PYTHON]
 
 Makes a model with random weights of that shape and random tokens in DIR if they do not exist. In each round, regroup
 and each peer take the same steps on batches of the same size, one program after the other. The table has medians over
-rounds. A ratio compares regroup with the peer in the same round.
+rounds. A ratio compares regroup with the peer in the same round. --one runs one of the programs once (regroup, or a
+peer) and prints its numbers as JSON.
 """
 
 import argparse
@@ -103,6 +104,7 @@ def parse_arguments():
     add("--peers", default="autocast,bf16")
     add("--ours", nargs=argparse.REMAINDER, default=[], help="further options of regroup bench train; must come last")
     add("--prepare-only", action="store_true", help="make the model and the tokens without measuring")
+    add("--one", choices=("regroup", *PEERS))
     add("--regroup", default="build/release/regroup")
     add("--python", default=sys.executable)
     return parser.parse_args()
@@ -113,6 +115,9 @@ def main():
     bench = Bench(options)
     bench.prepare()
     if options.prepare_only:
+        return
+    if options.one:
+        print(json.dumps(bench.ours() if options.one == "regroup" else bench.peer(options.one)))
         return
     names = [name for name in options.peers.split(",") if name]
     ours, peers = [], {name: [] for name in names}

@@ -75,10 +75,12 @@ void check_arguments(const ConvertOptions& options) {
   }
 }
 
-// Adds statistics, the kv heads of --kv-budget and the refiner to the request. Returns the budget.
+// Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
+// the budget.
 std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
                                          const ConvertOptions& options, const Console& console) {
   request.calibration = open_calibration(options.calibration, source);
+  request.pooling.device = solving_device(options.refit);
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {
     request.grouping = options.grouping;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -173,7 +174,8 @@ void add_refit_options(Command command, RefitOptions& options) {
              "learning rate, relative to the size of the weights",
              {0.0, 10.0, /*least_allowed=*/false});
   command.add_option("--device", options.device,
-                     "where refitting and --kv-budget compute: cpu, cuda, cuda:N");
+                     "where heads are solved for and measured, and where refitting and --kv-budget "
+                     "compute: cpu, cuda, cuda:N");
   add_threads_option(command, options.threads);
 }
 
@@ -252,10 +254,11 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
                           plan.in_place ? "the result keeps the source's form and is not compared"
                                         : "a refitted result is not compared");
   }
-  constexpr std::array kOfPooling{"--attention",   "--pool",  "--grouping",
-                                  "--calibration", "--refit", "--measure"};
+  constexpr std::array kOfPooling{"--attention", "--pool",    "--grouping", "--calibration",
+                                  "--refit",     "--measure", "--device"};
   for (const char* option : kOfPooling) {
-    if (options.given(option) && pooled_layers(plan).empty()) {
+    const bool measures = option == std::string_view("--device") && options.given("--kv-budget");
+    if (options.given(option) && !measures && pooled_layers(plan).empty()) {
       refuse_without_effect(option, "no layer gets fewer kv heads");
     }
   }

@@ -107,9 +107,9 @@ void print_text(const Verified& verified, const Console& console) {
         "settings agree",
         unchecked > 0 ? fmt::format(", except {} tensors", with_thousands(unchecked)) : "",
         with_thousands(found.copied), with_thousands(found.computed),
-        written > 0
-            ? fmt::format(", {} refitted ones match their checksums", with_thousands(written))
-            : "",
+        written > 0 ? fmt::format(", {} refitted or solved on a GPU match their checksums",
+                                  with_thousands(written))
+                    : "",
         text_of_bytes(found.bytes)));
   }
   print_unchecked(found.unchecked, console);

@@ -20,6 +20,10 @@ void check_computable(const char* option, const Model& source) {
   }
 }
 
+std::string solving_device(const RefitOptions& options) {
+  return parse_device(options.device).str();
+}
+
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop) {
   if (options.data.empty()) {

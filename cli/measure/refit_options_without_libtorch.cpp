@@ -3,6 +3,13 @@
 
 namespace regroup {
 
+std::string solving_device(const RefitOptions& options) {
+  if (options.device != "cpu") {
+    throw_usage("--device: this program was built without LibTorch");
+  }
+  return options.device;
+}
+
 std::shared_ptr<AttentionRefiner> make_refiner(const Model&, const RefitOptions& options,
                                                const std::atomic<bool>&) {
   if (!options.data.empty()) {

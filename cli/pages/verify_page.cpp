@@ -28,7 +28,7 @@ Table checks_table(const Verification& found) {
                  "those computed again, byte for byte", verdict(found.computed_differing)});
   const std::size_t checked = found.refitted.size() - found.unchecked.size();
   if (checked > 0) {
-    table.add_row({"refitted tensors", with_thousands(checked),
+    table.add_row({"refitted, or solved on a GPU", with_thousands(checked),
                    "the checksums recorded when they were written",
                    verdict(found.refitted_differing)});
   }

@@ -25,14 +25,14 @@ bool is_checksum(const Json& value) {
 
 }  // namespace
 
-bool is_refitted(const ConversionPlan& plan, const TensorStep& step) {
-  return plan.refiner != nullptr && step.solved() != nullptr;
+bool has_checksum(const ConversionPlan& plan, const TensorStep& step) {
+  return step.solved() != nullptr && (plan.refiner != nullptr || plan.pooling.solves_elsewhere());
 }
 
 TensorChecksums checksums_to_come(const ConversionPlan& plan) {
   TensorChecksums checksums;
   for (const TensorStep& step : plan.steps) {
-    if (is_refitted(plan, step)) {
+    if (has_checksum(plan, step)) {
       checksums[step.output.name] = std::string(kDigits, '0');
     }
   }

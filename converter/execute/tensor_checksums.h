@@ -1,4 +1,5 @@
-// Checksums of refitted tensors, which cannot be recomputed for verification.
+// Checksums of tensors that are not recomputed for verification: refitted ones, and those solved
+// for on another device than the CPU, which rounds differently.
 #pragma once
 
 #include <map>
@@ -16,10 +17,10 @@ inline constexpr const char* kChecksumsKey = "checksums";
 /// checksum_of() a tensor's stored bytes, by its name.
 using TensorChecksums = std::map<std::string, std::string>;
 
-/// Whether the plan's refiner changes the result of that step.
-bool is_refitted(const ConversionPlan& plan, const TensorStep& step);
+/// Whether the result of that step is verified by its checksum.
+bool has_checksum(const ConversionPlan& plan, const TensorStep& step);
 
-/// Placeholders of the same length as the checksums of the plan's refitted tensors, for a header.
+/// Placeholders of the same length as the checksums of the plan's tensors, for a header.
 TensorChecksums checksums_to_come(const ConversionPlan& plan);
 
 /// `config_text` with them in its "regroup" block; unchanged if there are none.

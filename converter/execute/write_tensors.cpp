@@ -138,7 +138,7 @@ class TensorWriters {
       std::uint64_t bytes;
       ~Release() { writers.release(bytes); }
     } const release{*this, bytes};
-    if (is_refitted(work_.plan, step)) {
+    if (has_checksum(work_.plan, step)) {
       const std::vector<std::byte> tensor =
           make_tensor(step, work_.plan, work_.checkpoint, work_.pooler);
       work_.checksums[name] = checksum_of(tensor);

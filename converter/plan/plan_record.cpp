@@ -19,6 +19,9 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
   }
+  if (plan.pooling.solves_elsewhere()) {
+    facts.more.emplace_back("pool_device", Json(plan.pooling.device_kind()).dump());
+  }
   if (plan.dtype) {
     facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
   }

@@ -61,7 +61,8 @@ PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
           moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
           distances(role, layer),
           {},
-          stop_};
+          stop_,
+          pooling_.device};
 }
 
 PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {

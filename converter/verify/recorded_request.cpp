@@ -23,13 +23,14 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 25> kKnown{"version",
+  constexpr std::array<std::string_view, 26> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
                                                     "grouping",
                                                     "query_order",
                                                     "pool_seed",
+                                                    "pool_device",
                                                     "calibration_tokens",
                                                     "calibration",
                                                     "refit",
@@ -198,6 +199,7 @@ void read_pooling(ConversionRequest& request, const Json& facts, const Model& re
                   std::shared_ptr<const Calibration> calibration) {
   request.pooling.method = parse_pool_method(facts.value("pool", ""));
   request.pooling.seed = facts.value("pool_seed", std::uint64_t{0});
+  request.pooling.device = facts.value("pool_device", "cpu");
   if (facts.contains("calibration_tokens")) {
     check_calibration(facts, result, calibration.get());
     request.calibration = std::move(calibration);

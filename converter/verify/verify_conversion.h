@@ -17,8 +17,8 @@ struct Verification {
   std::uint64_t computed = 0;  ///< tensors compared with recomputed ones
   std::uint64_t bytes = 0;     ///< of all compared tensors
   std::uint64_t copied_differing = 0, computed_differing = 0;  ///< of these, different ones
-  /// Tensors that were refitted after pooling, which is not recomputed: compared with their
-  /// recorded checksums.
+  /// Tensors that were refitted after pooling, or solved for on another device than the CPU, which
+  /// is not recomputed: compared with their recorded checksums.
   std::vector<std::string> refitted;
   std::uint64_t refitted_differing = 0;
   /// Of these, tensors without a recorded checksum: only shape and dtype were compared.
@@ -36,10 +36,10 @@ struct Verification {
   std::deque<TensorInfo> expected;  ///< targets of tensors[].before
 };
 
-/// Compares all of `result` with what executing `plan` on `source` would write, and refitted
-/// tensors with their checksums. Throws kBadInput for an invalid record. Holds one tensor and its
-/// sources at a time. Results of methods that solve for heads are bitwise equal if the same
-/// LibTorch computes them.
+/// Compares all of `result` with what executing `plan` on `source` would write, and tensors that
+/// are not recomputed with their checksums. Throws kBadInput for an invalid record. Holds one
+/// tensor and its sources at a time. Results of methods that solve for heads are bitwise equal if
+/// the same LibTorch computes them.
 Verification verify_conversion(const ConversionPlan& plan, const Model& source, const Model& result,
                                const ComparisonProgress& progress);
 

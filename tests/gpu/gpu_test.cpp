@@ -12,6 +12,7 @@
 
 #include "converter/pooling/inputs/calibration.h"
 #include "formats/spec/alibi.h"
+#include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
 #include "tests/temporary_directory.h"
@@ -111,6 +112,30 @@ TEST_CASE("attention statistics on a GPU equal those on the CPU", "[gpu]") {
     CAPTURE(name);
     CHECK(error_of(read_tensor(directory / "there", name), read_tensor(directory / "here", name)) <
           1e-4);
+  }
+}
+
+TEST_CASE("heads solved for on a GPU are as good as those of the CPU", "[gpu]") {
+  const at::Device device = gpu();
+  const auto method = GENERATE(PoolMethod::kLowrank, PoolMethod::kAligned, PoolMethod::kSelect);
+  const bool rotates = GENERATE(false, true);
+  CAPTURE(name_of(method), rotates);
+  RandomNumbers random(3);
+  const HeadBasis basis = rotates ? HeadBasis{{{0, 2}, {1, 3}}, {}, {1.0, 0.1}} : free_basis(4);
+  const AttentionHeads heads = random_heads({}, random);
+  const InputMoments moments = random_moments(30, random);
+  PoolingTask task{method, 3, basis, moments, moments};
+  if (rotates) {
+    task.distances = {3, std::vector<double>(18, 1.0 / 3.0)};
+  }
+  const PooledAttention here = pool_attention(heads, task);
+  task.device = device.str();
+  const PooledAttention there = pool_attention(heads, task);
+  // Eigenvectors have no sign, so weights may differ; what the attention computes may not.
+  const at::Tensor inputs = random({5, 30});
+  CHECK(error_of(attend(there.heads, basis, inputs), attend(here.heads, basis, inputs)) < 1e-8);
+  for (std::size_t i = 0; i < here.groups.size(); ++i) {
+    CHECK(std::abs(there.groups[i].loss - here.groups[i].loss) < 1e-9);
   }
 }
 

@@ -30,6 +30,8 @@ at::Tensor tensor_over(c10::Storage storage, c10::DispatchKey key, const at::Ten
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_storage_offset(like.storage_offset());
   impl->set_sizes_and_strides(like.sizes(), like.strides());
+  impl->_set_conj(like.is_conj());
+  impl->_set_neg(like.is_neg());
   return tensor;
 }
 
@@ -173,10 +175,12 @@ bool is_mask(const at::Tensor& index) {
 }
 
 // The size of their results depends on numbers of the device, so CUDA's kernels wait.
+// Decompositions read from it whether they converged.
 bool waits(const c10::OperatorHandle& op, const Stack& stack) {
   static const std::set<std::string> kNames = {
-      "aten::nonzero",  "aten::masked_select", "aten::equal",    "aten::_unique",
-      "aten::_unique2", "aten::unique_dim",    "aten::bincount", "aten::unique_consecutive"};
+      "aten::nonzero",      "aten::masked_select", "aten::equal",    "aten::_unique",
+      "aten::_unique2",     "aten::unique_dim",    "aten::bincount", "aten::unique_consecutive",
+      "aten::_linalg_eigh", "aten::_linalg_svd"};
   const c10::OperatorName& name = op.operator_name();
   if (kNames.contains(name.name) ||
       (name.name == "aten::repeat_interleave" && name.overload_name == "Tensor")) {

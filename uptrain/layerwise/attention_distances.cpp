@@ -6,6 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +16,18 @@ namespace {
 
 constexpr std::int64_t kMostScores = 1 << 24;  // computed at a time
 
+// Sums along diagonals: element k of the result adds weights[:, i, T - 1 - (k - i)], so that k is
+// i - j + T - 1 for row i and column j. weights: [H, R, T], result: [H, R + T - 1].
+at::Tensor diagonal_sums(const at::Tensor& weights) {
+  const std::int64_t heads = weights.size(0), rows = weights.size(1), length = weights.size(2);
+  // A row of R + T elements, read as one of R + T - 1, begins one element further left.
+  const at::Tensor wide = at::constant_pad_nd(weights.flip(2), {0, rows});
+  return wide.flatten(1)
+      .narrow(1, 0, rows * (rows + length - 1))
+      .view({heads, rows, rows + length - 1})
+      .sum(1);
+}
+
 }  // namespace
 
 void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
@@ -22,7 +35,7 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
   const std::int64_t batch = heads.q.size(0), query_heads = heads.q.size(1);
   const std::int64_t length = heads.q.size(2);
   if (!sums_.defined()) {
-    sums_ = at::zeros({query_heads, length}, at::kDouble);
+    sums_ = at::zeros({query_heads, length}, heads.q.options().dtype(at::kDouble));
   }
   const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
   const at::Tensor keys =
@@ -41,9 +54,10 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
     const at::Tensor hidden =
         window ? (distance < 0).logical_or(distance >= *window) : distance < 0;
     scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble).cpu();
-    // Keys after the query have weight 0, and can be added to any distance.
-    sums_.index_add_(1, distance.clamp_min(0).flatten().cpu(), weights.flatten(1));
+    const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble);
+    // Keys after the query have weight 0: distances begin at 0, in element T - 1 - first.
+    sums_.narrow(1, 0, first + count)
+        .add_(diagonal_sums(weights).narrow(1, length - 1 - first, first + count));
   }
 }
 

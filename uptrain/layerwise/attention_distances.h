@@ -23,8 +23,8 @@ class AttentionDistances {
 
   bool any() const { return sums_.defined(); }
 
-  /// The fraction of the attention at each distance, in double: [H, T], at most `most` distances;
-  /// rows sum to 1.
+  /// The fraction of the attention at each distance, in double on the device of the heads: [H, T],
+  /// at most `most` distances; rows sum to 1.
   at::Tensor shares() const;
 
  private:

@@ -11,6 +11,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
@@ -50,20 +51,23 @@ LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
 // Unlike std::max, this keeps NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-double largest_of(const at::Tensor& values) { return values.max().item<double>(); }
-
 // Adds n predictions. Means are sums until the end. Both inputs: [n, V] in fp64.
 void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
   const at::Tensor expected = at::log_softmax(source, 1);
   const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);
   const at::Tensor difference = (source - result).abs();
+  const at::Tensor agreement = source.argmax(1).eq(result.argmax(1)).sum().to(at::kDouble);
+  const at::Tensor numbers = at::stack({kl.sum(), kl.max(), difference.mean(1).sum(),
+                                        difference.max(), source.abs().max(), agreement})
+                                 .to(at::kCPU);  // waits once for a device
+  const double* found = numbers.const_data_ptr<double>();
   sum.tokens += source.size(0);
-  sum.kl += kl.sum().item<double>();
-  sum.largest_kl = larger(sum.largest_kl, largest_of(kl));
-  sum.mean_difference += difference.mean(1).sum().item<double>();
-  sum.largest_difference = larger(sum.largest_difference, largest_of(difference));
-  sum.largest_logit = larger(sum.largest_logit, largest_of(source.abs()));
-  sum.agreement += source.argmax(1).eq(result.argmax(1)).sum().item<double>();
+  sum.kl += found[0];
+  sum.largest_kl = larger(sum.largest_kl, found[1]);
+  sum.mean_difference += found[2];
+  sum.largest_difference = larger(sum.largest_difference, found[3]);
+  sum.largest_logit = larger(sum.largest_logit, found[4]);
+  sum.agreement += found[5];
 }
 
 at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {

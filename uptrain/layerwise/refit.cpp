@@ -9,6 +9,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -56,12 +57,13 @@ class RefitTarget {
   // Squared error / power, summed over batches first to last - 1.
   double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
     const at::NoGradGuard no_gradients;
-    double error = 0.0, all = 0.0;
+    at::Tensor sums = at::zeros({2}, outputs_.front().options().dtype(at::kDouble));
     for (std::size_t i = first; i < last; ++i) {
-      error += squared_error(attention, i).item<double>();
-      all += power(i).item<double>();
+      sums += at::stack({squared_error(attention, i), power(i)});
     }
-    return all > 0.0 ? error / all : 0.0;
+    sums = sums.to(at::kCPU);
+    const auto all = sums[1].item<double>();
+    return all > 0.0 ? sums[0].item<double>() / all : 0.0;
   }
 
  private:
@@ -111,9 +113,10 @@ Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSett
   }
   Batches windows = read_windows(data, settings.windows);
   if (windows.size() < 2) {
-    throw_bad_input("{}: {} tokens are one batch, refitting needs two of {} x {} tokens",
-                    printable(data.path().string(), 0), data.size(), settings.windows.batch,
-                    settings.windows.context);
+    throw_bad_input("{}: {} tokens of it are one batch, refitting needs two of {} x {} tokens",
+                    printable(data.path().string(), 0),
+                    count_windows(data, settings.windows) * settings.windows.context,
+                    settings.windows.batch, settings.windows.context);
   }
   return windows;
 }

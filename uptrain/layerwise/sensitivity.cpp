@@ -12,6 +12,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
@@ -134,15 +135,15 @@ double divergence_of(const OutputHead& head, const Batches& source, const Batche
   const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B, T, V]
     return at::log_softmax(head.logits(hidden), -1);
   };
-  double sum = 0.0;
+  at::Tensor sum = at::zeros({}, source.front().options().dtype(at::kDouble));
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < source.size(); ++i) {
     const at::Tensor expected = log_probabilities(source[i]);
     const at::Tensor found = log_probabilities(changed[i]);
-    sum += (expected.exp() * (expected - found)).sum().item<double>();
+    sum += (expected.exp() * (expected - found)).sum();
     tokens += expected.size(0) * expected.size(1);
   }
-  return sum / static_cast<double>(tokens);
+  return sum.item<double>() / static_cast<double>(tokens);
 }
 
 }  // namespace

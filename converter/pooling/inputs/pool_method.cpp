@@ -52,6 +52,9 @@ PoolMethod parse_pool_method(std::string_view name) {
               printable(name));
 }
 
+Pooling::Pooling(PoolMethod used, std::uint64_t random_seed)
+    : method(used), seed(random_seed), device("cpu") {}
+
 bool needs_solver(PoolMethod method) {
   return method == PoolMethod::kSelect || rewrites_q_and_o(method);
 }

@@ -31,15 +31,27 @@ bool rewrites_q_and_o(PoolMethod method);
 
 /// How heads are pooled.
 struct Pooling {
-  PoolMethod method = PoolMethod::kMean;
-  std::uint64_t seed = 0;  ///< of PoolMethod::kRandom
-  bool refined = false;    ///< whether an AttentionRefiner runs afterwards
+  PoolMethod method;
+  std::uint64_t seed;    ///< of PoolMethod::kRandom
+  bool refined = false;  ///< whether an AttentionRefiner runs afterwards
+  /// The device that solves, as LibTorch names it ("cuda:1"). Another than the CPU rounds
+  /// otherwise.
+  std::string device;
+
+  // A constructor, since GCC 12 warns of the string in aggregates that contain this one.
+  Pooling(PoolMethod used = PoolMethod::kMean, std::uint64_t random_seed = 0);  // NOLINT
 
   /// Whether pooling needs more than the choice of heads to average.
   bool needs_solver() const { return refined || regroup::needs_solver(method); }
 
   /// Whether query and output projections also change.
   bool rewrites_q_and_o() const { return refined || regroup::rewrites_q_and_o(method); }
+
+  /// Whether heads are solved for on another device than the CPU.
+  bool solves_elsewhere() const { return regroup::needs_solver(method) && device != "cpu"; }
+
+  /// The kind of device, without its number: "cuda".
+  std::string device_kind() const { return device.substr(0, device.find(':')); }
 };
 
 /// For each of `after` stored heads the heads it is the mean of: those of heads_of_groups(), or the

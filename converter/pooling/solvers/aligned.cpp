@@ -14,6 +14,7 @@
 #include <ATen/ops/polar.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace regroup {
@@ -36,12 +37,12 @@ at::Tensor pull_on(std::int64_t j, std::int64_t count, const at::Tensor& gram,
 
 // Sets the rotation R of head j to the one that maximises tr(R pullᵀ) (Schönemann 1966). Returns
 // the increase of E|Σ R_i x_i|².
-double turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
+at::Tensor turn(std::int64_t j, const at::Tensor& pull, const at::Tensor& rotations) {
   const at::Tensor rotation = rotations.select(0, j);
   const auto [u, s, vh] = at::linalg_svd(pull, /*full_matrices=*/false);
-  const double before = (rotation * pull).sum().item<double>();
+  const at::Tensor before = (rotation * pull).sum();
   rotation.copy_(at::matmul(u, vh));
-  return 2 * (s.sum().item<double>() - before);
+  return 2 * (s.sum() - before);
 }
 
 // E|Σ R_j x_j|².
@@ -61,10 +62,11 @@ at::Tensor align(const at::Tensor& gram) {
   }
   double power = power_of_sum(gram, rotations);
   for (int sweep = 0; sweep < kMostAlignSweeps; ++sweep) {
-    double gain = 0.0;
+    at::Tensor gains = at::zeros({}, gram.options());
     for (std::int64_t j = 0; j < n; ++j) {
-      gain += turn(j, pull_on(j, n, gram, rotations), rotations);
+      gains += turn(j, pull_on(j, n, gram, rotations), rotations);
     }
+    const auto gain = gains.item<double>();
     if (gain <= power * kSmallestAlignGain) {
       break;
     }

@@ -9,11 +9,10 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/real.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-
-#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 namespace {
@@ -28,7 +27,11 @@ at::Tensor ones_of(const PlaneProblem& problem) {
   return at::ones_like(problem.gram.select(1, 0));  // [P, n]
 }
 
-double sum_of(const at::Tensor& tensor) { return tensor.sum().item<double>(); }
+// Sums of [n or P, …] in the order of Energy's members. `count`: of the heads.
+Energy energy_in(at::TensorList sums, std::int64_t count) {
+  const std::vector<double> numbers = numbers_of(sums);
+  return {numbers[0], numbers[1], numbers[2], numbers[3] / static_cast<double>(count)};
+}
 
 Energy energy_of(const FreeProblem& problem, const FreeSolution& solution) {
   const std::int64_t n = problem.heads(), f = problem.features();
@@ -42,8 +45,9 @@ Energy energy_of(const FreeProblem& problem, const FreeSolution& solution) {
   const at::Tensor error =
       own - cross - cross.transpose(1, 2) +
       at::bmm(at::matmul(solution.back, shared), solution.back.transpose(1, 2));
-  return {sum_of(problem.weight * error), sum_of(problem.weight * own),
-          shared.trace().item<double>(), sum_of(own.diagonal(0, 1, 2)) / static_cast<double>(n)};
+  return energy_in({(problem.weight * error).sum(), (problem.weight * own).sum(), shared.trace(),
+                    own.diagonal(0, 1, 2).sum()},
+                   n);
 }
 
 Energy energy_of(const PlaneProblem& problem, const PlaneSolution& solution) {
@@ -52,8 +56,9 @@ Energy energy_of(const PlaneProblem& problem, const PlaneSolution& solution) {
   const at::Tensor shared = at::real((solution.mix.conj() * side).sum(1, true));  // [P, 1]
   const at::Tensor error = own - 2 * at::real(solution.back * side) +
                            at::real(solution.back.conj() * solution.back) * shared;
-  return {sum_of(problem.weight * error), sum_of(problem.weight * own), sum_of(shared),
-          sum_of(own) / static_cast<double>(problem.heads())};
+  return energy_in(
+      {(problem.weight * error).sum(), (problem.weight * own).sum(), shared.sum(), own.sum()},
+      problem.heads());
 }
 
 Energy operator+(const Energy& a, const Energy& b) {
@@ -62,10 +67,20 @@ Energy operator+(const Energy& a, const Energy& b) {
 
 }  // namespace
 
+std::vector<double> numbers_of(at::TensorList scalars) {
+  const at::Tensor all = at::stack(scalars).to(at::kCPU, at::kDouble).contiguous();
+  const double* first = all.const_data_ptr<double>();
+  return {first, first + all.numel()};
+}
+
+at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device) {
+  return at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size())).to(device);
+}
+
 double Energy::norm() const { return usual > 0.0 ? std::sqrt(shared / usual) : 1.0; }
 
 GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads) {
-  const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
+  const at::Tensor rows = rows_of(heads, problem.device());
   GroupProblem part{problem.basis, std::nullopt, std::nullopt};
   if (problem.free) {
     part.free = {problem.free->gram.index_select(0, rows).index_select(2, rows),
@@ -107,10 +122,11 @@ Energy energy_of(const GroupProblem& problem, const GroupSolution& solution) {
          (problem.planes ? energy_of(*problem.planes, *solution.planes) : Energy{});
 }
 
-Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis) {
+Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis) {
   const std::int64_t n = solution.free ? solution.free->mix.size(0) : solution.planes->mix.size(1);
-  const std::int64_t d = basis.head_dim();
-  Combination result{at::zeros({n, d, d}, at::kDouble), at::zeros({n, d, d}, at::kDouble)};
+  const std::int64_t d = basis.head_dim;
+  const auto real = at::TensorOptions(at::kDouble).device(basis.a.device());
+  Combination result{at::zeros({n, d, d}, real), at::zeros({n, d, d}, real)};
   if (solution.free) {
     put_free(solution.free->mix, basis, result.mix);
     put_free(solution.free->back, basis, result.back);

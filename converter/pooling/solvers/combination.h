@@ -9,14 +9,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "converter/pooling/inputs/head_basis.h"
+#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 
-/// The problem for the free features, in double.
+/// The problem for the free features, in double, on any device.
 struct FreeProblem {
   at::Tensor gram;    ///< E[x_i x_jᵀ], [n, f, n, f]
   at::Tensor weight;  ///< R_jᵀ R_j summed over the readers of head j, [n, f, f]
@@ -44,11 +45,12 @@ struct PlaneSolution {
 
 /// Keys have free features, planes or both; values free features.
 struct GroupProblem {
-  HeadBasis basis;
+  BasisIndices basis;
   std::optional<FreeProblem> free;
   std::optional<PlaneProblem> planes;
 
   std::int64_t heads() const { return free ? free->heads() : planes->heads(); }
+  c10::Device device() const { return free ? free->gram.device() : planes->gram.device(); }
 };
 
 struct GroupSolution {
@@ -69,6 +71,12 @@ struct Energy {
   double norm() const;
 };
 
+/// Numbers without dimensions of one device, in one copy to the host.
+std::vector<double> numbers_of(at::TensorList scalars);
+
+/// Head numbers as int64 [m] on a device.
+at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device);
+
 /// The problem of a subset of its heads.
 GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads);
 
@@ -86,6 +94,6 @@ Energy energy_of(const GroupProblem& problem, const GroupSolution& solution);
 struct Combination {
   at::Tensor mix, back;
 };
-Combination matrices_of(const GroupSolution& solution, const HeadBasis& basis);
+Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis);
 
 }  // namespace regroup

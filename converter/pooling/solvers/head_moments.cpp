@@ -10,9 +10,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/tensor.h>
 
-#include "converter/pooling/solvers/rope_planes.h"
 #include "formats/base/error.h"
 
 namespace regroup {
@@ -37,13 +35,12 @@ at::Tensor times_half(const at::Tensor& rows, const at::Tensor& covariance,
   return result;
 }
 
-at::Tensor half_of(const HeadMaps& maps, const InputMoments& inputs,
+at::Tensor half_of(const HeadMaps& maps, const MomentTensors& inputs,
                    const std::atomic<bool>* stop) {
-  const std::int64_t width = inputs.width();
-  if (inputs.covariance.empty()) {
-    return maps.weight * (view_of(inputs.variance, {width}) / 2);
+  if (!inputs.covariance.defined()) {
+    return maps.weight * (inputs.variance / 2);
   }
-  return times_half(maps.weight.view({-1, width}), view_of(inputs.covariance, {width, width}), stop)
+  return times_half(maps.weight.view({-1, inputs.mean.size(0)}), inputs.covariance, stop)
       .view(maps.weight.sizes());
 }
 
@@ -62,8 +59,9 @@ at::Tensor features_of(const at::Tensor& heads, const at::Tensor& features, std:
 
 }  // namespace
 
-at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape) {
-  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble);
+at::Tensor tensor_of(const std::vector<double>& values, std::vector<std::int64_t> shape,
+                     c10::Device device) {
+  return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble).to(device);
 }
 
 void check_not_stopped(const std::atomic<bool>* stop) {
@@ -72,22 +70,37 @@ void check_not_stopped(const std::atomic<bool>* stop) {
   }
 }
 
-HeadMaps::HeadMaps(const DenseLinear& linear, std::int64_t head_dim)
-    : weight(view_of(linear.weight, {linear.outputs / head_dim, head_dim, linear.inputs})) {
+HeadMaps::HeadMaps(const DenseLinear& linear, std::int64_t head_dim, c10::Device device)
+    : weight(
+          tensor_of(linear.weight, {linear.outputs / head_dim, head_dim, linear.inputs}, device)) {
   if (!linear.bias.empty()) {
-    bias = view_of(linear.bias, {linear.outputs / head_dim, head_dim});
+    bias = tensor_of(linear.bias, {linear.outputs / head_dim, head_dim}, device);
   }
 }
 
-at::Tensor mean_of(const HeadMaps& maps, const InputMoments& inputs) {
-  const at::Tensor mean = at::matmul(maps.weight, view_of(inputs.mean, {inputs.width()}));
+MomentTensors::MomentTensors(const InputMoments& moments, c10::Device device)
+    : mean(tensor_of(moments.mean, {moments.width()}, device)) {
+  if (moments.covariance.empty()) {
+    variance = tensor_of(moments.variance, {moments.width()}, device);
+  } else {
+    covariance = tensor_of(moments.covariance, {moments.width(), moments.width()}, device);
+  }
+}
+
+AttentionTensors::AttentionTensors(const AttentionHeads& heads, c10::Device device)
+    : q(heads.q, heads.head_dim, device),
+      k(heads.k, heads.head_dim, device),
+      v(heads.v, heads.head_dim, device),
+      o(tensor_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim}, device)) {}
+
+at::Tensor mean_of(const HeadMaps& maps, const MomentTensors& inputs) {
+  const at::Tensor mean = at::matmul(maps.weight, inputs.mean);
   return maps.bias.defined() ? mean + maps.bias : mean;
 }
 
-HeadMoments::HeadMoments(const DenseLinear& linear, std::int64_t head_dim,
-                         const InputMoments& inputs, const at::Tensor& counts_mean,
-                         const std::atomic<bool>* stop)
-    : maps_(linear, head_dim),
+HeadMoments::HeadMoments(const HeadMaps& maps, const MomentTensors& inputs,
+                         const at::Tensor& counts_mean, const std::atomic<bool>* stop)
+    : maps_(maps),
       half_(half_of(maps_, inputs, stop)),
       mean_(regroup::mean_of(maps_, inputs) * counts_mean) {}
 
@@ -100,9 +113,9 @@ at::Tensor HeadMoments::powers() const {
   return covariances() + mean_.unsqueeze(2) * mean_.unsqueeze(1);
 }
 
-at::Tensor HeadMoments::free_gram(const HeadBasis& basis, std::int64_t first,
+at::Tensor HeadMoments::free_gram(const BasisIndices& basis, std::int64_t first,
                                   std::int64_t count) const {
-  const at::Tensor features = at::tensor(basis.free);
+  const at::Tensor& features = basis.free;
   const std::int64_t f = features.size(0), rows = count * f;
   const auto part = [&](const at::Tensor& heads) {
     return features_of(heads, features, first, count).reshape({rows, -1});
@@ -112,11 +125,10 @@ at::Tensor HeadMoments::free_gram(const HeadBasis& basis, std::int64_t first,
       .view({count, f, count, f});
 }
 
-at::Tensor HeadMoments::plane_gram(const HeadBasis& basis, std::int64_t first,
+at::Tensor HeadMoments::plane_gram(const BasisIndices& basis, std::int64_t first,
                                    std::int64_t count) const {
-  const auto [a, b] = sides_of(basis);
-  const at::Tensor both = at::cat({a, b});
-  const std::int64_t planes = a.size(0);
+  const at::Tensor both = at::cat({basis.a, basis.b});
+  const std::int64_t planes = basis.a.size(0);
   // Both features of all heads, plane by plane: [P, 2·n, D].
   const auto part = [&](const at::Tensor& heads) {
     return heads.narrow(0, first, count)

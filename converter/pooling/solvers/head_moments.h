@@ -5,30 +5,50 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "converter/heads/attention_heads.h"
-#include "converter/pooling/inputs/head_basis.h"
 #include "converter/pooling/inputs/input_moments.h"
+#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 
-/// Views, not copies: weight [N, d, D] and bias [N, d], undefined if there is none.
+/// Weight [N, d, D] and bias [N, d], undefined if there is none. On the CPU views, elsewhere
+/// copies.
 struct HeadMaps {
   at::Tensor weight, bias;
 
-  HeadMaps(const DenseLinear& linear, std::int64_t head_dim);
+  HeadMaps(const DenseLinear& linear, std::int64_t head_dim, c10::Device device);
+};
+
+/// The members of InputMoments as tensors, undefined where they are empty. On the CPU views,
+/// elsewhere copies.
+struct MomentTensors {
+  at::Tensor mean;        ///< [D]
+  at::Tensor variance;    ///< [D]
+  at::Tensor covariance;  ///< [D, D]
+
+  MomentTensors(const InputMoments& moments, c10::Device device);
+};
+
+/// The projections of an attention as tensors of one device.
+struct AttentionTensors {
+  HeadMaps q, k, v;
+  at::Tensor o;  ///< [E, H, d]
+
+  AttentionTensors(const AttentionHeads& heads, c10::Device device);
 };
 
 /// E[x_i x_jᵀ] for heads x = W y + b over inputs y. Multiplies W by the covariance once, for all
 /// heads.
 class HeadMoments {
  public:
-  /// Ignores the means of features with a 0 in `counts_mean` [d]. Keeps references to the numbers
-  /// of `linear` and `inputs`. Throws kInterrupted soon after `stop`, if given, turns true.
-  HeadMoments(const DenseLinear& linear, std::int64_t head_dim, const InputMoments& inputs,
-              const at::Tensor& counts_mean, const std::atomic<bool>* stop);
+  /// Ignores the means of features with a 0 in `counts_mean` [d]. Keeps the tensors of `maps`.
+  /// Throws kInterrupted soon after `stop`, if given, turns true.
+  HeadMoments(const HeadMaps& maps, const MomentTensors& inputs, const at::Tensor& counts_mean,
+              const std::atomic<bool>* stop);
 
   /// The moments of each head: [N, d, d]. Covariances exclude the means.
   at::Tensor powers() const;
@@ -38,10 +58,10 @@ class HeadMoments {
   const at::Tensor& means() const { return mean_; }
 
   /// The Gram matrix of the free features of `count` heads from `first` on: [n, f, n, f].
-  at::Tensor free_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
+  at::Tensor free_gram(const BasisIndices& basis, std::int64_t first, std::int64_t count) const;
 
   /// E[conj(x_i) x_j] in every plane: complex [P, n, n].
-  at::Tensor plane_gram(const HeadBasis& basis, std::int64_t first, std::int64_t count) const;
+  at::Tensor plane_gram(const BasisIndices& basis, std::int64_t first, std::int64_t count) const;
 
  private:
   HeadMaps maps_;
@@ -50,12 +70,13 @@ class HeadMoments {
 };
 
 /// The mean outputs of the maps: [N, d].
-at::Tensor mean_of(const HeadMaps& maps, const InputMoments& inputs);
+at::Tensor mean_of(const HeadMaps& maps, const MomentTensors& inputs);
 
 /// Throws kInterrupted if `stop` is given and true.
 void check_not_stopped(const std::atomic<bool>* stop);
 
-/// A view of the numbers as a tensor of that shape.
-at::Tensor view_of(const std::vector<double>& values, std::vector<std::int64_t> shape);
+/// The numbers as a tensor of that shape: a view on the CPU, a copy elsewhere.
+at::Tensor tensor_of(const std::vector<double>& values, std::vector<std::int64_t> shape,
+                     c10::Device device);
 
 }  // namespace regroup

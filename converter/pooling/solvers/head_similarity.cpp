@@ -10,6 +10,7 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "converter/pooling/solvers/head_moments.h"
 #include "converter/pooling/solvers/pooling_errors.h"
@@ -20,7 +21,7 @@ namespace {
 // Σ of the singular values of each E[x_i x_jᵀ] of gram [N, f, N, f]: [N, N].
 at::Tensor nuclear_norms(const at::Tensor& gram, const std::atomic<bool>* stop) {
   const std::int64_t heads = gram.size(0);
-  at::Tensor norms = at::zeros({heads, heads}, at::kDouble);
+  at::Tensor norms = at::zeros({heads, heads}, gram.options());
   for (std::int64_t i = 0; i < heads; ++i) {
     check_not_stopped(stop);
     const at::Tensor row = gram.select(0, i).transpose(0, 1).contiguous();  // [N, f, f]
@@ -32,27 +33,31 @@ at::Tensor nuclear_norms(const at::Tensor& gram, const std::atomic<bool>* stop) 
 
 std::vector<double> divided(const at::Tensor& products, const at::Tensor& powers) {
   const at::Tensor sizes = at::outer(powers.sqrt(), powers.sqrt());
+  const at::TensorOptions like = powers.options();
   const at::Tensor cosines =
-      at::where(sizes > 0.0, products / sizes.clamp_min(1e-300), at::zeros({}, at::kDouble));
+      at::where(sizes > 0.0, products / sizes.clamp_min(1e-300), at::zeros({}, like));
   const at::Tensor result =
-      at::where(at::eye(powers.size(0), at::kDouble) > 0.0, at::ones({}, at::kDouble), cosines)
+      at::where(at::eye(powers.size(0), like) > 0.0, at::ones({}, like), cosines)
+          .to(at::kCPU)
           .contiguous();
   const double* first = result.const_data_ptr<double>();
   return {first, first + result.numel()};
 }
 
 SimilarityMatrix similarity_of(const HeadMoments& moments, std::int64_t heads,
-                               std::int64_t head_dim, const HeadBasis& basis,
+                               const HeadBasis& basis, c10::Device device,
                                const std::atomic<bool>* stop) {
-  const at::Tensor all = moments.free_gram(free_basis(head_dim), 0, heads);
+  const std::int64_t head_dim = moments.means().size(1);
+  const BasisIndices turnable(basis, device);
+  const at::Tensor all = moments.free_gram(BasisIndices(free_basis(head_dim), device), 0, heads);
   const at::Tensor raw = all.diagonal(0, 1, 3).sum(-1);  // tr E[x_i x_jᵀ], [N, N]
   const at::Tensor powers = raw.diagonal(0, 0, 1);
-  at::Tensor aligned = basis.fixed() ? raw : at::zeros({heads, heads}, at::kDouble);
-  if (!basis.free.empty()) {
-    aligned = aligned + nuclear_norms(moments.free_gram(basis, 0, heads), stop);
+  at::Tensor aligned = basis.fixed() ? raw : at::zeros_like(raw);
+  if (turnable.has_free()) {
+    aligned = aligned + nuclear_norms(moments.free_gram(turnable, 0, heads), stop);
   }
-  if (basis.rotates()) {
-    aligned = aligned + moments.plane_gram(basis, 0, heads).abs().sum(0);
+  if (turnable.rotates()) {
+    aligned = aligned + moments.plane_gram(turnable, 0, heads).abs().sum(0);
   }
   return {divided(raw, powers), divided(aligned, powers)};
 }
@@ -60,14 +65,16 @@ SimilarityMatrix similarity_of(const HeadMoments& moments, std::int64_t heads,
 }  // namespace
 
 HeadSimilarity similarity_of_heads(const AttentionHeads& heads, const PoolingTask& task) {
-  const at::Tensor all = at::ones({heads.head_dim}, at::kDouble);
   return with_pooling_errors(task.method, [&] {
-    const HeadMoments keys(heads.k, heads.head_dim, task.kv_inputs, all, task.stop);
-    const HeadMoments values(heads.v, heads.head_dim, task.kv_inputs, all, task.stop);
+    const c10::Device device(task.device);
+    const at::Tensor all =
+        at::ones({heads.head_dim}, at::TensorOptions(at::kDouble).device(device));
+    const MomentTensors inputs(task.kv_inputs, device);
+    const HeadMoments keys(HeadMaps(heads.k, heads.head_dim, device), inputs, all, task.stop);
+    const HeadMoments values(HeadMaps(heads.v, heads.head_dim, device), inputs, all, task.stop);
     return HeadSimilarity{
-        similarity_of(keys, heads.kv_heads, heads.head_dim, task.key_basis, task.stop),
-        similarity_of(values, heads.kv_heads, heads.head_dim, free_basis(heads.head_dim),
-                      task.stop)};
+        similarity_of(keys, heads.kv_heads, task.key_basis, device, task.stop),
+        similarity_of(values, heads.kv_heads, free_basis(heads.head_dim), device, task.stop)};
   });
 }
 

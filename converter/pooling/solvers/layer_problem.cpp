@@ -3,15 +3,15 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/real.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "converter/pooling/solvers/aligned.h"
 #include "converter/pooling/solvers/lowrank.h"
-#include "converter/pooling/solvers/rope_planes.h"
 
 namespace regroup {
 namespace {
@@ -21,20 +21,21 @@ constexpr double kLeastSpread = 1e-2;
 
 // 1 for features whose means count, else 0: [d]. Without RoPE, a mean key only adds a constant to
 // all scores of a query.
-at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim) {
+at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim, c10::Device device) {
   at::Tensor counts = at::zeros({head_dim}, at::kDouble);
   for (const auto& [a, b] : basis.rope_planes) {
     counts[a] = 1.0;
     counts[b] = 1.0;
   }
-  return basis.fixed() ? counts + 1.0 : counts;
+  return (basis.fixed() ? counts + 1.0 : counts).to(device);
 }
 
 // Whether the means of values count. They do not if the method can correct them in the output's
 // bias.
-at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method) {
+at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method, c10::Device device) {
   const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
-  return at::ones({heads.head_dim}, at::kDouble) * (counts ? 1.0 : 0.0);
+  return at::full({heads.head_dim}, counts ? 1.0 : 0.0,
+                  at::TensorOptions(at::kDouble).device(device));
 }
 
 // The features of keys that a method may mix. If keys are normalised, the method keeps the basis
@@ -50,10 +51,8 @@ at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) 
 }
 
 // The weight of each query head's values in the output, O_hᵀ O_h: [H, d, d].
-at::Tensor output_readers(const AttentionHeads& heads) {
-  const at::Tensor outputs =
-      view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})
-          .permute({1, 2, 0});  // [H, d, E]
+at::Tensor output_readers(const at::Tensor& o) {
+  const at::Tensor outputs = o.permute({1, 2, 0});  // [H, d, E]
   return at::bmm(outputs, outputs.transpose(1, 2));
 }
 
@@ -62,40 +61,40 @@ at::Tensor output_readers(const AttentionHeads& heads) {
 at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
   const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
   const at::Tensor spread = (readers * values).sum({1, 2});
-  const double mean = spread.mean().item<double>();
-  return mean > 0.0 ? (spread / mean).clamp_min(kLeastSpread) : at::ones_like(spread);
+  const at::Tensor mean = spread.mean();
+  return at::where(mean > 0.0, (spread / mean).clamp_min(kLeastSpread), at::ones_like(spread));
 }
 
 // E[q qᵀ], each query head weighted by how much its values differ.
-at::Tensor key_weights(const AttentionHeads& heads, const PoolingTask& task,
-                       const at::Tensor& spread) {
-  const HeadMoments queries(heads.q, heads.head_dim, task.query_inputs,
-                            at::ones({heads.head_dim}, at::kDouble), task.stop);
-  return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), heads.kv_heads);
+at::Tensor key_weights(const HeadMaps& q, const PoolingTask& task, const at::Tensor& spread,
+                       std::int64_t kv_heads) {
+  const HeadMoments queries(q, MomentTensors(task.query_inputs, spread.device()),
+                            at::ones({q.weight.size(1)}, spread.options()), task.stop);
+  return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), kv_heads);
 }
 
 // Key distances of the readers of kv heads: [N, T], weighted by how much their values differ.
 at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
                         std::int64_t kv_heads) {
-  const at::Tensor rows = view_of(distances.weights, {spread.size(0), distances.length});
+  const at::Tensor rows =
+      tensor_of(distances.weights, {spread.size(0), distances.length}, spread.device());
   const at::Tensor sum = (rows * spread.unsqueeze(1)).view({kv_heads, -1, distances.length}).sum(1);
   return sum / sum.sum(1, true);
 }
 
 GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
-                        const HeadBasis& basis, std::int64_t first, std::int64_t count) {
+                        const BasisIndices& basis, std::int64_t first, std::int64_t count) {
   const at::Tensor readers = weight.narrow(0, first, count);
   GroupProblem problem{basis, std::nullopt, std::nullopt};
-  if (!basis.free.empty()) {
-    const at::Tensor features = at::tensor(basis.free);
+  if (basis.has_free()) {
     problem.free = {moments.free_gram(basis, first, count),
-                    readers.index_select(1, features).index_select(2, features)};
+                    readers.index_select(1, basis.free).index_select(2, basis.free)};
   }
-  if (!basis.rope_planes.empty()) {
-    const auto [a, b] = sides_of(basis);
+  if (basis.rotates()) {
     const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
-    problem.planes = {moments.plane_gram(basis, first, count),
-                      (diagonal.index_select(1, a) + diagonal.index_select(1, b)).t() / 2};
+    problem.planes = {
+        moments.plane_gram(basis, first, count),
+        (diagonal.index_select(1, basis.a) + diagonal.index_select(1, basis.b)).t() / 2};
   }
   return problem;
 }
@@ -144,19 +143,24 @@ HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t>
   return part;
 }
 
-LayerProblem::LayerProblem(const AttentionHeads& heads, const PoolingTask& task)
-    : key_basis_(pooled_key_basis(task, heads.head_dim)),
-      value_basis_(free_basis(heads.head_dim)),
-      keys_(heads.k, heads.head_dim, task.kv_inputs,
-            rotating_features(task.key_basis, heads.head_dim), task.stop),
-      values_(heads.v, heads.head_dim, task.kv_inputs, counted_values(heads, task.method),
+LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+                           const PoolingTask& task)
+    : LayerProblem(heads, attention, MomentTensors(task.kv_inputs, attention.o.device()), task) {}
+
+LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+                           const MomentTensors& inputs, const PoolingTask& task)
+    : key_basis_(pooled_key_basis(task, heads.head_dim), attention.o.device()),
+      value_basis_(free_basis(heads.head_dim), attention.o.device()),
+      keys_(attention.k, inputs,
+            rotating_features(task.key_basis, heads.head_dim, attention.o.device()), task.stop),
+      values_(attention.v, inputs, counted_values(heads, task.method, attention.o.device()),
               task.stop) {
-  const at::Tensor readers = output_readers(heads);
+  const at::Tensor readers = output_readers(attention.o);
   const at::Tensor spread = spreads(readers, values_.covariances());
-  key_weight_ = key_weights(heads, task, spread);
+  key_weight_ = key_weights(attention.q, task, spread, heads.kv_heads);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
-  if (key_basis_.rotates() && task.distances.length > 0) {
-    rope_average_.emplace(key_basis_, distances_of(task.distances, spread, heads.kv_heads));
+  if (task.key_basis.rotates() && task.distances.length > 0) {
+    rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads));
   }
 }
 
@@ -168,10 +172,10 @@ HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) cons
 HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
   HeadProblems result = problems(first, count);
   if (rope_average_) {
-    const HeadBasis all = free_basis(key_basis_.head_dim());
-    result.scores.emplace(ScoreProblem{
-        keys_.free_gram(all, first, count), keys_.means().narrow(0, first, count),
-        key_weight_.narrow(0, first, count), rope_average_->of(at::arange(first, first + count))});
+    result.scores.emplace(
+        ScoreProblem{keys_.free_gram(value_basis_, first, count),
+                     keys_.means().narrow(0, first, count), key_weight_.narrow(0, first, count),
+                     rope_average_->of(at::arange(first, first + count, key_basis_.a.options()))});
   }
   return result;
 }

@@ -29,9 +29,11 @@ HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t>
 
 class LayerProblem {
  public:
-  /// Keeps references to both. Multiplies queries, keys and values by the covariance, which is most
-  /// of the work. Throws kInterrupted soon after `task.stop`, if given, turns true.
-  LayerProblem(const AttentionHeads& heads, const PoolingTask& task);
+  /// Keeps the tensors of `attention`, which are those of `heads` on the task's device. Multiplies
+  /// queries, keys and values by the covariance, which is most of the work. Throws kInterrupted
+  /// soon after `task.stop`, if given, turns true.
+  LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+               const PoolingTask& task);
 
   /// The problems of `count` kv heads from `first` on: without scores, and with scores if keys are
   /// rotated.
@@ -39,7 +41,11 @@ class LayerProblem {
   HeadProblems problems_with_scores(std::int64_t first, std::int64_t count) const;
 
  private:
-  HeadBasis key_basis_, value_basis_;
+  /// `inputs`: of keys and values.
+  LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+               const MomentTensors& inputs, const PoolingTask& task);
+
+  BasisIndices key_basis_, value_basis_;
   HeadMoments keys_, values_;
   at::Tensor key_weight_, value_weight_;     ///< [N, d, d]
   std::optional<RopeAverage> rope_average_;  ///< of the N kv heads

@@ -50,11 +50,10 @@ void restore_power(const FreeProblem& problem, FreeSolution& solution) {
   const at::Tensor mix = solution.mix.transpose(0, 1).reshape({f, n * f});
   const at::Tensor shared = (at::matmul(mix, problem.gram.view({n * f, n * f})) * mix).sum();
   const at::Tensor usual = problem.gram.view({n * f, n * f}).trace() / static_cast<double>(n);
-  if (shared.item<double>() > 0.0 && usual.item<double>() > 0.0) {
-    const at::Tensor scale = (usual / shared).sqrt();
-    solution.mix = solution.mix * scale;
-    solution.back = solution.back / scale;
-  }
+  const at::Tensor known = (shared > 0.0).logical_and(usual > 0.0);
+  const at::Tensor scale = at::where(known, (usual / shared).sqrt(), at::ones_like(usual));
+  solution.mix = solution.mix * scale;
+  solution.back = solution.back / scale;
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include "converter/pooling/solvers/pool_attention.h"
 
 #include <algorithm>
+#include <array>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/einsum.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 
 #include "converter/pooling/solvers/group_loss.h"
@@ -15,25 +17,55 @@
 namespace regroup {
 namespace {
 
-struct Views {
-  HeadMaps q, k, v;
-  at::Tensor o;  // [E, H, d]
+// The results of pooling. On the CPU they are written in place, elsewhere copied at the end.
+class Target {
+ public:
+  Target(AttentionHeads& heads, c10::Device device)
+      : heads_(heads), views_(heads, c10::kCPU), tensors_(views_) {
+    if (!device.is_cpu()) {
+      for (at::Tensor* tensor : all_of(tensors_)) {
+        *tensor = tensor->defined() ? at::empty_like(*tensor, at::TensorOptions(device)) : *tensor;
+      }
+    }
+  }
 
-  explicit Views(const AttentionHeads& heads)
-      : q(heads.q, heads.head_dim),
-        k(heads.k, heads.head_dim),
-        v(heads.v, heads.head_dim),
-        o(view_of(heads.o.weight, {heads.o.outputs, heads.query_heads, heads.head_dim})) {}
+  const AttentionTensors& tensors() const { return tensors_; }
+
+  void finish() {
+    const auto views = all_of(views_), tensors = all_of(tensors_);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if (views[i]->defined() && !views[i]->is_same(*tensors[i])) {
+        views[i]->copy_(*tensors[i]);
+      }
+    }
+  }
+
+  // Adds the correction of the output's bias, [E].
+  void add_to_bias(const at::Tensor& error) {
+    at::Tensor bias = tensor_of(heads_.o.bias, {heads_.o.outputs}, c10::kCPU);
+    bias += error.to(at::kCPU);
+  }
+
+ private:
+  static std::array<at::Tensor*, 7> all_of(AttentionTensors& attention) {
+    return {&attention.q.weight, &attention.q.bias, &attention.k.weight, &attention.k.bias,
+            &attention.v.weight, &attention.v.bias, &attention.o};
+  }
+
+  AttentionHeads& heads_;
+  AttentionTensors views_, tensors_;
 };
 
 // Applies solutions: computes the shared keys and values, and the queries and outputs that match.
 class SharedHeads {
  public:
-  SharedHeads(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& target)
+  // `source` has `kv_heads`. Keeps the tensors of both.
+  SharedHeads(const AttentionTensors& source, const AttentionTensors& target, std::int64_t kv_heads,
+              const PoolingTask& task)
       : source_(source),
         target_(target),
-        members_(source.kv_heads / task.groups),
-        readers_(source.query_heads / source.kv_heads) {}
+        members_(kv_heads / task.groups),
+        readers_(source.q.weight.size(0) / kv_heads) {}
 
   void put(const HeadSolutions& solutions, std::int64_t group) const {
     put_shared(source_.k, target_.k, solutions.keys.heads.mix, group);
@@ -45,10 +77,11 @@ class SharedHeads {
   // The correction of the output's bias, [E]: Σ_h O_h E[v_h] of the source minus that of the
   // target.
   at::Tensor mean_error(const InputMoments& inputs) const {
-    const auto output = [&](const Views& views) {
-      const at::Tensor values = mean_of(views.v, inputs);
-      const std::int64_t copies = views.q.weight.size(0) / values.size(0);
-      return at::einsum("eha,ha->e", {views.o, values.repeat_interleave(copies, 0)});
+    const MomentTensors moments(inputs, source_.o.device());
+    const auto output = [&](const AttentionTensors& attention) {
+      const at::Tensor values = mean_of(attention.v, moments);
+      const std::int64_t copies = attention.q.weight.size(0) / values.size(0);
+      return at::einsum("eha,ha->e", {attention.o, values.repeat_interleave(copies, 0)});
     };
     return output(source_) - output(target_);
   }
@@ -88,21 +121,19 @@ class SharedHeads {
     }
   }
 
-  Views source_, target_;
+  AttentionTensors source_, target_;
   std::int64_t members_, readers_;
 };
 
-// Builds the groups' problems on all cores.
-std::vector<HeadProblems> problems_of(const AttentionHeads& heads, const PoolingTask& task) {
-  const LayerProblem layer(heads, task);
+std::vector<HeadProblems> problems_of(const AttentionHeads& heads,
+                                      const AttentionTensors& attention, const PoolingTask& task) {
+  const LayerProblem layer(heads, attention, task);
   const std::int64_t members = heads.kv_heads / task.groups;
   std::vector<HeadProblems> problems(static_cast<std::size_t>(task.groups));
-  at::parallel_for(0, task.groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t group = begin; group < end; ++group) {
-      check_not_stopped(task.stop);
-      problems[static_cast<std::size_t>(group)] =
-          layer.problems_with_scores(group * members, members);
-    }
+  for_each_group(task.device, task.groups, [&](std::int64_t group) {
+    check_not_stopped(task.stop);
+    problems[static_cast<std::size_t>(group)] =
+        layer.problems_with_scores(group * members, members);
   });
   return problems;
 }
@@ -149,31 +180,38 @@ DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
   return result;
 }
 
+// The head that a group keeps, counted within the group, for methods that keep one.
+std::int64_t chosen_head(const HeadProblems& problems, const PoolingTask& task,
+                         const HeadEnergies& layer, std::int64_t group) {
+  if (task.method == PoolMethod::kSelect) {
+    return best_head(problems, task, layer);
+  }
+  return task.chosen.empty()
+             ? 0
+             : task.chosen[static_cast<std::size_t>(group)] - group * problems.values.heads();
+}
+
 void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAttention& result) {
-  const std::vector<HeadProblems> problems = problems_of(heads, task);
+  const AttentionTensors source(heads, task.device);
+  const std::vector<HeadProblems> problems = problems_of(heads, source, task);
   const HeadEnergies layer = sum_of_energies(problems);
-  const SharedHeads shared(heads, task, result.heads);
-  const std::int64_t members = heads.kv_heads / task.groups;
-  at::parallel_for(0, task.groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t group = begin; group < end; ++group) {
-      check_not_stopped(task.stop);
-      const auto number = static_cast<std::size_t>(group);
-      const std::int64_t chosen = task.method == PoolMethod::kSelect
-                                      ? best_head(problems[number], task, layer)
-                                  : task.chosen.empty() ? 0
-                                                        : task.chosen[number] - group * members;
-      const HeadSolutions solutions = solve(problems[number], task, chosen);
-      shared.put(solutions, group);
-      result.groups[number] = report_of(solutions, layer);
-      if (task.method == PoolMethod::kSelect) {
-        result.groups[number].loss_of_mean = loss_of_mean(problems[number], task, layer);
-      }
+  Target target(result.heads, source.o.device());
+  const SharedHeads shared(source, target.tensors(), heads.kv_heads, task);
+  for_each_group(task.device, task.groups, [&](std::int64_t group) {
+    check_not_stopped(task.stop);
+    const auto number = static_cast<std::size_t>(group);
+    const HeadProblems& problem = problems[number];
+    const HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, layer, group));
+    shared.put(solutions, group);
+    result.groups[number] = report_of(solutions, layer);
+    if (task.method == PoolMethod::kSelect) {
+      result.groups[number].loss_of_mean = loss_of_mean(problem, task, layer);
     }
   });
   if (rewrites_q_and_o(task.method) && !heads.o.bias.empty()) {
-    at::Tensor bias = view_of(result.heads.o.bias, {heads.o.outputs});
-    bias += shared.mean_error(task.kv_inputs);
+    target.add_to_bias(shared.mean_error(task.kv_inputs));
   }
+  target.finish();
 }
 
 PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task) {

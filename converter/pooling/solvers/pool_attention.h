@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "converter/heads/attention_heads.h"
@@ -24,6 +25,7 @@ struct PoolingTask {
   /// For kFirst and kRandom: the head that each group keeps; empty: its first.
   std::vector<std::int64_t> chosen = {};
   const std::atomic<bool>* stop = nullptr;  ///< checked during the work, if given
+  std::string device = "cpu";               ///< where to solve, as LibTorch names it: "cuda:1"
 };
 
 /// What one group keeps of its heads. Keys are measured as queries see them: each query head is
@@ -50,6 +52,7 @@ struct PooledAttention {
 /// All methods except the mean and the choice of one head also change q and o. A constant added to
 /// all scores of a query cancels in the softmax, so keys without RoPE are compared by their
 /// covariance. In methods that change o, a bias of o absorbs the mean error of the values exactly.
+/// On another device than the CPU, sums are taken in another order, so results differ by rounding.
 /// Throws kInterrupted soon after `task.stop` turns true, kUsage in a build without LibTorch.
 PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task);
 

@@ -46,7 +46,7 @@ at::Tensor RopeAverage::Pairs::conjugate(const at::Tensor& matrices) const {
       .resolve_conj();
 }
 
-void RopeAverage::find_eigenvectors(const HeadBasis& basis) {
+void RopeAverage::find_eigenvectors(const HeadBasis& basis, c10::Device device) {
   const auto d = static_cast<std::size_t>(basis.head_dim());
   std::vector<std::int64_t> a(d), b(d);
   std::vector<Number> first(d, 1.0), second(d, 0.0), first_out(d, 1.0), second_out(d, 0.0);
@@ -65,14 +65,16 @@ void RopeAverage::find_eigenvectors(const HeadBasis& basis) {
     first_out[right] = {0.0, -kHalf};
     second_out[right] = {0.0, kHalf};
   }
-  into_ = {at::tensor(a), at::tensor(b), at::tensor(first), at::tensor(second)};
-  out_ = {into_.a, into_.b, at::tensor(first_out), at::tensor(second_out)};
+  into_ = {at::tensor(a).to(device), at::tensor(b).to(device), at::tensor(first).to(device),
+           at::tensor(second).to(device)};
+  out_ = {into_.a, into_.b, at::tensor(first_out).to(device), at::tensor(second_out).to(device)};
 }
 
 RopeAverage::RopeAverage(const HeadBasis& basis, const at::Tensor& distances) {
-  find_eigenvectors(basis);
-  const at::Tensor angles = at::outer(at::tensor(turning_of(basis)),
-                                      at::arange(distances.size(1), at::kDouble));  // [d, T]
+  find_eigenvectors(basis, distances.device());
+  const at::Tensor angles =
+      at::outer(at::tensor(turning_of(basis)).to(distances.device()),
+                at::arange(distances.size(1), distances.options()));  // [d, T]
   const at::Tensor turning = at::polar(at::ones_like(angles), angles);
   const at::Tensor back = turning.t().conj().resolve_conj();  // [T, d]
   std::vector<at::Tensor> factors;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include "converter/pooling/inputs/head_basis.h"
 
@@ -21,6 +22,7 @@ namespace regroup {
 class RopeAverage {
  public:
   /// distances: [n, T], the fraction of each head's attention at each distance; rows sum to 1.
+  /// Computes on their device.
   RopeAverage(const HeadBasis& basis, const at::Tensor& distances);
 
   /// The averages of a subset of heads, int64 [m].
@@ -41,7 +43,7 @@ class RopeAverage {
     at::Tensor conjugate(const at::Tensor& matrices) const;  // U Y Uᴴ
   };
   RopeAverage() = default;
-  void find_eigenvectors(const HeadBasis& basis);
+  void find_eigenvectors(const HeadBasis& basis, c10::Device device);
 
   Pairs into_, out_;    ///< into the basis of eigenvectors, and out of it
   at::Tensor factors_;  ///< φ(ω_a − ω_b), complex [n, d, d]

@@ -1,5 +1,7 @@
 #include "converter/pooling/solvers/rope_planes.h"
 
+#include <vector>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/real.h>
@@ -7,35 +9,33 @@
 
 namespace regroup {
 
-RopePlaneSides sides_of(const HeadBasis& basis) {
-  std::vector<std::int64_t> a, b;
-  for (const auto& [first, second] : basis.rope_planes) {
-    a.push_back(first);
-    b.push_back(second);
+BasisIndices::BasisIndices(const HeadBasis& basis, c10::Device device)
+    : free(at::tensor(basis.free).to(device)), head_dim(basis.head_dim()) {
+  std::vector<std::int64_t> first, second;
+  for (const auto& [x, y] : basis.rope_planes) {
+    first.push_back(x);
+    second.push_back(y);
   }
-  return {at::tensor(a), at::tensor(b)};
+  a = at::tensor(first).to(device);
+  b = at::tensor(second).to(device);
 }
 
-void put_rope_planes(const at::Tensor& factors, const HeadBasis& basis,
+void put_rope_planes(const at::Tensor& factors, const BasisIndices& basis,
                      const at::Tensor& matrices) {
-  const at::Tensor real = at::real(factors).t().contiguous();       // [n, P]
-  const at::Tensor imaginary = at::imag(factors).t().contiguous();  // [n, P]
-  for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
-    const auto [a, b] = basis.rope_planes[p];
-    const auto plane = static_cast<std::int64_t>(p);
-    // (x + iy)(a + ib) = (xa − yb) + i(ya + xb)
-    matrices.select(1, a).select(1, a).copy_(real.select(1, plane));
-    matrices.select(1, a).select(1, b).copy_(-imaginary.select(1, plane));
-    matrices.select(1, b).select(1, a).copy_(imaginary.select(1, plane));
-    matrices.select(1, b).select(1, b).copy_(real.select(1, plane));
-  }
+  const std::int64_t d = basis.head_dim;
+  const at::Tensor real = at::real(factors).t(), imaginary = at::imag(factors).t();  // [n, P]
+  const at::Tensor flat = matrices.view({-1, d * d});
+  // (x + iy)(a + ib) = (xa − yb) + i(ya + xb)
+  flat.index_copy_(1, basis.a * d + basis.a, real);
+  flat.index_copy_(1, basis.a * d + basis.b, -imaginary);
+  flat.index_copy_(1, basis.b * d + basis.a, imaginary);
+  flat.index_copy_(1, basis.b * d + basis.b, real);
 }
 
-void put_free(const at::Tensor& part, const HeadBasis& basis, const at::Tensor& matrices) {
-  const at::Tensor rows = at::tensor(basis.free);
-  at::Tensor wide = matrices.index_select(1, rows);
-  wide.index_copy_(2, rows, part);
-  matrices.index_copy_(1, rows, wide);
+void put_free(const at::Tensor& part, const BasisIndices& basis, const at::Tensor& matrices) {
+  at::Tensor wide = matrices.index_select(1, basis.free);
+  wide.index_copy_(2, basis.free, part);
+  matrices.index_copy_(1, basis.free, wide);
 }
 
 }  // namespace regroup

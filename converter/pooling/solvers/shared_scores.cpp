@@ -1,14 +1,13 @@
 #include "converter/pooling/solvers/shared_scores.h"
 
-#include <cmath>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_solve.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 namespace regroup {
 namespace {
@@ -44,10 +43,10 @@ at::Tensor seen_covariance(const RopeAverage& rope, const at::Tensor& product, c
 
 // The group's keys and the shared key as queries see them.
 struct Seen {
-  at::Tensor own;      // Cov(S x_j), [n, d, d]
-  at::Tensor cross;    // Cov(S x_j, S x), [n, d, d]
-  at::Tensor shared;   // Cov(S x), [n, d, d]: heads look at different distances
-  double power = 0.0;  // E|x|²
+  at::Tensor own;     // Cov(S x_j), [n, d, d]
+  at::Tensor cross;   // Cov(S x_j, S x), [n, d, d]
+  at::Tensor shared;  // Cov(S x), [n, d, d]: heads look at different distances
+  at::Tensor power;   // E|x|², no dimensions
 };
 
 at::Tensor seen_own(const ScoreProblem& problem) {
@@ -63,14 +62,14 @@ void see_shared(const ScoreProblem& problem, const at::Tensor& mix, Seen& seen) 
   const at::Tensor mean = at::matmul(mix, problem.mean.reshape({n * d})).unsqueeze(0);
   seen.cross = seen_covariance(problem.rope, product, problem.mean, mean);
   seen.shared = seen_covariance(problem.rope, shared, mean, mean);
-  seen.power = shared.squeeze(0).trace().item<double>();
+  seen.power = shared.squeeze(0).trace();
 }
 
-double lost(const ScoreProblem& problem, const Seen& seen, const at::Tensor& back) {
+at::Tensor lost(const ScoreProblem& problem, const Seen& seen, const at::Tensor& back) {
   const at::Tensor cross = at::bmm(back, seen.cross.transpose(1, 2));
   const at::Tensor error = seen.own - cross - cross.transpose(1, 2) +
                            at::bmm(at::bmm(back, seen.shared), back.transpose(1, 2));
-  return (problem.weight * error).sum().item<double>();
+  return (problem.weight * error).sum();
 }
 
 // The optimal readers of the shared key: back_j = Cov(S x_j, S x) Cov(S x)⁻¹.
@@ -91,7 +90,7 @@ class BestMix {
       const at::Tensor covariance = problem.gram.reshape({rows, rows}) - at::outer(mean_, mean_);
       direction_ =
           solve_symmetric(covariance, mean_.unsqueeze(1), kLeastVariance).squeeze(1);  // C⁻¹ m
-      length_ = at::matmul(mean_, direction_).item<double>();
+      length_ = at::matmul(mean_, direction_);
     }
   }
 
@@ -119,20 +118,18 @@ class BestMix {
 
  private:
   const ScoreProblem& problem_;
-  at::Tensor mean_, direction_;
-  double length_ = 0.0;
+  at::Tensor mean_, direction_, length_;
 };
 
-double usual_power(const ScoreProblem& problem) {
+at::Tensor usual_power(const ScoreProblem& problem) {
   const std::int64_t rows = problem.heads() * problem.features();
-  return problem.gram.reshape({rows, rows}).trace().item<double>() /
-         static_cast<double>(problem.heads());
+  return problem.gram.reshape({rows, rows}).trace() / static_cast<double>(problem.heads());
 }
 
 }  // namespace
 
 ScoreProblem part_of(const ScoreProblem& problem, std::span<const std::int64_t> heads) {
-  const at::Tensor rows = at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size()));
+  const at::Tensor rows = rows_of(heads, problem.gram.device());
   return {problem.gram.index_select(0, rows).index_select(2, rows),
           problem.mean.index_select(0, rows), problem.weight.index_select(0, rows),
           problem.rope.of(rows)};
@@ -142,28 +139,31 @@ Combination solve_scores(const ScoreProblem& problem, const Combination& start) 
   const std::int64_t n = problem.heads(), d = problem.features();
   const BestMix best_mix(problem);
   at::Tensor mix = wide(start.mix), back;
-  Seen seen{seen_own(problem), {}, {}};
+  Seen seen{seen_own(problem), {}, {}, {}};
   double before = 0.0;
   for (int sweep = 0;; ++sweep) {
     see_shared(problem, mix, seen);
     back = best_back(seen);
-    const double now = lost(problem, seen, back);
+    const double now = lost(problem, seen, back).item<double>();
     if (sweep == kMostSweeps || (sweep > 0 && now > (1.0 - kSmallestGain) * before)) {
       break;
     }
     before = now;
     mix = best_mix(back);
   }
-  const double usual = usual_power(problem);
-  const double scale = usual > 0.0 && seen.power > 0.0 ? std::sqrt(usual / seen.power) : 1.0;
+  const at::Tensor usual = usual_power(problem);
+  const at::Tensor known = (usual > 0.0).logical_and(seen.power > 0.0);
+  const at::Tensor scale = at::where(known, (usual / seen.power).sqrt(), at::ones_like(usual));
   return {mix.view({d, n, d}).transpose(0, 1).contiguous() * scale, back / scale};
 }
 
 Energy energy_of(const ScoreProblem& problem, const Combination& combination) {
-  Seen seen{seen_own(problem), {}, {}};
+  Seen seen{seen_own(problem), {}, {}, {}};
   see_shared(problem, wide(combination.mix), seen);
-  return {lost(problem, seen, combination.back), (problem.weight * seen.own).sum().item<double>(),
-          seen.power, usual_power(problem)};
+  const std::vector<double> numbers =
+      numbers_of({lost(problem, seen, combination.back), (problem.weight * seen.own).sum(),
+                  seen.power, usual_power(problem)});
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
 }
 
 double energy_of(const ScoreProblem& problem) {

@@ -12,20 +12,24 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
   const HeadEnergies layer = energies_of(all);
   return [&all, &task, layer](const std::vector<HeadGroup>& groups) {
     std::vector<double> losses(groups.size());
-    at::parallel_for(0, std::ssize(groups), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (auto g = static_cast<std::size_t>(begin); g < static_cast<std::size_t>(end); ++g) {
-        check_not_stopped(task.stop);
-        losses[g] = loss_of_method(part_of(all, groups[g]), task, layer);
-      }
+    for_each_group(task.device, std::ssize(groups), [&](std::int64_t number) {
+      check_not_stopped(task.stop);
+      const auto g = static_cast<std::size_t>(number);
+      losses[g] = loss_of_method(part_of(all, groups[g]), task, layer);
     });
     return losses;
   };
 }
 
+HeadProblems problems_of(const AttentionHeads& heads, const PoolingTask& task) {
+  return LayerProblem(heads, AttentionTensors(heads, task.device), task)
+      .problems_with_scores(0, heads.kv_heads);
+}
+
 SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
   // The problem of all heads contains the problems of all groups. Partitions are compared plane by
   // plane, because there are many. Only the loss of the best one is measured by scores.
-  const HeadProblems exact = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
+  const HeadProblems exact = problems_of(heads, task);
   const HeadProblems quick{exact.keys, exact.values};
   const Partition contiguous = contiguous_partition(heads.kv_heads, task.groups);
   SimilarHeads found;
@@ -44,7 +48,7 @@ SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
 std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
                                      const std::vector<HeadGroup>& groups) {
   return with_pooling_errors(task.method, [&] {
-    const HeadProblems all = LayerProblem(heads, task).problems_with_scores(0, heads.kv_heads);
+    const HeadProblems all = problems_of(heads, task);
     return costs_of(all, task)(groups);
   });
 }

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Steps of bench/gpu.sh that are no programs of their own.
+
+    check.py programs FILE...               they exist
+    check.py packages FOLDER DEVICE         nothing is missing for a build
+    check.py timed MODEL OUTPUT COMMAND...  removes OUTPUT, runs the command, prints its seconds per layer as JSON
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import machine
+
+
+def programs(files):
+    for name in files:
+        if not Path(name).is_file():
+            sys.exit(f"gpu.sh: build: {name} does not exist: BUILD must name a finished build with REGROUP_BENCH=ON")
+
+
+def packages(folder, device):
+    lines = machine.lacking(folder, device)
+    if lines:
+        sys.exit("\n".join(f"gpu.sh: build: {line}" for line in lines))
+
+
+def timed(model, output, *command):
+    config = json.loads((Path(model) / "config.json").read_text())
+    layers = config.get("num_hidden_layers") or config["n_layer"]
+    if Path(output).is_dir():
+        shutil.rmtree(output)
+    Path(output).unlink(missing_ok=True)
+    begin = time.monotonic()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    seconds = time.monotonic() - begin
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    print(json.dumps({"seconds": seconds, "layers": layers, "seconds_per_layer": seconds / layers}))
+
+
+def main():
+    works = {"programs": lambda *files: programs(files), "packages": packages, "timed": timed}
+    if len(sys.argv) < 3 or sys.argv[1] not in works:
+        sys.exit(__doc__)
+    works[sys.argv[1]](*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The parts of the GPU day: for each a list of steps, most useful first."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import machine
+from steps import Step
+
+PARTS = ("build", "test", "train", "decode", "attention", "conversion", "memory")
+ROUNDS = 3
+
+
+class Settings:
+    """The environment variables of bench/gpu.sh."""
+
+    def __init__(self):
+        value = os.environ.get
+        self.device = value("DEVICE") or "cuda"
+        self.tiny = value("SHAPES") == "tiny"
+        self.shapes = (value("SHAPES") or "0.1b 0.5b 1.5b 1.5b-alibi").split()
+        self.limit = float(value("LIMIT") or 540)
+        self.peak_flops = float(value("PEAK_FLOPS") or (0 if self.device == "cpu" else 989e12))
+        self.given_build = value("BUILD")
+        self.build = Path(self.given_build or "build/gpu")
+        self.packages = value("PACKAGES") or "build/gpu-packages"
+        self.results = Path(value("RESULTS") or "build/gpu/results")
+        self.work = Path(value("WORK") or "build/gpu/work")
+        self.python = value("PYTHON") or sys.executable
+        peers = value("PEERS", "" if self.tiny else "autocast,bf16-compiled,autocast-compiled")
+        self.peers = [name for name in peers.split(",") if name]
+        self.regroup = str(self.build / "regroup")
+
+
+def steps_of(part, settings):
+    return {"build": build, "test": test, "train": train, "decode": decode, "attention": attention,
+            "conversion": conversion, "memory": memory}[part](settings)
+
+
+# --- build
+
+BUILT = ("regroup", "regroup-compute", "tests/test_gpu", "tests/test_uptrain", "bench/bench_alibi_attention")
+TARGETS = ("regroup", "regroup_compute", "test_gpu", "test_uptrain", "bench_alibi_attention")
+
+
+def build(settings):
+    here = str(Path(__file__).resolve().parent / "check.py")
+    if settings.given_build:
+        return [Step("programs", [settings.python, here, "programs", *(str(settings.build / name) for name in BUILT)])]
+    cmake = machine.tool("cmake", settings.packages) or "cmake"
+    ninja = machine.tool("ninja", settings.packages)
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
+    prefix = Path(settings.packages).absolute() / "usr"
+    return [
+        Step("check", [settings.python, here, "packages", settings.packages, settings.device]),
+        Step("configure", [cmake, "-S", ".", "-B", str(settings.build), *generator, "-DCMAKE_BUILD_TYPE=Release",
+                           "-DREGROUP_BENCH=ON", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=6",
+                           f"-DCMAKE_PREFIX_PATH={prefix}"], needs="check"),
+        # The GPU's tests first, so that they can run if the time ends here.
+        *(Step(f"compile-{target}", [cmake, "--build", str(settings.build), "--parallel", str(os.cpu_count()), "--target",
+                                     target], continues=True, needs="configure")
+          for target in ("test_gpu", *(name for name in TARGETS if name != "test_gpu")))]
+
+
+# --- test
+
+def read_catch(text):
+    """Catch2's last lines: "All tests passed (12 assertions in 3 test cases)", or counts in a table."""
+    passed = re.search(r"All tests passed \((\d+) assertions? in (\d+) test cases?", text)
+    skipped = re.search(r"test cases:.*?(\d+) skipped", text)
+    if passed:
+        return {"assertions": int(passed[1]), "cases": int(passed[2])}
+    counts = re.search(r"test cases:\s*(\d+)(?:.*?(\d+) passed)?", text)
+    asserted = re.search(r"assertions:\s*(\d+)", text)
+    return {"assertions": int(asserted[1]), "cases": int(counts[2] or 0), "skipped": int(skipped[1]) if skipped else 0}
+
+
+def test(settings):
+    where = {"REGROUP_TEST_DEVICE": settings.device}
+    if settings.tiny:
+        return [Step("test_gpu", [str(settings.build / "tests/test_gpu"), "logits on a GPU*,decoding*,heads solved*"],
+                     read_catch, where),
+                Step("test_uptrain", [str(settings.build / "tests/test_uptrain"), "*learning rate*"], read_catch)]
+    return [Step("test_gpu", [str(settings.build / "tests/test_gpu"), "--skip-benchmarks"], read_catch, where),
+            Step("test_uptrain", [str(settings.build / "tests/test_uptrain"), "--skip-benchmarks"], read_catch)]
+
+
+# --- train
+
+# Sequences per batch that fill the card at 2048 tokens each.
+BATCHES = {"tiny": 2, "0.1b": 32, "0.5b": 16}
+
+
+def training(settings, shape, *more):
+    sequence, steps, warmup = ("64", "3", "1") if settings.tiny else ("2048", "10", "4")
+    return [settings.python, "bench/training/training.py", "--work", str(settings.work), "--shape", shape, "--device",
+            settings.device, "--batch", str(BATCHES.get(shape, 8)), "--sequence", sequence, "--steps", steps, "--warmup",
+            warmup, "--peak-flops", str(settings.peak_flops), "--regroup", settings.regroup, *more]
+
+
+def train(settings):
+    """Programs alternate within a round. First one round of everything, then the others."""
+    without = "" if machine.has_transformers(settings.python) else f"{settings.python} has no transformers"
+    return [Step(f"{shape}-{program}-{number}", training(settings, shape, "--one", program), json.loads,
+                 skip=without if program != "regroup" else "")
+            for number in range(1, (1 if settings.tiny else ROUNDS) + 1) for shape in settings.shapes
+            for program in ("regroup", *settings.peers)]
+
+
+# --- decode
+
+def decode(settings):
+    shape = "tiny-mha" if settings.tiny else "1.5b-mha"
+    loads = [(2, 64)] if settings.tiny else [(64, 4096), (8, 16384), (1, 4096)]
+    more = ["--tokens", "4", "--rounds", "2"] if settings.tiny else []
+    return [Step("model", training(settings, shape, "--prepare-only")),
+            *(Step(f"batch-{batch}-context-{context}",
+                   [settings.regroup, "--quiet", "bench", "decode", str(settings.work / shape), "--kv-heads", "16,8,4,2,1",
+                    "--batch", str(batch), "--context", str(context), "--device", settings.device, "--dtype", "bf16",
+                    "--json", *more], json.loads, needs="model") for batch, context in loads)]
+
+
+# --- attention
+
+def read_attention(text):
+    """Lines of bench_alibi_attention: tokens, form, milliseconds, times plain, MiB."""
+    rows = [{"tokens": int(found[1]), "form": found[2].strip(), "ms": float(found[3]), "times": float(found[4]),
+             "mib": float(found[5])}
+            for found in re.finditer(r"^ *(\d+)  (.{17}) +([\d.]+) ms +([\d.]+) +(-?[\d.]+) MiB$", text, re.MULTILINE)]
+    if not rows:
+        raise ValueError("no rows")
+    return {"rows": rows}
+
+
+def attention(settings):
+    program = [str(settings.build / "bench/bench_alibi_attention"), "--device", settings.device]
+    if settings.tiny:
+        return [Step("head-dim-64", [*program, "--lengths", "128", "--rounds", "2", "--dtype", "fp32"], read_attention)]
+    return [Step(f"head-dim-{width}", [*program, "--heads", str(4096 // width), "--kv-heads", "8", "--head-dim", str(width),
+                                       "--batch", "4", "--rounds", "20"], read_attention) for width in (128, 64)]
+
+
+# --- conversion
+
+def conversion(settings):
+    """The conversion of best quality: statistics, lowrank and refitting on the device; lowrank also on the CPU."""
+    shape, kv_heads, tokens, steps = ("tiny-mha", "4", "4096", "4") if settings.tiny else ("7b-4-layers", "8", "131072", "400")
+    source, tokens_file = str(settings.work / shape), str(settings.work / "tokens.bin")
+    check = str(Path(__file__).resolve().parent / "check.py")
+    statistics = str(settings.work / f"{shape}-statistics.safetensors")
+    convert = ["convert", source, "OUT", "--kv-heads", kv_heads, "--pool", "lowrank", "--calibration", statistics, "--json"]
+    refit = ["--refit", tokens_file, "--refit-steps", steps, "--refit-tokens", tokens]
+
+    def timed(name, *words, needs="model"):
+        out = statistics if name == "calibrate" else str(settings.work / f"{shape}-{name}")
+        words = [out if word == "OUT" else word for word in words]
+        return Step(name, [settings.python, check, "timed", source, out, settings.regroup, "--quiet", *words],
+                    json.loads, needs=needs)
+    here = ["--device", settings.device]
+    def verified(name):
+        return Step(f"verify-{name}", [settings.regroup, "--quiet", "verify", source, str(settings.work / f"{shape}-{name}"),
+                                       "--calibration", statistics, "--logits", "--json", *here, *few], json.loads,
+                    needs=name)
+    here, few = ["--device", settings.device], ["--max-tokens", "64"] if settings.tiny else []
+    return [Step("model", training(settings, shape, "--prepare-only")),
+            timed("calibrate", "calibrate", source, "--data", tokens_file, "--max-tokens", tokens, "-o", "OUT", *here),
+            timed("lowrank", *convert, *here, needs="calibrate"),
+            timed("refit", *convert, *refit, *here, needs="calibrate"),
+            timed("lowrank-on-the-cpu", *convert, needs="calibrate"),
+            verified("lowrank"), verified("lowrank-on-the-cpu")]
+
+
+# --- memory
+
+def memory(settings):
+    """The peak of a training step, compared with the plan's figure."""
+    ways = {"plain": [], "checkpointing": ["--activation-checkpointing"], "bf16-moments": ["--moments", "bf16"],
+            "adafactor": ["--optimizer", "adafactor"]}
+    return [Step(f"{shape}-{name}", [*training(settings, shape, "--one", "regroup"), "--ours", *more], json.loads)
+            for shape in settings.shapes for name, more in ways.items()]

@@ -1,0 +1,157 @@
+"""Steps of a part: running one within a time limit, and keeping what it gave."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, List, Optional
+
+DONE, FAILED, SKIPPED = "done", "failed", "skipped"
+LAST_LINES = 12
+MOST_STARTS = 2  # a step that was killed from outside this often has failed
+
+
+@dataclass
+class Step:
+    name: str
+    command: List[str] = field(default_factory=list)
+    read: Optional[Callable[[str], dict]] = None  # from standard output to what the tables show
+    env: dict = field(default_factory=dict)
+    skip: str = ""            # why this machine cannot do it
+    continues: bool = False   # a second run goes on where the first was killed, as a build does
+    needs: str = ""           # the step of the same part that must be done before
+
+
+class Results:
+    """One JSON file per step, written whole or not at all."""
+
+    def __init__(self, folder, copy=None):
+        self.folder = Path(folder)
+        self.copy = Path(copy) if copy else None
+
+    def path(self, part, step):
+        return self.folder / part / f"{step}.json"
+
+    def get(self, part, step):
+        try:
+            return json.loads(self.path(part, step).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def put(self, part, step, result):
+        text = json.dumps(result, indent=1) + "\n"
+        for folder in filter(None, (self.folder, self.copy)):
+            path = folder / part / f"{step}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(".part")
+            fresh.write_text(text)
+            os.replace(fresh, path)
+        self.marker(part, step).unlink(missing_ok=True)
+
+    def marker(self, part, step):
+        return self.folder / part / f"{step}.starts"
+
+    def count_start(self, part, step):
+        """How often the step was started without an end, this time included."""
+        path = self.marker(part, step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        starts = (int(path.read_text() or 0) if path.exists() else 0) + 1
+        path.write_text(str(starts))
+        return starts
+
+    def forget(self, part):
+        for folder in filter(None, (self.folder, self.copy)):
+            for path in (folder / part).glob("*"):
+                path.unlink()
+
+
+class Stopped(Exception):
+    """The user or the machine asked the script to end."""
+
+
+def last_lines(text):
+    return [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
+
+
+def run_command(step, seconds):
+    """The exit status, or None after `seconds`, and both outputs."""
+    child = subprocess.Popen(step.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             stdin=subprocess.DEVNULL, env={**os.environ, **step.env}, start_new_session=True)
+    try:
+        out, errors = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None, *end(child)
+    except BaseException:
+        end(child)
+        raise
+    return child.returncode, out, errors
+
+
+def end(child):
+    """Ends the child and its children: politely, then not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+            return child.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            break
+    return child.communicate()
+
+
+def result_of(step, status, out, errors, seconds):
+    result = {"state": DONE, "seconds": round(seconds, 1), "command": step.command}
+    if status != 0:
+        why = f"took longer than {seconds:.1f} s" if status is None else f"exit status {status}"
+        return {**result, "state": FAILED, "why": why, "last_lines": last_lines(out + "\n" + errors)}
+    try:
+        result["values"] = step.read(out) if step.read else {}
+    except (ValueError, KeyError, IndexError, TypeError) as fault:
+        return {**result, "state": FAILED, "why": f"its output was not understood: {fault!r}",
+                "last_lines": last_lines(out + "\n" + errors)}
+    return result
+
+
+class Runner:
+    """Runs steps. `limit`: the seconds that a whole part has; `facts`: the machine, kept with each result."""
+
+    def __init__(self, results, limit, facts):
+        self.results, self.limit, self.facts = results, limit, facts
+
+    def put(self, part, step, result):
+        self.results.put(part, step.name, {**result, "machine": self.facts})
+        return result["state"]
+
+    def refused(self, part, step, starts):
+        """Why the step is not run; None if it is."""
+        if step.skip:
+            return {"state": SKIPPED, "why": step.skip}
+        if step.needs and (self.results.get(part, step.needs) or {}).get("state") != DONE:
+            return {"state": FAILED, "why": f"needs {step.needs}, which failed"}
+        if starts > MOST_STARTS and not step.continues:
+            return {"state": FAILED, "why": f"was started {starts - 1} times and ended without a result"}
+        return None
+
+    def run(self, part, step, seconds_left):
+        """Runs the step and keeps its result. Returns its state, or None if it is left for the next call."""
+        starts = self.results.count_start(part, step.name)
+        refused = self.refused(part, step, starts)
+        if refused:
+            return self.put(part, step, refused)
+        begin = time.monotonic()
+        try:
+            status, out, errors = run_command(step, seconds_left)
+        except OSError as fault:
+            status, out, errors = 127, "", str(fault)
+        except Stopped:
+            self.results.marker(part, step.name).unlink(missing_ok=True)  # asked to end: not the step's fault
+            raise
+        cut_short = seconds_left < 0.9 * self.limit
+        if status is None and (step.continues or cut_short):
+            self.results.marker(part, step.name).unlink(missing_ok=True)
+            return None
+        return self.put(part, step, result_of(step, status, out, errors, time.monotonic() - begin))
