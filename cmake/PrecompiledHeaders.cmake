@@ -12,8 +12,6 @@ set(_libtorch <ATen/core/Tensor.h> <ATen/core/grad_mode.h> <ATen/TensorOperators
 regroup_precompiled_headers(formats HEADERS ${_standard} ${_fmt} <nlohmann/json.hpp>)
 if(REGROUP_LIBTORCH)
   regroup_precompiled_headers(libtorch HEADERS ${_standard} ${_fmt} ${_libtorch} LINK LibTorch::LibTorch)
-  regroup_precompiled_headers(libtorch_program HEADERS ${_standard} ${_fmt} ${_libtorch} <nlohmann/json.hpp>
-    LINK LibTorch::LibTorch)
 endif()
 
 if(REGROUP_TESTS)

@@ -71,6 +71,18 @@ std::string bytes_of(const Checkpoint& checkpoint, std::string_view name) {
   return bytes;
 }
 
+std::span<const std::byte> as_span(const std::string& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+std::vector<OutputTensor> announced(std::span<const BuiltTensor> tensors) {
+  std::vector<OutputTensor> outputs;
+  for (const BuiltTensor& tensor : tensors) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  return outputs;
+}
+
 void put_checkpoint(const std::filesystem::path& file, std::span<const BuiltTensor> tensors,
                     const std::map<std::string, std::string>& metadata) {
   std::vector<std::string> entries{

@@ -2,6 +2,7 @@
 // Independent of the project's writer, so that reader and writer cannot share an error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/checkpoint_writer.h"
 #include "formats/dtype/dtype.h"
 
 namespace regroup {
@@ -42,6 +44,12 @@ std::vector<double> values_of(const Checkpoint& checkpoint, std::string_view nam
 
 /// The bytes of one tensor of an open checkpoint.
 std::string bytes_of(const Checkpoint& checkpoint, std::string_view name);
+
+/// The bytes of a string.
+std::span<const std::byte> as_span(const std::string& bytes);
+
+/// What a writer of these tensors is told about them beforehand.
+std::vector<OutputTensor> announced(std::span<const BuiltTensor> tensors);
 
 /// Writes tensors in this order as one safetensors file.
 void put_checkpoint(const std::filesystem::path& file, std::span<const BuiltTensor> tensors,

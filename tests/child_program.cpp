@@ -100,6 +100,8 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
   return RunningProgram(arguments, under).wait();
 }
 
+bool program_computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
+
 ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
                               const std::vector<std::string>& variables) {
   std::vector<std::string> words = command_of(arguments);

@@ -47,8 +47,11 @@ class RunningProgram {
 ProgramResult run_program(const std::vector<std::string>& arguments,
                           const std::vector<std::string>& under = {});
 
-/// The same on a terminal with `columns` columns: everything written to both streams, and the exit
-/// code. `variables` ("NO_COLOR=1") are added to the environment.
+/// Whether the program has the commands that need LibTorch.
+bool program_computes();
+
+/// The same as run_program() on a terminal with `columns` columns: everything written to both
+/// streams, and the exit code. `variables` ("NO_COLOR=1") are added to the environment.
 ProgramResult run_on_terminal(const std::vector<std::string>& arguments, int columns,
                               const std::vector<std::string>& variables = {});
 

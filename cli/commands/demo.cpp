@@ -36,7 +36,7 @@ constexpr std::uint64_t kCorpusBytes = 8'000'000;
 struct DemoOptions {
   std::string output = "regroup-demo";
   std::string text;
-  std::int64_t pretrain_steps = 1200;
+  std::int64_t pretrain_steps = 600;
   double alpha = 0.05;
   std::string pool = "mean";
   bool json = false;

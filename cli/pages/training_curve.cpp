@@ -24,7 +24,7 @@ void append(std::vector<StepValue>& values, const Json& line, const char* key) {
   }
 }
 
-double number_at(const Json& line, const char* key) {
+double number_or_zero(const Json& line, const char* key) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : 0.0;
 }
@@ -37,8 +37,8 @@ void add_line(TrainingCurve& curve, const Json& line) {
   append(curve.speed, line, "tokens_per_second");
   const auto skipped = line.find("skipped");
   curve.skipped += skipped != line.end() && skipped->is_boolean() && skipped->get<bool>() ? 1 : 0;
-  curve.seconds += number_at(line, "seconds");
-  curve.tokens = std::max(curve.tokens, number_at(line, "tokens"));
+  curve.seconds += number_or_zero(line, "seconds");
+  curve.tokens = std::max(curve.tokens, number_or_zero(line, "tokens"));
 }
 
 // Names and values, such as "learning rate" and "0.002". Null, an unset setting, is skipped.

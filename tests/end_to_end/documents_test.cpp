@@ -30,9 +30,6 @@ bool installed(const std::string& program) {
   return std::system(("command -v " + program + " > /dev/null").c_str()) == 0;
 }
 
-// Whether the commands that need LibTorch were built.
-bool computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
-
 TEST_CASE("bash completes commands and options and values", "[end_to_end]") {
   if (!installed("bash")) {
     SKIP("bash is not installed");
@@ -42,7 +39,7 @@ TEST_CASE("bash completes commands and options and values", "[end_to_end]") {
   CHECK(bash_offers("regroup -q convert --pool l") == "lowrank\n");
   CHECK(bash_offers("regroup inspect --sort ''") == "shard name bytes\n");
   CHECK(bash_offers("regroup completions z") == "zsh\n");
-  if (computes()) {
+  if (program_computes()) {
     CHECK(bash_offers("regroup bench d") == "decode\n");
     CHECK(bash_offers("regroup bench decode --prefill") == "--prefill-chunk\n");
   }
@@ -67,7 +64,7 @@ TEST_CASE("fish completes commands and options and values and files", "[end_to_e
   CHECK(offers("regroup inspect --lay") == "--layers\n--layout\n");
   CHECK(offers("regroup convert --pool l") == "lowrank\n");
   CHECK(offers("regroup completions z") == "zsh\n");
-  if (computes()) {
+  if (program_computes()) {
     CHECK(offers("regroup bench d") == "decode\n");
     CHECK(offers("regroup bench decode --prefill") == "--prefill-chunk\n");
   }
@@ -102,7 +99,7 @@ while zpty -r shell line; do print -r -- "$line"; done
         "called: convert --pool lowrank :end", "called: completions fish :end"}) {
     CHECK_THAT(bytes_of_file(directory / "out"), ContainsSubstring(called));
   }
-  if (computes()) {
+  if (program_computes()) {
     CHECK_THAT(bytes_of_file(directory / "out"),
                ContainsSubstring("called: bench decode --prefill-chunk 8 :end"));
   }

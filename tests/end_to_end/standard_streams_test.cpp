@@ -31,8 +31,6 @@ int run_in_shell(const std::string& words) {
   return WEXITSTATUS(std::system(command.c_str()));
 }
 
-bool computes() { return run_program({"--help"}).out.find("bench") != std::string::npos; }
-
 TEST_CASE("unwritable output is an environment failure in every command", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = "'" + golden("llama").string() + "'";
@@ -50,7 +48,7 @@ TEST_CASE("unwritable output is an environment failure in every command", "[end_
       "diff " + model + " " + model,
       "inspect --json " + model,
       "convert --dry-run " + model + " '" + (directory / "x").string() + "' --kv-heads 1"};
-  if (computes()) {
+  if (program_computes()) {
     std::string tokens;  // 16 bits per token, all within the vocabulary
     for (int i = 0; i < 200; ++i) {
       tokens += {'\1', '\0'};

@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 
 // A tiny model in `source`. Checks that commands fail as they should and leave no files.
-class Scene {
+class WrongInputs {
  public:
-  explicit Scene(const TinyModel& tiny = tiny_llama()) { put_model(path("source"), tiny); }
+  explicit WrongInputs(const TinyModel& tiny = tiny_llama()) { put_model(path("source"), tiny); }
 
   fs::path path(const fs::path& name) const { return directory_ / name; }
 
@@ -51,7 +51,7 @@ class Scene {
 };
 
 TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   fs::create_directory(scene.path("empty"));
   put_file(scene.path("notes.txt"), "some text, longer than eight bytes");
   put_file(scene.path("unknown/config.json"), R"({"model_type": "rwkv"})");
@@ -70,7 +70,7 @@ TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
 }
 
 TEST_CASE("wrong files under the weights' name are recognised", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   for (const auto& [bytes, hint] :
        {std::pair{"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
         std::pair{"<!DOCTYPE html><html>", "HTML"}, std::pair{"GGUF\x03 and so on", "GGUF"},
@@ -86,7 +86,7 @@ TEST_CASE("wrong files under the weights' name are recognised", "[end_to_end]") 
 }
 
 TEST_CASE("a missing shard is bad input", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   put_sharded_model(scene.path("sharded"), tiny_llama(), 5);
   fs::remove(scene.path("sharded/part-02.safetensors"));
   scene.check_convert_refused("sharded", "4", kExitBadInput,
@@ -96,14 +96,14 @@ TEST_CASE("a missing shard is bad input", "[end_to_end]") {
 }
 
 TEST_CASE("circular links are bad input", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   fs::create_symlink("circle", scene.path("circle"));
   scene.check_refused({"inspect", scene.path("circle").string()}, kExitBadInput, {"circle"});
   scene.check_convert_refused("circle", "4", kExitBadInput, {"circle"});
 }
 
 TEST_CASE("kv heads that the model does not allow are wrong usage", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   scene.check_convert_refused("source", "5", kExitUsage, {"5", "12 kv heads", "1, 2, 3, 4, 6, 12"});
   scene.check_convert_refused("source", "24", kExitUsage, {"24", "12"});
   scene.check_convert_refused("source", "4,4,4", kExitUsage, {"3 layers"});
@@ -113,7 +113,7 @@ TEST_CASE("kv heads that the model does not allow are wrong usage", "[end_to_end
 }
 
 TEST_CASE("an existing destination is wrong usage", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   fs::create_directory(scene.path("there"));
   for (const std::string& destination :
        {scene.path("there").string(), scene.path("source").string(),
@@ -125,7 +125,7 @@ TEST_CASE("an existing destination is wrong usage", "[end_to_end]") {
 }
 
 TEST_CASE("an unwritable destination is an environment failure", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   scene.check_refused(
       {"convert", scene.path("source").string(), "/proc/regroup-result", "--kv-heads", "4"},
       kExitEnvironment, {"/proc/regroup-result", "cannot create"});
@@ -134,7 +134,7 @@ TEST_CASE("an unwritable destination is an environment failure", "[end_to_end]")
 TEST_CASE("NaN in K or V is bad input unless allowed", "[end_to_end]") {
   TinyModel tiny = tiny_llama();
   tiny.tensor("model.layers.1.self_attn.k_proj.weight").bytes.replace(40, 4, "\xff\xff\xff\x7f");
-  const Scene scene(tiny);
+  const WrongInputs scene(tiny);
   scene.check_convert_refused("source", "4", kExitBadInput,
                               {"model.layers.1.self_attn.k_proj.weight", "NaN"});
   CHECK(run_program({"convert", scene.path("source").string(), scene.path("result").string(),
@@ -143,7 +143,7 @@ TEST_CASE("NaN in K or V is bad input unless allowed", "[end_to_end]") {
 }
 
 TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_end]") {
-  const Scene scene;
+  const WrongInputs scene;
   const std::string source = scene.path("source").string();
   const std::string result = scene.path("result").string();
   scene.check_refused({}, kExitUsage, {"--help"});

@@ -4,19 +4,18 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/from_blob.h>
 
 #include "converter/pooling/solvers/head_moments.h"
 
 namespace regroup {
 
 ScaledLinear::ScaledLinear(const DenseLinear& linear, c10::Device device) {
-  const at::Tensor wide = view_of(linear.weight, {linear.outputs, linear.inputs});
+  const at::Tensor wide = tensor_of(linear.weight, {linear.outputs, linear.inputs}, c10::kCPU);
   const double size = wide.square().mean().sqrt().item<double>();
   scale_ = size > 0.0 ? size : 1.0;
   weight_ = leaf_of(wide, device);
   if (!linear.bias.empty()) {
-    bias_ = leaf_of(view_of(linear.bias, {linear.outputs}), device);
+    bias_ = leaf_of(tensor_of(linear.bias, {linear.outputs}, c10::kCPU), device);
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +16,7 @@
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "formats/base/callback.h"
+#include "converter/pooling/solvers/head_moments.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -80,8 +80,7 @@ class Poolers {
 
 Linear linear_of(const DenseLinear& linear, c10::Device device) {
   const auto tensor = [&](const std::vector<double>& values, std::vector<std::int64_t> shape) {
-    return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble)
-        .to(device, at::kFloat);
+    return tensor_of(values, std::move(shape), c10::kCPU).to(device, at::kFloat);
   };
   return {tensor(linear.weight, {linear.outputs, linear.inputs}),
           linear.bias.empty() ? at::Tensor() : tensor(linear.bias, {linear.outputs})};

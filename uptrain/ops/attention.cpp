@@ -30,7 +30,7 @@ constexpr std::int64_t kExtra = 8;
 // A block of a sliding window has an eighth of the window's queries, so that few of its scores are
 // hidden, but enough queries to keep a kernel busy.
 constexpr std::int64_t kLeastQueriesInBlock = 128;
-constexpr std::int64_t kAlignment = 8;
+constexpr std::int64_t kMaskAlignment = 8;
 
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
@@ -106,8 +106,8 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
 
 SlidingWindow::SlidingWindow(std::int64_t width, const at::TensorOptions& options)
     : width_(width),
-      block_(std::max(kLeastQueriesInBlock, width / 8 / kAlignment * kAlignment)),
-      lead_((width - 1 + kAlignment - 1) / kAlignment * kAlignment),
+      block_(std::max(kLeastQueriesInBlock, width / 8 / kMaskAlignment * kMaskAlignment)),
+      lead_((width - 1 + kMaskAlignment - 1) / kMaskAlignment * kMaskAlignment),
       options_(options.requires_grad(false)) {}
 
 // Key j of a block is j - lead places after the first query: query i sees keys i + lead - width + 1

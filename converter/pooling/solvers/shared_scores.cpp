@@ -13,7 +13,7 @@ namespace regroup {
 namespace {
 
 // Sweeps end when the error of scores changes by less than this.
-constexpr double kSmallestGain = 1e-3;
+constexpr double kSmallestChange = 1e-3;
 constexpr int kMostSweeps = 100;
 constexpr double kRidge = 1e-12;  // as a fraction of the mean of the diagonal
 // A lower bound of key variances, as a fraction of the mean variance. Without it, means with almost
@@ -145,7 +145,7 @@ Combination solve_scores(const ScoreProblem& problem, const Combination& start) 
     see_shared(problem, mix, seen);
     back = best_back(seen);
     const double now = lost(problem, seen, back).item<double>();
-    if (sweep == kMostSweeps || (sweep > 0 && now > (1.0 - kSmallestGain) * before)) {
+    if (sweep == kMostSweeps || (sweep > 0 && now > (1.0 - kSmallestChange) * before)) {
       break;
     }
     before = now;

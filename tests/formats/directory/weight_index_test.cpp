@@ -48,11 +48,11 @@ class Shards {
   TemporaryDirectory directory_;
 };
 
-constexpr std::string_view kGood = R"("a":"one.safetensors","b":"two.safetensors")";
+constexpr std::string_view kGoodMap = R"("a":"one.safetensors","b":"two.safetensors")";
 
 TEST_CASE("index opens the shards it names", "[formats]") {
   const Shards shards;
-  const Checkpoint checkpoint(shards.open_map(kGood));
+  const Checkpoint checkpoint(shards.open_map(kGoodMap));
   CHECK(checkpoint.tensors().size() == 2);
   CHECK(checkpoint.file_of(checkpoint.at("b")).path().filename() == "two.safetensors");
 }
@@ -104,17 +104,18 @@ TEST_CASE("shards may be links into a cache next to the directory", "[formats]")
   fs::create_directory(shards.path("blobs"));
   fs::rename(shards.path("one.safetensors"), shards.path("blobs/0123abcd"));
   fs::create_symlink("blobs/0123abcd", shards.path("one.safetensors"));
-  CHECK(shards.open_map(kGood).size() == 2);
+  CHECK(shards.open_map(kGoodMap).size() == 2);
 }
 
 TEST_CASE("index rejects dangling and circular links", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("one.safetensors"));
   fs::create_symlink("gone", shards.path("one.safetensors"));
-  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input(kIndexFile, "one.safetensors", "missing"));
+  CHECK_THAT(shards.refusal_of_map(kGoodMap),
+             is_bad_input(kIndexFile, "one.safetensors", "missing"));
   fs::remove(shards.path("one.safetensors"));
   fs::create_symlink("one.safetensors", shards.path("one.safetensors"));
-  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(kGoodMap), is_bad_input("one.safetensors"));
 }
 
 TEST_CASE("index rejects shards that are not regular files", "[formats]") {
@@ -122,22 +123,24 @@ TEST_CASE("index rejects shards that are not regular files", "[formats]") {
   fs::remove(shards.path("one.safetensors"));
   SECTION("a FIFO without waiting for a writer") {
     REQUIRE(::mkfifo(shards.path("one.safetensors").c_str(), 0600) == 0);
-    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
+    CHECK_THAT(shards.refusal_of_map(kGoodMap),
+               is_bad_input("one.safetensors", "not a regular file"));
   }
   SECTION("a device") {
     fs::create_symlink("/dev/zero", shards.path("one.safetensors"));
-    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "not a regular file"));
+    CHECK_THAT(shards.refusal_of_map(kGoodMap),
+               is_bad_input("one.safetensors", "not a regular file"));
   }
   SECTION("a directory") {
     fs::create_directory(shards.path("one.safetensors"));
-    CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input("one.safetensors", "a directory"));
+    CHECK_THAT(shards.refusal_of_map(kGoodMap), is_bad_input("one.safetensors", "a directory"));
   }
 }
 
 TEST_CASE("index names a missing shard", "[formats]") {
   const Shards shards;
   fs::remove(shards.path("two.safetensors"));
-  CHECK_THAT(shards.refusal_of_map(kGood),
+  CHECK_THAT(shards.refusal_of_map(kGoodMap),
              is_bad_input(kIndexFile, "shard two.safetensors is missing", "1 tensors"));
 }
 
@@ -170,7 +173,7 @@ TEST_CASE("index rejects a shard name longer than the system's limit", "[formats
 
 TEST_CASE("index and shards must have the same tensors", "[formats]") {
   const Shards shards;
-  CHECK_THAT(shards.refusal_of_map(fmt::format(R"({},"c":"two.safetensors")", kGood)),
+  CHECK_THAT(shards.refusal_of_map(fmt::format(R"({},"c":"two.safetensors")", kGoodMap)),
              is_bad_input(kIndexFile, "tensor c", "two.safetensors"));
   CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","c":"two.safetensors")"),
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
@@ -195,7 +198,7 @@ TEST_CASE("index accepts tensors in any order and escaped names", "[formats]") {
 
 TEST_CASE("a tensor that its shard lacks is named", "[formats]") {
   const Shards shards;
-  std::string map(kGood);
+  std::string map(kGoodMap);
   for (const char* file : {"three.safetensors", "four.safetensors"}) {
     std::vector<BuiltTensor> tensors;
     for (int i = 0; i < 20; ++i) {
@@ -214,7 +217,8 @@ TEST_CASE("a tensor in two shards is refused", "[formats]") {
   const Shards shards;
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),
                                                              varied_tensor("b", DType::kF32, {3})});
-  CHECK_THAT(shards.refusal_of_map(kGood), is_bad_input(kIndexFile, "tensor a", "two.safetensors"));
+  CHECK_THAT(shards.refusal_of_map(kGoodMap),
+             is_bad_input(kIndexFile, "tensor a", "two.safetensors"));
 
   std::vector<Checkpoint::Part> parts = shards.open_map(R"("a":"one.safetensors")");
   parts.push_back(std::move(shards.open_map(R"("a":"one.safetensors")").front()));

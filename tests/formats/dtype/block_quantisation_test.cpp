@@ -14,10 +14,6 @@
 namespace regroup {
 namespace {
 
-std::span<const std::byte> as_span(const std::string& bytes) {
-  return std::as_bytes(std::span(bytes));
-}
-
 std::vector<double> dequantised(DType dtype, const std::string& blocks) {
   std::vector<double> values(blocks.size() / block_bytes(dtype) * block_elements(dtype));
   dequantise_to_double(dtype, as_span(blocks), values);

@@ -15,6 +15,7 @@
 #include "formats/model/model.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
+#include "tests/formats/inspect/summary_of.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 
@@ -22,10 +23,6 @@ namespace regroup {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-
-ModelSummary summary_of(const std::filesystem::path& path) {
-  return summarize_model(path, open_checkpoint(path));
-}
 
 TEST_CASE("every layer lists its heads and parameters and cache bytes", "[formats]") {
   const TemporaryDirectory directory;

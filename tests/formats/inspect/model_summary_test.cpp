@@ -7,6 +7,7 @@
 #include "formats/directory/model_directory.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
+#include "tests/formats/inspect/summary_of.h"
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -14,10 +15,6 @@
 
 namespace regroup {
 namespace {
-
-ModelSummary summary_of(const std::filesystem::path& path) {
-  return summarize_model(path, open_checkpoint(path));
-}
 
 using Heads = std::vector<std::int64_t>;
 

@@ -18,7 +18,7 @@
 namespace regroup {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kPositiveInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> read(DType dtype, const std::string& bytes, std::size_t elements) {
   std::vector<double> values(elements);
@@ -33,7 +33,7 @@ TEST_CASE("floats of 8 bits and fewer are decoded", "[formats]") {
   CHECK(read(DType::kF8E4M3, "\x7e\xfe\x01\x38\x08", 5) == Values{448, -448, 0x1p-9, 1.0, 0x1p-6});
   CHECK(std::isnan(read(DType::kF8E4M3, "\x7f", 1)[0]));
   CHECK(read(DType::kF8E5M2, "\x7b\x01\x3c\x7c\xfc", 5) ==
-        Values{57344, 0x1p-16, 1.0, kInfinity, -kInfinity});
+        Values{57344, 0x1p-16, 1.0, kPositiveInfinity, -kPositiveInfinity});
   CHECK(std::isnan(read(DType::kF8E5M2, "\x7d", 1)[0]));
   CHECK(read(DType::kF8E4M3Fnuz, "\x7f\x01\x40", 3) == Values{240, 0x1p-10, 1.0});
   CHECK(read(DType::kF8E5M2Fnuz, "\x7f\x01\x40", 3) == Values{57344, 0x1p-17, 1.0});
@@ -62,9 +62,10 @@ Checkpoint open_with(const TemporaryDirectory& directory, const std::vector<Buil
 TEST_CASE("statistics cover finite elements and count the others", "[formats]") {
   const TemporaryDirectory directory;
   const double nan = std::nan("");
-  const Checkpoint checkpoint = open_with(
-      directory, {tensor_of("a", DType::kF32, {2, 3}, Values{3, -4, nan, kInfinity, 0, -kInfinity}),
-                  tensor_of("b", DType::kBF16, {2}, Values{nan, nan})});
+  const Checkpoint checkpoint =
+      open_with(directory, {tensor_of("a", DType::kF32, {2, 3},
+                                      Values{3, -4, nan, kPositiveInfinity, 0, -kPositiveInfinity}),
+                            tensor_of("b", DType::kBF16, {2}, Values{nan, nan})});
   const TensorStatistics a = statistics_of(checkpoint, checkpoint.at("a"));
   CHECK(a.elements == 6);
   CHECK(a.nan == 1);
@@ -147,7 +148,7 @@ TEST_CASE("NaN against a number is an infinite difference and NaN against NaN is
   const Checkpoint c =
       open_with(directory, {tensor_of("x", DType::kF32, {3}, Values{0, 1, 2})}, "c.safetensors");
   CHECK(compare_tensors({a, a.at("x")}, {b, b.at("x")}).largest == 1);
-  CHECK(compare_tensors({a, a.at("x")}, {c, c.at("x")}).largest == kInfinity);
+  CHECK(compare_tensors({a, a.at("x")}, {c, c.at("x")}).largest == kPositiveInfinity);
 }
 
 TEST_CASE("a difference in the last part is found and each byte is reported once", "[formats]") {

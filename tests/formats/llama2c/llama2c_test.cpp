@@ -62,7 +62,7 @@ Model opened_llama2c(std::string_view bytes) {
   return open_model(directory / kLlama2cFile);
 }
 
-Error refusal_of_file(std::string_view bytes) {
+Error refusal_of_llama2c(std::string_view bytes) {
   return refusal_of([&] { opened_llama2c(bytes); });
 }
 
@@ -114,10 +114,10 @@ TEST_CASE("the spec has the header's sizes and run.c's constants", "[formats]") 
 
 TEST_CASE("a llama2.c file of another size is not recognised", "[formats]") {
   const std::string bytes = small_file();
-  CHECK_THAT(refusal_of_file(bytes + "x"), is_bad_input(kLlama2cFile));
-  CHECK_THAT(refusal_of_file(bytes.substr(0, bytes.size() - 1)), is_bad_input(kLlama2cFile));
+  CHECK_THAT(refusal_of_llama2c(bytes + "x"), is_bad_input(kLlama2cFile));
+  CHECK_THAT(refusal_of_llama2c(bytes.substr(0, bytes.size() - 1)), is_bad_input(kLlama2cFile));
   for (std::size_t size = 0; size < 64; ++size) {
-    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kLlama2cFile));
+    CHECK_THAT(refusal_of_llama2c(bytes.substr(0, size)), is_bad_input(kLlama2cFile));
   }
   const TemporaryDirectory directory;
   put_file(directory / kLlama2cFile, bytes + "x");
@@ -145,12 +145,12 @@ TEST_CASE("impossible or overflowing llama2.c headers are not recognised", "[for
         {1 << 30, 1 << 30, 1 << 15, 1, 1, 1 << 30, 1 << 30},
         {4, 3, 2, 2, 1, std::numeric_limits<std::int32_t>::min(), 6}}) {
     CAPTURE(numbers);
-    CHECK_THAT(refusal_of_file(header_bytes(numbers) + rest), is_bad_input(kLlama2cFile));
+    CHECK_THAT(refusal_of_llama2c(header_bytes(numbers) + rest), is_bad_input(kLlama2cFile));
   }
 }
 
 TEST_CASE("later versions of llama2.c's format are refused by name", "[formats]") {
-  CHECK_THAT(refusal_of_file(header_bytes({0x616b3432, 2, 4, 3, 2, 2, 1, 5, 6})),
+  CHECK_THAT(refusal_of_llama2c(header_bytes({0x616b3432, 2, 4, 3, 2, 2, 1, 5, 6})),
              is_bad_input(kLlama2cFile, "version 2 of llama2.c's format"));
 }
 

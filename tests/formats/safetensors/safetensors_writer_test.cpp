@@ -14,18 +14,6 @@
 namespace regroup {
 namespace {
 
-std::span<const std::byte> as_span(const std::string& bytes) {
-  return std::as_bytes(std::span(bytes));
-}
-
-std::vector<OutputTensor> announced(const std::vector<BuiltTensor>& tensors) {
-  std::vector<OutputTensor> outputs;
-  for (const BuiltTensor& tensor : tensors) {
-    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
-  }
-  return outputs;
-}
-
 const std::vector<BuiltTensor> kTensors{
     varied_tensor("b", DType::kF32, {2, 3}), varied_tensor("a", DType::kBF16, {5}),
     varied_tensor("empty", DType::kF16, {0, 4}), varied_tensor("scalar", DType::kF64, {})};

@@ -53,12 +53,12 @@ std::vector<double> view(std::int64_t offset, const Shape& shape, const Shape& s
   return values_of(opened_torch(file_with_view(offset, shape, strides)), "w");
 }
 
-Error refusal_of_file(std::string_view bytes) {
+Error refusal_of_torch(std::string_view bytes) {
   return refusal_of([&] { opened_torch(bytes); });
 }
 
 Error refusal_of_view(std::int64_t offset, const Shape& shape, const Shape& strides) {
-  return refusal_of_file(file_with_view(offset, shape, strides));
+  return refusal_of_torch(file_with_view(offset, shape, strides));
 }
 
 TEST_CASE("views are read in row-major order whatever their offset and strides", "[formats]") {
@@ -86,7 +86,7 @@ TEST_CASE("every storage type has its dtype", "[formats]") {
     CHECK(checkpoint.at("w").bytes() == 3 * bits_of(dtype) / 8);
   }
   CHECK_THAT(
-      refusal_of_file(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
+      refusal_of_torch(file_with({pickle::storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1}})),
       is_bad_input(kTorchFile, "tensor w", "ComplexDoubleStorage"));
   // An empty name must not match the dtypes without a storage class.
   CHECK(torch_element_bytes("HalfStorage") == 2);
@@ -112,17 +112,17 @@ TEST_CASE("numbers without a storage class have the dtype stored with them", "[f
         bytes_of(checkpoint, "w") == six_floats().substr(bits_of(dtype) / 8, bits_of(dtype) / 4);
     CHECK(same);
   }
-  CHECK_THAT(refusal_of_file(file(untyped, "float4_e2m1fn_x2")),
+  CHECK_THAT(refusal_of_torch(file(untyped, "float4_e2m1fn_x2")),
              is_bad_input(kTorchFile, "tensor w", "float4_e2m1fn_x2"));
-  CHECK_THAT(refusal_of_file(file(pickle::storage("UntypedStorage", "0", 16), "uint64")),
+  CHECK_THAT(refusal_of_torch(file(pickle::storage("UntypedStorage", "0", 16), "uint64")),
              is_bad_input(kTorchFile, "tensor w", "storage of 2"));
-  CHECK_THAT(refusal_of_file(file(pickle::storage("FloatStorage", "0", 6), "uint16")),
+  CHECK_THAT(refusal_of_torch(file(pickle::storage("FloatStorage", "0", 6), "uint16")),
              is_bad_input(kTorchFile, "without a dtype"));
-  CHECK_THAT(refusal_of_file(file(untyped, "load")), is_bad_input(kTorchFile, "torch.load"));
-  CHECK_THAT(refusal_of_file(file(untyped, "FloatStorage")),
+  CHECK_THAT(refusal_of_torch(file(untyped, "load")), is_bad_input(kTorchFile, "torch.load"));
+  CHECK_THAT(refusal_of_torch(file(untyped, "FloatStorage")),
              is_bad_input(kTorchFile, "without a dtype"));
   // An untyped storage alone has no dtype.
-  CHECK_THAT(refusal_of_file(file_with({untyped, 0, {1}, {1}})),
+  CHECK_THAT(refusal_of_torch(file_with({untyped, 0, {1}, {1}})),
              is_bad_input(kTorchFile, "tensor w", "UntypedStorage"));
 }
 
@@ -133,9 +133,9 @@ TEST_CASE("views beyond their storage are refused", "[formats]") {
   CHECK_THAT(refusal_of_view(0, {7}, {1}), is_bad_input(kTorchFile, "tensor w", "storage of 6"));
   CHECK_THAT(refusal_of_view(0, {2, 3}, {4, 1}),
              is_bad_input(kTorchFile, "tensor w", "storage of 6"));
-  CHECK_THAT(refusal_of_file(file_with({pickle::storage("FloatStorage", "0", 7), 0, {1}, {1}})),
+  CHECK_THAT(refusal_of_torch(file_with({pickle::storage("FloatStorage", "0", 7), 0, {1}, {1}})),
              is_bad_input(kTorchFile, "tensor w", "6 elements", "pickle says 7"));
-  CHECK_THAT(refusal_of_file(file_with({pickle::storage("FloatStorage", "0", 2), 0, {3}, {1}})),
+  CHECK_THAT(refusal_of_torch(file_with({pickle::storage("FloatStorage", "0", 2), 0, {3}, {1}})),
              is_bad_input(kTorchFile, "tensor w", "storage of 2"));
 }
 
@@ -172,28 +172,28 @@ TEST_CASE("an archive without a byte order is little-endian", "[formats]") {
 TEST_CASE("an archive that lacks an entry or has two folders is refused", "[formats]") {
   const std::string pickle = pickle::program(pickle::dict(
       {pickle::text("w"), pickle::tensor({pickle::storage("FloatStorage", "0", 6), 0, {6}, {1}})}));
-  CHECK_THAT(refusal_of_file(torch_archive(pickle, {}).bytes()),
+  CHECK_THAT(refusal_of_torch(torch_archive(pickle, {}).bytes()),
              is_bad_input(kTorchFile, "tensor w", "data/0"));
   BuiltZip zip = torch_archive(pickle, {six_floats()});
   zip.entries.front().name = "weights/other.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl"));
+  CHECK_THAT(refusal_of_torch(zip.bytes()), is_bad_input(kTorchFile, "data.pkl"));
   zip.entries.front().name = "elsewhere/data.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()),
+  CHECK_THAT(refusal_of_torch(zip.bytes()),
              is_bad_input(kTorchFile, "outside the archive's folder"));
   zip.entries.front().name = "data.pkl";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl lies outside"));
+  CHECK_THAT(refusal_of_torch(zip.bytes()), is_bad_input(kTorchFile, "data.pkl lies outside"));
   zip = torch_archive(pickle, {six_floats()});
   zip.entries[1].data = "big";
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "little-endian"));
+  CHECK_THAT(refusal_of_torch(zip.bytes()), is_bad_input(kTorchFile, "little-endian"));
   zip = torch_archive(pickle, {six_floats()});
   zip.entries[0].crc_error = 1;
-  CHECK_THAT(refusal_of_file(zip.bytes()), is_bad_input(kTorchFile, "data.pkl", "CRC"));
+  CHECK_THAT(refusal_of_torch(zip.bytes()), is_bad_input(kTorchFile, "data.pkl", "CRC"));
 }
 
 TEST_CASE("a torch file that calls a function is refused with the function's name", "[formats]") {
   const std::string pickle = pickle::program(
       pickle::call(pickle::global("os", "system"), pickle::tuple({pickle::text("true")})));
-  CHECK_THAT(refusal_of_file(torch_archive(pickle, {}).bytes()),
+  CHECK_THAT(refusal_of_torch(torch_archive(pickle, {}).bytes()),
              is_bad_input(kTorchFile, "os.system", "not among those allowed"));
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("a torch file truncated at any byte is refused", "[formats]") {
   const std::string bytes = file_with_view(0, {2, 3}, {3, 1});
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CAPTURE(size);
-    CHECK_THAT(refusal_of_file(bytes.substr(0, size)), is_bad_input(kTorchFile));
+    CHECK_THAT(refusal_of_torch(bytes.substr(0, size)), is_bad_input(kTorchFile));
   }
 }
 

@@ -16,38 +16,26 @@
 namespace regroup {
 namespace {
 
-std::span<const std::byte> as_span(const std::string& bytes) {
-  return std::as_bytes(std::span(bytes));
-}
+const std::vector<BuiltTensor> kTorchTensors{varied_tensor("b", DType::kF32, {2, 3}),
+                                             varied_tensor("a", DType::kBF16, {5}),
+                                             varied_tensor("empty", DType::kF16, {0, 4}),
+                                             varied_tensor("scalar", DType::kF64, {}),
+                                             {"bytes", DType::kU8, {3}, "abc"},
+                                             {"eighths", DType::kF8E4M3, {2, 2}, "\x38\x40zz"},
+                                             {"unsigned", DType::kU16, {2}, "\x01\x02\x03\x04"}};
 
-const std::vector<BuiltTensor> kTensors{varied_tensor("b", DType::kF32, {2, 3}),
-                                        varied_tensor("a", DType::kBF16, {5}),
-                                        varied_tensor("empty", DType::kF16, {0, 4}),
-                                        varied_tensor("scalar", DType::kF64, {}),
-                                        {"bytes", DType::kU8, {3}, "abc"},
-                                        {"eighths", DType::kF8E4M3, {2, 2}, "\x38\x40zz"},
-                                        {"unsigned", DType::kU16, {2}, "\x01\x02\x03\x04"}};
-
-std::vector<OutputTensor> announced(const std::vector<BuiltTensor>& tensors) {
-  std::vector<OutputTensor> outputs;
-  for (const BuiltTensor& tensor : tensors) {
-    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
-  }
-  return outputs;
-}
-
-void write_all(const std::filesystem::path& directory,
-               std::uint64_t max_shard_bytes = kDefaultShardBytes) {
-  TorchWriter writer(directory, announced(kTensors), max_shard_bytes);
-  for (auto tensor = kTensors.rbegin(); tensor != kTensors.rend(); ++tensor) {
+void write_torch(const std::filesystem::path& directory,
+                 std::uint64_t max_shard_bytes = kDefaultShardBytes) {
+  TorchWriter writer(directory, announced(kTorchTensors), max_shard_bytes);
+  for (auto tensor = kTorchTensors.rbegin(); tensor != kTorchTensors.rend(); ++tensor) {
     writer.write(tensor->name, as_span(tensor->bytes));  // in any order
   }
   writer.finish();
 }
 
 void check_all(const Checkpoint& checkpoint) {
-  REQUIRE(checkpoint.tensors().size() == kTensors.size());
-  for (const BuiltTensor& tensor : kTensors) {
+  REQUIRE(checkpoint.tensors().size() == kTorchTensors.size());
+  for (const BuiltTensor& tensor : kTorchTensors) {
     CAPTURE(tensor.name);
     CHECK((bytes_of(checkpoint, tensor.name) == tensor.bytes));
     CHECK(checkpoint.at(tensor.name).dtype == tensor.dtype);
@@ -68,14 +56,14 @@ TEST_CASE("crc32 gives the standard's check value in one piece or in two", "[for
 
 TEST_CASE("a written torch file reads back", "[formats]") {
   const TemporaryDirectory directory;
-  write_all(directory.path());
+  write_torch(directory.path());
   CHECK((tree_of(directory.path()).size() == 1));
   check_all(open_checkpoint(directory.path()));
 }
 
 TEST_CASE("a torch file has torch's entries with alignment and CRCs", "[formats]") {
   const TemporaryDirectory directory;
-  write_all(directory.path());
+  write_torch(directory.path());
   const File file = File::open(directory / "pytorch_model.bin");
   std::vector<std::string> names;
   for (const ZipEntry& entry : read_zip_directory(file)) {
@@ -96,7 +84,7 @@ TEST_CASE("a torch file has torch's entries with alignment and CRCs", "[formats]
 
 TEST_CASE("torch files are split into shards with an index", "[formats]") {
   const TemporaryDirectory directory;
-  write_all(directory.path(), 24);
+  write_torch(directory.path(), 24);
   const auto tree = tree_of(directory.path());
   REQUIRE(tree.size() == 4);
   const Json index = Json::parse(tree.at("pytorch_model.bin.index.json"));

@@ -12,12 +12,12 @@
 namespace regroup {
 namespace {
 
-std::vector<HeadBasis> every_basis() {
+std::vector<HeadBasis> searched_bases() {
   return {free_basis(4), {{{0, 2}, {1, 3}}, {}}, {{{0, 1}}, {2, 3}}, {}};
 }
 
-PoolingTask task_of(PoolMethod method, std::int64_t groups, const HeadBasis& basis,
-                    const InputMoments& moments) {
+PoolingTask grouping_task(PoolMethod method, std::int64_t groups, const HeadBasis& basis,
+                          const InputMoments& moments) {
   return {method, groups, basis, moments, moments};
 }
 
@@ -39,7 +39,7 @@ double loss_of(const PooledAttention& pooled) {
 }
 
 TEST_CASE("similar heads are found at any position", "[converter]") {
-  for (const HeadBasis& basis : every_basis()) {
+  for (const HeadBasis& basis : searched_bases()) {
     for (const PoolMethod method :
          {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
           PoolMethod::kAligned, PoolMethod::kLowrank}) {
@@ -52,7 +52,7 @@ TEST_CASE("similar heads are found at any position", "[converter]") {
       }
       CAPTURE(name_of(method), basis.rope_planes.size());
       const SimilarHeads found =
-          find_similar_heads(heads, task_of(method, 2, basis, random_moments(30, random)));
+          find_similar_heads(heads, grouping_task(method, 2, basis, random_moments(30, random)));
       CHECK(found.partition == Partition{{0, 3, 4}, {1, 2, 5}});
       CHECK(std::abs(found.loss) < 1e-9);
       CHECK(found.contiguous_loss > 1e-2);
@@ -61,13 +61,13 @@ TEST_CASE("similar heads are found at any position", "[converter]") {
 }
 
 TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[converter]") {
-  for (const HeadBasis& basis : every_basis()) {
+  for (const HeadBasis& basis : searched_bases()) {
     for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
                                     PoolMethod::kAligned, PoolMethod::kLowrank}) {
       for (const std::int64_t groups : {3, 2}) {
         RandomNumbers random(12);
         const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
-        const PoolingTask task = task_of(method, groups, basis, random_moments(30, random));
+        const PoolingTask task = grouping_task(method, groups, basis, random_moments(30, random));
         const SimilarHeads found = find_similar_heads(heads, task);
         CAPTURE(name_of(method), basis.rope_planes.size(), groups);
         CHECK(found.loss <= found.contiguous_loss);
@@ -82,7 +82,7 @@ TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[con
 TEST_CASE("reordered heads compute the same output", "[converter]") {
   RandomNumbers random(13);
   const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
-  const HeadBasis basis = every_basis()[1];
+  const HeadBasis basis = searched_bases()[1];
   const at::Tensor inputs = random({9, 30});
   AttentionHeads moved = in_order(heads, {3, 0, 5, 1, 4, 2});
   CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) < 1e-12);
@@ -91,15 +91,15 @@ TEST_CASE("reordered heads compute the same output", "[converter]") {
 }
 
 TEST_CASE("select keeps the head with the least error for its group", "[converter]") {
-  for (const HeadBasis& basis : every_basis()) {
+  for (const HeadBasis& basis : searched_bases()) {
     RandomNumbers random(14);
     const AttentionHeads heads = random_heads({}, random);
     const InputMoments moments = random_moments(30, random);
     const double selected =
-        loss_of(pool_attention(heads, task_of(PoolMethod::kSelect, 1, basis, moments)));
+        loss_of(pool_attention(heads, grouping_task(PoolMethod::kSelect, 1, basis, moments)));
     double least = 1e9;
     for (std::int64_t j = 0; j < 6; ++j) {
-      PoolingTask task = task_of(PoolMethod::kRandom, 1, basis, moments);
+      PoolingTask task = grouping_task(PoolMethod::kRandom, 1, basis, moments);
       task.chosen = {j};
       least = std::min(least, loss_of(pool_attention(heads, task)));
     }
@@ -111,7 +111,7 @@ TEST_CASE("pooling and grouping stop on request", "[converter]") {
   RandomNumbers random(15);
   const AttentionHeads heads = random_heads({}, random);
   const std::atomic<bool> stop{true};
-  PoolingTask task = task_of(PoolMethod::kLowrank, 2, {}, random_moments(30, random));
+  PoolingTask task = grouping_task(PoolMethod::kLowrank, 2, {}, random_moments(30, random));
   task.stop = &stop;
   const auto kind_of = [](const auto& work) {
     try {
