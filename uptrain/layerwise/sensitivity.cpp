@@ -15,8 +15,8 @@
 
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
-#include "formats/base/callback.h"
 #include "converter/pooling/solvers/head_moments.h"
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
