@@ -1,6 +1,7 @@
 #include "uptrain/run/training_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <string>
@@ -124,24 +125,86 @@ void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
   }
 }
 
+// Bytes per element of the tensor that is being updated: its copies in wider types.
+double update_bytes(const UptrainSettings& settings, bool gradient_is_narrow) {
+  const bool whole = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kCompact;
+  const double widened = (whole ? 0 : 4) + (gradient_is_narrow ? 4 : 0);
+  if (settings.optimizer.kind == OptimizerKind::kAdafactor) {
+    return widened + 20;
+  }
+  const double moments = settings.optimizer.moments == Precision::kBf16 ? 8 : 0;
+  return std::max(widened + moments, whole ? 0.0 : 8.0);
+}
+
+// LibTorch takes pinned memory in powers of two.
+double pinned_bytes(double bytes) { return std::exp2(std::ceil(std::log2(bytes))); }
+
+// The trained tensors, as far as memory is concerned.
+struct Trained {
+  double elements = 0.0;
+  double largest = 0.0;    // elements of the largest tensor
+  double optimizer = 0.0;  // bytes of its state
+  double transfers = 0.0;  // bytes of pinned memory in kHost
+};
+
+Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
+  Trained trained;
+  const double narrow = bytes_per_element(settings.precision);
+  for_each_trained(settings, spec, [&](const Shape& shape) {
+    const double elements = elements_of(shape);
+    trained.elements += elements;
+    trained.largest = std::max(trained.largest, elements);
+    trained.optimizer += optimizer_state_bytes(settings.optimizer, shape);
+    trained.transfers += pinned_bytes(narrow * elements);
+    if (settings.ranks > 1 && narrow < 4) {  // gradients are summed over ranks in fp32
+      trained.transfers += pinned_bytes(4 * elements);
+    }
+  });
+  return trained;
+}
+
+// Adds what training keeps for each weight, on the device or in its host.
+void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
+                        const ModelSpec& spec) {
+  const Trained trained = trained_by(settings, spec);
+  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const double narrow = bytes_per_element(settings.precision);
+  const auto ranks = static_cast<double>(settings.ranks);
+  const bool several = settings.accumulation > settings.ranks;
+  const bool alone = settings.ranks == 1;
+  memory.gradients = trained.elements * (several ? 4 + narrow : 4);
+  if (mode == MemoryMode::kHost) {
+    const double sums = alone && several ? 4 * trained.elements : 0.0;
+    const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
+    memory.host =
+        (4 * trained.elements + trained.optimizer + trained.transfers) / ranks + sums + update;
+    // A gradient leaves the device before the next one is complete. The output head's is summed in
+    // fp32 over chunks of tokens.
+    memory.gradients = alone ? (narrow < 4 ? 6 : 8) * trained.largest : memory.gradients;
+    return;
+  }
+  const bool kept_narrow = mode == MemoryMode::kCompact && alone && !several;
+  memory.gradients = kept_narrow ? narrow * trained.elements : memory.gradients;
+  memory.masters = settings.precision == Precision::kFp32
+                       ? 0.0
+                       : (mode == MemoryMode::kCompact ? 2 : 4) * trained.elements / ranks;
+  memory.optimizer = trained.optimizer / ranks;
+  memory.update = std::max(0.0, trained.largest * update_bytes(settings, kept_narrow) -
+                                    memory.activations - memory.logits);
+}
+
 }  // namespace
 
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
-  const double narrow = bytes_per_element(settings.precision);
-  const auto ranks = static_cast<double>(settings.ranks);
   TrainingMemory memory;
-  memory.weights = narrow * static_cast<double>(count_parameters(spec));
-  for_each_trained(settings, spec, [&](const Shape& shape) {
-    const double elements = elements_of(shape);
-    memory.masters += settings.precision == Precision::kBf16 ? 4 * elements / ranks : 0.0;
-    memory.gradients += elements * (settings.accumulation > settings.ranks ? 4 + narrow : 4);
-    memory.optimizer += optimizer_state_bytes(settings.optimizer, shape) / ranks;
-  });
+  memory.weights =
+      bytes_per_element(settings.precision) * static_cast<double>(count_parameters(spec));
   memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length)) +
                        window_bytes(settings, spec, sequence_length);
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
+  add_training_state(memory, settings, spec);
   return memory;
 }
 
