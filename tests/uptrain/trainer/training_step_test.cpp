@@ -76,8 +76,8 @@ void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t ste
   const auto optimizer = make_optimizer(masters, {.kind = kind, .epsilon = kEpsilon});
   const FrozenQueries frozen(setup.model.spec(), TrainedWeights::kAll, masters);
   Trainer trainer(
-      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters,
-      masters, frozen, *optimizer, data,
+      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters, masters,
+      frozen, *optimizer, data,
       {.steps = steps,
        .schedule = {
            .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = LrScheduleKind::kConstant}});
