@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "uptrain/model/device.h"
 
@@ -17,7 +18,8 @@ at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
 
 }  // namespace
 
-HostTransfer::HostTransfer(const std::vector<at::Tensor>& weights, at::ScalarType gradient_type) {
+HostTransfer::HostTransfer(const std::vector<at::Tensor>& weights, at::ScalarType gradient_type)
+    : received_(weights.front().device().type()) {
   for (const at::Tensor& weight : weights) {
     weights_.push_back(weight.detach());
     gradients_.push_back(pinned(weight.sizes(), gradient_type));
@@ -32,8 +34,21 @@ void HostTransfer::receive(std::size_t weight, const at::Tensor& gradient) {
   gradients_[weight].copy_(gradient, /*non_blocking=*/true);
 }
 
-void HostTransfer::add_received() {
-  wait_for(weights_.front().device());
+void HostTransfer::begin_batch() {
+  if (pending_) {
+    received_.synchronize();
+    add_to_sums();
+  }
+}
+
+void HostTransfer::end_batch() {
+  const at::Device device = weights_.front().device();
+  received_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  pending_ = true;
+}
+
+void HostTransfer::add_to_sums() {
+  pending_ = false;
   if (!sums_.empty()) {
     at::_foreach_add_(sums_, gradients_);
     return;
@@ -48,6 +63,10 @@ std::vector<at::Tensor> HostTransfer::finish(at::Tensor& figure) {
   here.copy_(figure, /*non_blocking=*/true);
   wait_for(weights_.front().device());
   figure = here;
+  pending_ = pending_ && !sums_.empty();
+  if (pending_) {
+    add_to_sums();
+  }
   return sums_.empty() ? gradients_ : std::exchange(sums_, {});
 }
 

@@ -93,7 +93,7 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
 
   // The device queues all of this work. The host of a single rank waits only once, for `figures` or
-  // in kHost for the gradients (of each batch, if there are several).
+  // in kHost for the gradients of each batch.
   std::vector<at::Tensor> gradients = complete_gradients(reducer ? &*reducer : nullptr, loss);
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
@@ -165,12 +165,11 @@ void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* 
       reducer->add_ready(parameter, std::move(sum));
     });
   } else if (reducer == nullptr && transfer_) {
+    transfer_->begin_batch();
     gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
       transfer_->receive(parameter, gradient);
     });
-    if (batches_here() > 1) {
-      transfer_->add_received();
-    }
+    transfer_->end_batch();
   } else {
     gradients_.add(loss);
   }
