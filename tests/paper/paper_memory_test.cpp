@@ -7,6 +7,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <fmt/format.h>
 
 #include "formats/json/json.h"
 #include "tests/file_tree.h"
@@ -17,6 +18,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/model/initialise.h"
+#include "uptrain/run/training_memory.h"
 #include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
@@ -72,6 +74,30 @@ double peak_of(const UptrainSettings& settings, UptrainPlan& plan) {
   UptrainObserver silent;
   plan = run(settings, silent);
   return peak_memory(paper_device()) - before;
+}
+
+struct LlamaSize {
+  const char* name;
+  std::int64_t hidden, layers, heads, intermediate;
+};
+
+const LlamaSize kLlamas[] = {{"Llama-2-7B", 4096, 32, 32, 11008},
+                             {"Llama-2-13B", 5120, 40, 40, 13824},
+                             {"Llama-2-70B", 8192, 80, 64, 28672}};
+
+// A config.json without weights.
+ModelSpec spec_of(const LlamaSize& size, const fs::path& directory) {
+  Json config = Json::parse(golden_model("llama").config);
+  config.update({{"hidden_size", size.hidden},
+                 {"num_hidden_layers", size.layers},
+                 {"num_attention_heads", size.heads},
+                 {"num_key_value_heads", 8},
+                 {"head_dim", 128},
+                 {"intermediate_size", size.intermediate},
+                 {"vocab_size", 32000},
+                 {"max_position_embeddings", 4096}});
+  put_file(directory / "config.json", config.dump());
+  return open_model_outline(directory).spec;
 }
 
 UptrainSettings heavy_run(const fs::path& directory) {
@@ -176,6 +202,39 @@ TEST_CASE("peak memory of Adafactor on paper is within the plan", "[paper]") {
   CAPTURE(name_of(*settings.memory), plan.memory.update, peak / plan.memory.total());
   CHECK(peak <= plan.memory.total());
   CHECK(peak >= 0.95 * plan.memory.total());
+}
+
+TEST_CASE("memory modes of Llama 2 with 8 kv heads", "[paper][table]") {
+  constexpr double kGiB = 1 << 30;
+  const TemporaryDirectory directory;
+  fmt::print(
+      "\n| | moments | full | compact | host: GPU | host: main memory "
+      "|\n|---|---|--:|--:|--:|--:|\n");
+  for (const LlamaSize& size : kLlamas) {
+    const ModelSpec spec = spec_of(size, directory / size.name);
+    for (const Precision moments : {Precision::kFp32, Precision::kBf16}) {
+      UptrainSettings settings;
+      settings.batch = 1;
+      settings.precision = Precision::kBf16;
+      settings.recomputing = true;
+      settings.optimizer.moments = moments;
+      settings.device = paper_device();
+      const auto need = [&](MemoryMode mode) {
+        settings.memory = mode;
+        return training_memory(settings, spec, {}, 2048);
+      };
+      const TrainingMemory full = need(MemoryMode::kFull), compact = need(MemoryMode::kCompact),
+                           host = need(MemoryMode::kHost);
+      fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} |\n", size.name, name_of(moments),
+                 full.total() / kGiB, compact.total() / kGiB, host.total() / kGiB,
+                 host.host / kGiB);
+      if (size.layers == 32 && moments == Precision::kBf16) {  // 7B on GPUs of 80 and of 24 GB
+        CHECK(full.total() > 75 * kGiB);
+        CHECK(compact.total() < 75 * kGiB);
+        CHECK(host.total() < 22 * kGiB);
+      }
+    }
+  }
 }
 
 TEST_CASE("planning takes the first memory mode that fits on paper", "[paper]") {
