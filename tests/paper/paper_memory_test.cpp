@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Counting : UptrainObserver {
+struct StepCounts : UptrainObserver {
   void on_start(const TrainingProgress&) override { reset_paper_counts(); }
   void on_step(const StepReport& report) override {
     losses.push_back(report.loss);
@@ -39,7 +39,7 @@ struct Counting : UptrainObserver {
   std::vector<PaperCounts> steps;
 };
 
-UptrainPlan run(const UptrainSettings& settings, UptrainObserver& observer) {
+UptrainPlan run_planned(const UptrainSettings& settings, UptrainObserver& observer) {
   const Model source = open_computable_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
@@ -47,8 +47,8 @@ UptrainPlan run(const UptrainSettings& settings, UptrainObserver& observer) {
   return plan;
 }
 
-void check_close(const std::vector<double>& values, const std::vector<double>& expected,
-                 double tolerance) {
+void check_relative(const std::vector<double>& values, const std::vector<double>& expected,
+                    double tolerance) {
   REQUIRE(values.size() == expected.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     CAPTURE(i);
@@ -72,7 +72,7 @@ double peak_of(const UptrainSettings& settings, UptrainPlan& plan) {
   allocator->resetPeakStats(0);
   const double before = peak_memory(paper_device());
   UptrainObserver silent;
-  plan = run(settings, silent);
+  plan = run_planned(settings, silent);
   return peak_memory(paper_device()) - before;
 }
 
@@ -128,14 +128,14 @@ TEST_CASE("memory modes on paper have the CPU's losses, and one wait a step", "[
   settings.trained = GENERATE(TrainedWeights::kAll, TrainedWeights::kKeysAndValues);
   CAPTURE(name_of(mode), name_of(settings.precision), settings.accumulation,
           name_of(settings.optimizer.kind), name_of(settings.trained));
-  Counting here, there;
-  run(settings, here);
+  StepCounts here, there;
+  run_planned(settings, here);
   settings.device = paper_device();
   settings.memory = mode;
   settings.output = directory / "there";
-  run(settings, there);
-  check_close(there.losses, here.losses, narrow ? 2e-2 : 1e-5);
-  check_close(there.norms, here.norms, narrow ? 5e-2 : 1e-4);
+  run_planned(settings, there);
+  check_relative(there.losses, here.losses, narrow ? 2e-2 : 1e-5);
+  check_relative(there.norms, here.norms, narrow ? 5e-2 : 1e-4);
   const auto tensors = static_cast<std::int64_t>(
       trained_tensors(load_golden_case("llama").source.spec, settings.trained).size());
   const std::int64_t batches = settings.accumulation;
@@ -187,7 +187,7 @@ TEST_CASE("peak memory on paper is what the plan says, in every memory mode", "[
   const TrainingMemory& memory = plan.memory;
   CAPTURE(memory.weights, memory.masters, memory.gradients, memory.optimizer, memory.activations,
           memory.logits, memory.update, peak / memory.total());
-  CHECK(peak <= 1.0 * memory.total());
+  CHECK(peak <= 1.005 * memory.total());  // small tensors are rounded up to 512 bytes
   CHECK(peak >= 0.95 * memory.total());
 }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "formats/families/family.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/trainer/training_flops.h"
@@ -115,12 +117,12 @@ double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
-                      const std::function<void(const Shape&)>& visit) {
+                      const std::function<void(const std::string&, const Shape&)>& visit) {
   const std::vector<std::string> names = trained_tensors(spec, settings.trained);
   const std::set<std::string> trained(names.begin(), names.end());
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     if (trained.contains(tensor.name)) {
-      visit(tensor.shape);
+      visit(tensor.name, tensor.shape);
     }
   }
 }
@@ -150,7 +152,7 @@ struct Trained {
 Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
   Trained trained;
   const double narrow = bytes_per_element(settings.precision);
-  for_each_trained(settings, spec, [&](const Shape& shape) {
+  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
     const double elements = elements_of(shape);
     trained.elements += elements;
     trained.largest = std::max(trained.largest, elements);
@@ -161,6 +163,34 @@ Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
     }
   });
   return trained;
+}
+
+// Elements of the trained tensors of the largest block.
+double largest_trained_block(const UptrainSettings& settings, const ModelSpec& spec) {
+  std::map<std::string, double> trained;
+  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
+    trained[name] = elements_of(shape);
+  });
+  double largest = 0.0;
+  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
+    for (const LayerTensors& layer : spec.stack(role)) {
+      double elements = 0.0;
+      for (const std::string& name : tensors_of(layer)) {
+        elements += trained.contains(name) ? trained.at(name) : 0.0;
+      }
+      largest = std::max(largest, elements);
+    }
+  }
+  return largest;
+}
+
+// Bytes of gradients that the device holds at a time if each leaves it when it is complete. That of
+// the output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
+// gradients are completed together.
+double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spec, double largest) {
+  const double narrow = bytes_per_element(settings.precision);
+  const double block = settings.recomputing ? largest_trained_block(settings, spec) : 0.0;
+  return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
 // Adds what training keeps for each weight, on the device or in its host.
@@ -178,9 +208,8 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
     const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
     memory.host =
         (4 * trained.elements + trained.optimizer + trained.transfers) / ranks + sums + update;
-    // A gradient leaves the device before the next one is complete. The output head's is summed in
-    // fp32 over chunks of tokens.
-    memory.gradients = alone ? (narrow < 4 ? 6 : 8) * trained.largest : memory.gradients;
+    memory.gradients =
+        alone ? gradients_in_flight(settings, spec, trained.largest) : memory.gradients;
     return;
   }
   const bool kept_narrow = mode == MemoryMode::kCompact && alone && !several;
@@ -223,7 +252,7 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
   double bytes = 0.0;
-  for_each_trained(settings, spec, [&](const Shape& shape) {
+  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
     bytes += 4 * elements_of(shape) + optimizer_state_bytes(settings.optimizer, shape);
   });
   return bytes;

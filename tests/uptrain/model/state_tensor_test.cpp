@@ -38,7 +38,7 @@ at::Tensor numbers_of_all_kinds() {
   return at::tensor(numbers, at::kFloat);
 }
 
-StateTensor split(const at::Tensor& whole) {
+StateTensor split_copy(const at::Tensor& whole) {
   StateTensor tensor =
       split_tensor("w", at::zeros(whole.sizes(), at::TensorOptions(at::kBFloat16)));
   tensor.write(whole);
@@ -60,7 +60,7 @@ double nearest_away(float number) {
 TEST_CASE("two halves are exactly the fp32 tensor", "[uptrain]") {
   const at::Tensor whole = numbers_of_all_kinds();
   REQUIRE(whole.numel() > 400'000);
-  const StateTensor tensor = split(whole);
+  const StateTensor tensor = split_copy(whole);
   CHECK(tensor.type() == at::kFloat);
   CHECK(tensor.low.scalar_type() == at::kShort);
   CHECK(tensor.read().view(at::kInt).equal(whole.view(at::kInt)));
@@ -86,7 +86,7 @@ TEST_CASE("NaN stays NaN in both halves together and in the upper one", "[uptrai
   bits[0] = 0x7FFFFFFF;  // would round to -0
   bits[1] = 0xFFFFFFFF;
   bits[2] = 0x7F800001;  // would round to infinity
-  const StateTensor tensor = split(whole);
+  const StateTensor tensor = split_copy(whole);
   CHECK(tensor.value.isnan().all().item<bool>());
   CHECK(tensor.read().isnan().all().item<bool>());
 }

@@ -14,12 +14,12 @@
 namespace regroup {
 namespace {
 
-at::Tensor scalar(double value) {
+at::Tensor fp32_number(double value) {
   return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
 }
 
 // A reproducible sequence of numbers between -1 and 1.
-class Noise {
+class NumberNoise {
  public:
   at::Tensor tensor(const std::vector<std::int64_t>& shape) {
     const at::Tensor made = at::zeros_like(at::full(shape, 0.0, at::kFloat));
@@ -34,10 +34,11 @@ class Noise {
   std::uint32_t state_ = 5;
 };
 
-const std::vector<std::vector<std::int64_t>> kShapes = {{40, 30}, {30}, {2, 3, 20}};
+const std::vector<std::vector<std::int64_t>> kMasterShapes = {{40, 30}, {30}, {2, 3, 20}};
 
-struct Trained {
-  Trained(MemoryMode mode, const std::vector<at::Tensor>& start, const OptimizerSettings& settings)
+struct TrainedMasters {
+  TrainedMasters(MemoryMode mode, const std::vector<at::Tensor>& start,
+                 const OptimizerSettings& settings)
       : masters(mode, tensors_of(mode, start)), optimizer(make_optimizer(masters, settings)) {}
 
   static std::vector<StateTensor> tensors_of(MemoryMode mode,
@@ -57,17 +58,17 @@ struct Trained {
 };
 
 // Takes 100 steps with the same gradients of bf16; modes other than kFull get them as they are.
-void train(Trained& trained) {
-  Noise noise;
+void take_hundred_steps(TrainedMasters& trained) {
+  NumberNoise noise;
   for (int step = 0; step < 100; ++step) {
     std::vector<at::Tensor> gradients;
-    for (const auto& shape : kShapes) {
+    for (const auto& shape : kMasterShapes) {
       const at::Tensor gradient = noise.tensor(shape).to(at::kBFloat16);
       gradients.push_back(trained.masters.mode() == MemoryMode::kFull ? gradient.to(at::kFloat)
                                                                       : gradient);
     }
-    trained.optimizer->step(gradients, 0.01 / (1 + step), scalar(step % 3 == 0 ? 1.7 : 1.0),
-                            scalar(step % 10 == 9 ? 1 : 0));
+    trained.optimizer->step(gradients, 0.01 / (1 + step), fp32_number(step % 3 == 0 ? 1.7 : 1.0),
+                            fp32_number(step % 10 == 9 ? 1 : 0));
   }
 }
 
@@ -82,14 +83,14 @@ TEST_CASE("masters are the same bit for bit in every memory mode", "[uptrain]") 
   }
   const MemoryMode mode = GENERATE(MemoryMode::kCompact, MemoryMode::kHost);
   CAPTURE(name_of(settings.kind), name_of(settings.moments), name_of(mode));
-  Noise noise;
+  NumberNoise noise;
   std::vector<at::Tensor> start;
-  for (const auto& shape : kShapes) {
+  for (const auto& shape : kMasterShapes) {
     start.push_back(noise.tensor(shape));
   }
-  Trained full(MemoryMode::kFull, start, settings), other(mode, start, settings);
-  train(full);
-  train(other);
+  TrainedMasters full(MemoryMode::kFull, start, settings), other(mode, start, settings);
+  take_hundred_steps(full);
+  take_hundred_steps(other);
   for (std::size_t i = 0; i < start.size(); ++i) {
     const at::Tensor expected = full.masters.read(i);
     CHECK_FALSE(expected.equal(start[i]));
