@@ -93,7 +93,7 @@ TEST_CASE("NaN stays NaN in both halves together and in the upper one", "[uptrai
 
 TEST_CASE("a tensor that becomes split keeps its value, and a whole one is written in place",
           "[uptrain]") {
-  const at::Tensor weight = at::tensor({1.5, -0.25, 3e30}, at::kBFloat16);
+  const at::Tensor weight = at::tensor({1.5, -0.25, 3e30}, at::kFloat).to(at::kBFloat16);
   const StateTensor tensor = split_tensor("w", weight);
   CHECK(tensor.read().equal(weight.to(at::kFloat)));
   const StateTensor whole{"w", at::tensor({1.0, 2.0}, at::kFloat)};

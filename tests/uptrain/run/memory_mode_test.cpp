@@ -111,7 +111,7 @@ TEST_CASE("compact training follows full training", "[uptrain]") {
   settings.memory = MemoryMode::kCompact;
   settings.output = directory / "compact";
   const UptrainResult compact = run_to_end(settings);
-  CHECK(compact.before->loss == full.before->loss);
+  CHECK(std::abs(compact.before->loss - full.before->loss) < 1e-3);  // ties are rounded otherwise
   const double learned = full.before->loss - full.after->loss;
   CHECK(learned > 0.1);
   CHECK(std::abs(compact.after->loss - full.after->loss) < 0.1 * learned);
