@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The loss curves of one run in fp32, in bf16 and in bf16 with --memory compact: the table in docs/uptraining.md.
 
-    bench/training/loss_curves.py MODEL --data tokens.bin --eval-data held-out.bin [--steps 500] [--regroup PROGRAM] [-- OPTIONS]
+    bench/training/loss_curves.py MODEL --data tokens.bin --eval-data held-out.bin [--steps 500] [--regroup PROGRAM] [OPTIONS]
 
-Trains MODEL with the same data, and with OPTIONS of `regroup uptrain`, in each way. A second bf16 run with another order of the
+Trains MODEL with the same data, and with further OPTIONS of `regroup uptrain`, in each way. A second bf16 run with another order of the
 data shows how far curves lie apart by chance. Prints the mean loss of parts of the run, the held-out loss, and the mean distance of
 each curve from that of bf16.
 """
@@ -41,8 +41,7 @@ def main():
     parser.add_argument("--eval-data", required=True)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--regroup", default="build/release/regroup")
-    parser.add_argument("more", nargs="*", help="after --: further options of regroup uptrain")
-    options = parser.parse_args()
+    options, options.more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as scratch:
         curves = {way: train(options, way, Path(scratch) / f"run-{i}") for i, way in enumerate(WAYS)}
     length = options.steps // PARTS

@@ -22,8 +22,7 @@ std::string description_of(const std::vector<StateTensor>& tensors) {
 
 }  // namespace
 
-ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own)
-    : group_(group) {
+ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own) : group_(group) {
   const std::string mine = description_of(own);
   const std::vector<std::string> all =
       group_ != nullptr ? group_->exchange(mine) : std::vector<std::string>{mine};

@@ -52,9 +52,8 @@ void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_r
   const at::Tensor beta = 1.0 - count_.clamp_min(1.0).pow(kDecayExponent);
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     const at::Tensor weight = masters_.read(i);
-    at::Tensor update =
-        update_of(moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta,
-                  skipped);
+    at::Tensor update = update_of(
+        moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta, skipped);
     if (weight.dim() >= 2 && settings_.weight_decay != 0.0) {
       update.add_(weight, settings_.weight_decay);
     }

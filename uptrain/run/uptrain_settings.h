@@ -78,8 +78,8 @@ struct UptrainSettings {
 
   Precision precision = Precision::kFp32;  ///< of the model; master weights are always fp32
   bool recomputing = false;  ///< activation checkpointing, see Transformer::set_recomputing()
-  /// Default: planning chooses the first that fits, see MemoryChoice. Does not belong to the recipe:
-  /// saved states are the same in all modes.
+  /// Default: planning chooses the first that fits, see MemoryChoice. Does not belong to the
+  /// recipe: saved states are the same in all modes.
   std::optional<MemoryMode> memory;
   c10::Device device = c10::kCPU;
 

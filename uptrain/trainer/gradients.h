@@ -23,8 +23,7 @@ enum class GradientType {
 class GradientSum {
  public:
   /// Sums gradients of `parameters`, leaves that require gradients.
-  explicit GradientSum(std::vector<at::Tensor> parameters,
-                       GradientType type = GradientType::kWide);
+  explicit GradientSum(std::vector<at::Tensor> parameters, GradientType type = GradientType::kWide);
 
   /// Adds the gradients of a scalar `loss`; its graph is freed.
   void add(const at::Tensor& loss);

@@ -36,8 +36,7 @@ void StateSaver::start(const TrainingProgress& progress, std::span<const StateTe
   }
 }
 
-void StateSaver::copy(std::span<const StateTensor> tensors,
-                      const std::vector<bool>& transient) {
+void StateSaver::copy(std::span<const StateTensor> tensors, const std::vector<bool>& transient) {
   const at::NoGradGuard no_gradients;
   copies_.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -32,8 +32,8 @@ class StateSaver {
       : save_(std::move(save)), in_background_(in_background) {}
 
   /// Starts to save `tensors`, which may change as soon as this returns. `transient`
-  /// marks whole host tensors that nobody else uses, or is empty for none: these are not copied but kept
-  /// until they are written. The outcome of the previous state must have been taken.
+  /// marks whole host tensors that nobody else uses, or is empty for none: these are not copied but
+  /// kept until they are written. The outcome of the previous state must have been taken.
   void start(const TrainingProgress& progress, std::span<const StateTensor> tensors,
              const std::vector<bool>& transient = {});
 

@@ -88,7 +88,7 @@ class Trainer {
   const ZeroPartition* partition_;
   GradientSum gradients_;
   std::optional<HostTransfer> transfer_;  // in MemoryMode::kHost
-  bool stop_agreed_ = false;  // one of several ranks received a request to stop
+  bool stop_agreed_ = false;              // one of several ranks received a request to stop
 };
 
 /// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.

@@ -35,8 +35,7 @@ std::span<const std::byte> stored_bytes(const at::Tensor& tensor) {
 }
 
 // Writes the tensors to `directory`. Returns their checksums.
-Json write_tensors(const std::filesystem::path& directory,
-                   std::span<const StateTensor> tensors) {
+Json write_tensors(const std::filesystem::path& directory, std::span<const StateTensor> tensors) {
   std::vector<OutputTensor> outputs;
   for (const StateTensor& tensor : tensors) {
     outputs.push_back({tensor.name, dtype_of(tensor), tensor.value.sizes().vec()});
@@ -69,8 +68,7 @@ Json read_sealed(const std::filesystem::path& path) {
   return state;
 }
 
-void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor,
-                 const Json& checksums) {
+void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Json& checksums) {
   const TensorInfo& info = checkpoint.at(tensor.name);
   const std::string where =
       fmt::format("{}: tensor \"{}\"", printable(checkpoint.file_of(info).path().string(), 0),
@@ -104,8 +102,7 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
 }
 
 TrainingProgress load_training_state(const std::filesystem::path& directory,
-                                     std::span<const StateTensor> tensors,
-                                     const std::string& run) {
+                                     std::span<const StateTensor> tensors, const std::string& run) {
   const Json state = read_sealed(directory / kStateFile);
   const std::string where = printable((directory / kStateFile).string(), 0);
   try {

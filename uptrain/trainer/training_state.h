@@ -29,7 +29,6 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
 /// file when anything is missing, damaged or belongs to another run; `tensors` are then
 /// unspecified.
 TrainingProgress load_training_state(const std::filesystem::path& directory,
-                                     std::span<const StateTensor> tensors,
-                                     const std::string& run);
+                                     std::span<const StateTensor> tensors, const std::string& run);
 
 }  // namespace regroup

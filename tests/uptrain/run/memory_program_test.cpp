@@ -62,6 +62,10 @@ TEST_CASE("the memory mode is planned and refused where it has no effect", "[upt
   CHECK(compact["recipe"] == full["recipe"]);
   const ProgramResult text = run_program(with_all(narrow, {"--memory", "compact"}));
   CHECK(text.out.find("mode compact, as given by --memory: full ") != std::string::npos);
+  CHECK(text.out.find("gradients in bf16") != std::string::npos);
+  const ProgramResult several =
+      run_program(with_all(narrow, {"--memory", "compact", "--accumulate", "2"}));
+  CHECK(several.out.find("summed in fp32") != std::string::npos);
 
   for (const auto& refused : {run_program(with_all(arguments, {"--memory", "compact"})),
                               run_program(with_all(arguments, {"--memory", "host"})),
