@@ -28,6 +28,7 @@ struct BenchTrainOptions {
   std::string device = "cpu";
   std::string precision = "fp32";
   std::string moments = "fp32";
+  std::string memory = "auto";
   std::string trained = "all";
   std::string optimizer = "adamw";
   std::int64_t steps = 10;
@@ -38,25 +39,22 @@ struct BenchTrainOptions {
   bool json = false;
 };
 
-// The estimate in bytes. Throws kEnvironment if it exceeds the free memory, unless --memory-check
-// off.
-double estimated_memory(const BenchTrainOptions& options, const Model& source,
+// Chooses the memory mode and returns the estimate in bytes. Throws kEnvironment if it exceeds the
+// free memory, unless --memory-check off.
+double estimated_memory(BenchTrainOptions& options, const Model& source,
                         std::int64_t sequence_length, const Console& console) {
-  const UptrainSettings& settings = options.settings;
+  UptrainSettings& settings = options.settings;
   const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
                               training_objective_of(source.spec), sequence_length);
-  const auto bytes_of = [&](const UptrainSettings& others) {
+  const auto need_of = [&](const UptrainSettings& others) {
     return memory_needed(others, source.spec, nullptr, task, sequence_length);
   };
-  const double estimate = bytes_of(settings);
-  const auto available = available_memory(settings.device);
-  if (available && estimate > *available) {
-    const auto leaner = leaner_runs(settings, *available, bytes_of);
-    options.memory_check.apply(
-        {.needed = estimate, .available = *available, .device = settings.device, .leaner = leaner},
-        /*dry_run=*/false, console);
-  }
-  return estimate;
+  const FreeMemory free = free_memory(settings.device);
+  const MemoryChoice choice = choose_memory(settings, free, need_of);
+  options.memory_check.apply(shortage_of(settings, choice, free, need_of), /*dry_run=*/false,
+                             console);
+  settings.memory = choice.mode;
+  return choice.chosen().need.device;
 }
 
 Json json_of(const BenchTrainOptions& options, const Model& source, const TrainingSpeed& speed,
@@ -69,6 +67,7 @@ Json json_of(const BenchTrainOptions& options, const Model& source, const Traini
                  {"tokens_per_second", speed.tokens_per_second()},
                  {"flops_per_second", speed.flops_per_second()},
                  {"fraction_of_matmul", speed.fraction_of_matmul()},
+                 {"memory_mode", name_of(options.settings.memory.value())},
                  {"peak_memory_bytes", speed.peak_memory},
                  {"estimated_memory_bytes", estimate},
                  {"step_seconds", speed.step_seconds},
@@ -96,8 +95,9 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
         fmt::format("MFU       {:.1f} % of {:.4g} TFLOP/s\n",
                     100 * speed.flops_per_second() / options.peak_flops, options.peak_flops / 1e12);
   }
-  return text + fmt::format("memory    {} at most, estimated {}", text_of_bytes(speed.peak_memory),
-                            text_of_bytes(estimate));
+  return text + fmt::format("memory    {} at most, estimated {}, mode {}",
+                            text_of_bytes(speed.peak_memory), text_of_bytes(estimate),
+                            name_of(options.settings.memory.value()));
 }
 
 void run_bench_train(BenchTrainOptions options, const Console& console) {
@@ -110,6 +110,7 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
   settings.trained = parse_trained_weights(options.trained);
+  settings.memory = memory_mode_of(options.memory);
   settings.validate_step();
   warn_of_precision(settings.precision, settings.device, console);
 
@@ -151,6 +152,7 @@ void add_bench_train_command(Command group, Console& console) {
       .add_option("--dtype", options->precision,
                   "dtype to compute in: fp32, or bf16 with fp32 master weights")
       .one_of({"fp32", "bf16"});
+  add_memory_option(command, options->memory);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_number(command, "--peak-flops", options->peak_flops,
              "peak FLOP/s of the device according to its vendor, to compute the MFU",

@@ -61,6 +61,7 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
   settings.schedule = parse_lr_schedule(options.schedule);
+  settings.memory = memory_mode_of(options.memory);
   settings.task = options.task.settings();
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
@@ -70,13 +71,7 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
 }
 
 void check_plan(const UptrainOptions& options, const UptrainPlan& plan, const Console& console) {
-  if (plan.memory_available) {
-    options.memory_check.apply({.needed = plan.memory_needed,
-                                .available = *plan.memory_available,
-                                .device = options.settings.device,
-                                .leaner = plan.leaner},
-                               options.dry_run, console);
-  }
+  options.memory_check.apply(plan.shortage, options.dry_run, console);
   check_task_options(options.task, plan.task.objective);
 }
 

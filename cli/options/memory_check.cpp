@@ -36,18 +36,19 @@ void MemoryCheck::add_to(Command command) {
       .one_of({"on", "off"});
 }
 
-void MemoryCheck::apply(const MemoryDemand& demand, bool dry_run, const Console& console) const {
-  if (demand.needed <= demand.available) {
+void MemoryCheck::apply(const std::optional<MemoryShortage>& shortage, bool dry_run,
+                        const Console& console) const {
+  if (!shortage) {
     return;
   }
-  const std::string shortage =
+  const std::string text =
       fmt::format("training needs about {} of memory, {} are free on {}; {}",
-                  text_of_bytes(demand.needed), text_of_bytes(demand.available),
-                  demand.device.str(), advice(demand.available, demand.leaner));
+                  text_of_bytes(shortage->needed), text_of_bytes(shortage->available),
+                  shortage->where.str(), advice(shortage->available, shortage->leaner));
   if (!dry_run && mode_ == "on") {
-    throw_environment("{}; --memory-check off starts anyway", shortage);
+    throw_environment("{}; --memory-check off starts anyway", text);
   }
-  console.note("warning: " + shortage);
+  console.note("warning: " + text);
 }
 
 }  // namespace regroup

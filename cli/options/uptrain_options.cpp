@@ -102,6 +102,7 @@ void add_run_options(Command command, UptrainOptions& options) {
       "--activation-checkpointing", settings.recomputing,
       "keep only the inputs of blocks and recompute the rest: less memory, a third more "
       "compute");
+  add_memory_option(command, options.memory);
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,
@@ -137,6 +138,19 @@ void add_optimizer_options(Command command, std::string& trained, std::string& o
       .add_option("--moments", moments,
                   "AdamW: dtype of the moments, fp32 or bf16 (half the memory)")
       .one_of({"fp32", "bf16"});
+}
+
+void add_memory_option(Command command, std::string& memory) {
+  command
+      .add_option("--memory", memory,
+                  "fp32 masters, moments and gradients: full (on the device), compact (bf16: a "
+                  "master is its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in "
+                  "host memory, updated by the CPU), or auto (the first that fits)")
+      .one_of({"auto", "full", "compact", "host"});
+}
+
+std::optional<MemoryMode> memory_mode_of(const std::string& memory) {
+  return memory == "auto" ? std::nullopt : std::optional(parse_memory_mode(memory));
 }
 
 void add_sequence_options(Command command, UptrainSettings& settings) {

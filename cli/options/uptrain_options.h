@@ -27,6 +27,7 @@ struct UptrainOptions {
   std::string optimizer = "adamw";
   std::string schedule = "cosine";
   std::string moments = "fp32";
+  std::string memory = "auto";
   std::string teacher_precision;
   std::optional<std::int64_t> accumulation;
   int threads = 0;
@@ -44,6 +45,12 @@ void add_uptrain_options(Command command, UptrainOptions& options);
 /// Which weights to train, and the optimizer: for `uptrain` and `bench train`.
 void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
                            std::string& moments);
+
+/// Where to keep masters, moments and gradients: for `uptrain` and `bench train`.
+void add_memory_option(Command command, std::string& memory);
+
+/// The mode that --memory names; none for auto.
+std::optional<MemoryMode> memory_mode_of(const std::string& memory);
 
 /// Sequence length and batch size: for `uptrain`, `teach` and `bench train`.
 void add_sequence_options(Command command, UptrainSettings& settings);

@@ -1,11 +1,13 @@
 #include "cli/report/uptrain_report.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/report/memory_report.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
 
@@ -97,27 +99,6 @@ std::string padding_text(const UptrainPlan& plan) {
              : "";
 }
 
-std::vector<std::pair<double, std::string_view>> parts_of(const TrainingMemory& memory) {
-  return {{memory.weights, "weights"},         {memory.masters, "masters"},
-          {memory.gradients, "gradients"},     {memory.optimizer, "optimizer"},
-          {memory.activations, "activations"}, {memory.logits, "logits"},
-          {memory.teacher, "teacher"}};
-}
-
-std::string memory_text(const UptrainPlan& plan) {
-  const TrainingMemory& memory = plan.memory;
-  std::string parts;
-  for (const auto& [bytes, name] : parts_of(memory)) {
-    if (bytes > 0) {
-      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
-    }
-  }
-  const std::string available =
-      plan.memory_available ? fmt::format(", {} available", text_of_bytes(*plan.memory_available))
-                            : "";
-  return fmt::format("about {}{}\n          {}", text_of_bytes(memory.total()), available, parts);
-}
-
 // How often the state is saved, its size, and whether saving blocks training.
 std::string saving_text(const UptrainPlan& plan) {
   const std::int64_t every = plan.settings.save_every;
@@ -136,22 +117,6 @@ Json sources_json(const UptrainPlan& plan) {
                        {"epochs", source.epochs}});
   }
   return sources;
-}
-
-Json memory_json(const TrainingMemory& memory) {
-  Json parts;
-  for (const auto& [bytes, name] : parts_of(memory)) {
-    parts[std::string(name)] = bytes;
-  }
-  return parts;
-}
-
-Json leaner_json(const std::vector<LeanerRun>& runs) {
-  Json list = Json::array();
-  for (const LeanerRun& run : runs) {
-    list.push_back({{"options", run.options}, {"memory_bytes", run.bytes}});
-  }
-  return list;
 }
 
 Json evaluation_json(const std::optional<Evaluation>& evaluation) {
@@ -193,26 +158,24 @@ std::string plan_text(const UptrainPlan& plan) {
 }
 
 Json plan_json(const UptrainPlan& plan) {
-  return {{"steps", plan.steps},
-          {"ranks", plan.settings.ranks},
-          {"tokens_per_step", plan.tokens_per_step},
-          {"tokens", plan.tokens},
-          {"data_tokens", plan.data_tokens},
-          {"epochs", plan.epochs},
-          {"filled", plan.filled},
-          {"data", sources_json(plan)},
-          {"parameters", plan.parameters},
-          {"flops", plan.flops},
-          {"memory_bytes", plan.memory.total()},
-          {"memory", memory_json(plan.memory)},
-          {"memory_available", plan.memory_available ? Json(*plan.memory_available) : Json()},
-          {"fits", plan.fits()},
-          {"leaner", leaner_json(plan.leaner)},
-          {"state_bytes", plan.state_bytes},
-          {"background_saving", plan.background_saving},
-          {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
-          {"notes", plan.notes},
-          {"recipe", plan.recipe}};
+  Json json = {
+      {"steps", plan.steps},
+      {"ranks", plan.settings.ranks},
+      {"tokens_per_step", plan.tokens_per_step},
+      {"tokens", plan.tokens},
+      {"data_tokens", plan.data_tokens},
+      {"epochs", plan.epochs},
+      {"filled", plan.filled},
+      {"data", sources_json(plan)},
+      {"parameters", plan.parameters},
+      {"flops", plan.flops},
+      {"state_bytes", plan.state_bytes},
+      {"background_saving", plan.background_saving},
+      {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
+      {"notes", plan.notes},
+      {"recipe", plan.recipe}};
+  json.update(memory_json(plan));
+  return json;
 }
 
 ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)

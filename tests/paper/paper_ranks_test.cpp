@@ -104,13 +104,19 @@ TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") 
   const TemporaryDirectory directory;
   const bool recomputing = GENERATE(false, true);
   const auto precision = GENERATE(Precision::kFp32, Precision::kBf16);
-  CAPTURE(recomputing, name_of(precision));
+  const auto mode = GENERATE(MemoryMode::kFull, MemoryMode::kCompact, MemoryMode::kHost);
+  if (mode == MemoryMode::kCompact && precision == Precision::kFp32) {
+    return;
+  }
+  CAPTURE(recomputing, name_of(precision), name_of(mode));
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.accumulation = GENERATE(2, 4);
   settings.recomputing = recomputing;
   settings.precision = precision;
   const std::vector<double> alone = losses_on(settings, nullptr);
 
   settings.device = paper_device();
+  settings.memory = mode;
   settings.ranks = settings.local_ranks = 2;
   settings.output = directory / "ranks";
   const int port = free_port();

@@ -12,18 +12,17 @@ namespace regroup {
 namespace {
 
 // Names, shapes and types as a text for other ranks.
-std::string description_of(const std::vector<Parameters::Entry>& entries) {
+std::string description_of(const std::vector<StateTensor>& tensors) {
   Json lines = Json::array();
-  for (const auto& [name, value] : entries) {
-    lines.push_back({name, value.sizes().vec(), static_cast<int>(value.scalar_type())});
+  for (const StateTensor& tensor : tensors) {
+    lines.push_back({tensor.name, tensor.value.sizes().vec(), static_cast<int>(tensor.type())});
   }
   return lines.dump();
 }
 
 }  // namespace
 
-ShardedState::ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> own)
-    : group_(group) {
+ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own) : group_(group) {
   const std::string mine = description_of(own);
   const std::vector<std::string> all =
       group_ != nullptr ? group_->exchange(mine) : std::vector<std::string>{mine};
@@ -43,28 +42,32 @@ ShardedState::ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> o
       }
     }
   }
-  for (Parameters::Entry& entry : own) {
-    shared_[places.at(entry.name)].own = std::move(entry.value);
+  for (StateTensor& tensor : own) {
+    shared_[places.at(tensor.name)].own = std::move(tensor);
   }
+}
+
+at::Tensor ShardedState::sendable(const StateTensor& tensor) const {
+  return tensor.read().detach().to(group_->device()).contiguous();
 }
 
 at::Tensor ShardedState::scratch(const Shared& shared) const {
   return at::empty(shared.shape, at::TensorOptions(shared.type).device(group_->device()));
 }
 
-std::vector<Parameters::Entry> ShardedState::gather() const {
+std::vector<StateTensor> ShardedState::gather() const {
   const at::NoGradGuard no_gradients;
-  std::vector<Parameters::Entry> all;
+  std::vector<StateTensor> all;
   for (const Shared& shared : shared_) {
-    at::Tensor value = shared.own;
+    StateTensor tensor = shared.own;
     if (shared.owner != 0) {
       const bool here = shared.owner == group_->rank();
-      value = here ? shared.own.detach().contiguous() : scratch(shared);
+      const at::Tensor value = here ? sendable(tensor) : scratch(shared);
       group_->broadcast(value, shared.owner).wait();
-      value = group_->first() ? value.to(at::kCPU) : at::Tensor();
+      tensor = {shared.name, group_->first() ? value.to(at::kCPU) : at::Tensor()};
     }
     if (group_ == nullptr || group_->first()) {
-      all.push_back({shared.name, value});
+      all.push_back(std::move(tensor));
     }
   }
   return all;
@@ -78,28 +81,27 @@ std::vector<bool> ShardedState::gathered_copies() const {
   return copies;
 }
 
-std::vector<Parameters::Entry> ShardedState::places() const {
-  std::vector<Parameters::Entry> all;
+std::vector<StateTensor> ShardedState::places() const {
+  std::vector<StateTensor> all;
   for (const Shared& shared : shared_) {
-    const at::Tensor place =
-        shared.own.defined() ? shared.own : at::empty(shared.shape, shared.type);
-    all.push_back({shared.name, place});
+    all.push_back(shared.own.value.defined()
+                      ? shared.own
+                      : StateTensor{shared.name, at::empty(shared.shape, shared.type)});
   }
   return all;
 }
 
-void ShardedState::scatter(const std::vector<Parameters::Entry>& all) const {
+void ShardedState::scatter(const std::vector<StateTensor>& all) const {
   const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < shared_.size(); ++i) {
     const Shared& shared = shared_[i];
     if (shared.owner == 0 && !shared.several) {
       continue;
     }
-    const at::Tensor value =
-        group_->first() ? all[i].value.detach().to(group_->device()).contiguous() : scratch(shared);
+    const at::Tensor value = group_->first() ? sendable(all[i]) : scratch(shared);
     group_->broadcast(value, 0).wait();
-    if (shared.own.defined() && !group_->first()) {
-      shared.own.detach().copy_(value);
+    if (shared.own.value.defined() && !group_->first()) {
+      shared.own.write(value);
     }
   }
 }

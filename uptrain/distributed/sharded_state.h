@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "uptrain/distributed/process_group.h"
-#include "uptrain/model/parameters.h"
+#include "uptrain/model/state_tensor.h"
 
 namespace regroup {
 
@@ -17,21 +17,21 @@ class ShardedState {
  public:
   /// `own`: this rank's tensors, read and written in place from now on. Tensors of the same name
   /// are equal on all ranks that have them. `group` is null for a single process.
-  ShardedState(ProcessGroup* group, std::vector<Parameters::Entry> own);
+  ShardedState(ProcessGroup* group, std::vector<StateTensor> own);
 
-  /// Returns the tensors of all ranks on the first rank: its own, and copies of the others in host
-  /// memory. Returns nothing on other ranks.
-  std::vector<Parameters::Entry> gather() const;
+  /// Returns the tensors of all ranks on the first rank: its own, and whole copies of the others in
+  /// host memory. Returns nothing on other ranks.
+  std::vector<StateTensor> gather() const;
 
   /// Whether each tensor of gather() is a copy, which nobody else holds; in the same order.
   std::vector<bool> gathered_copies() const;
 
   /// The tensors of gather() with uninitialised copies, to be filled and passed to scatter().
-  std::vector<Parameters::Entry> places() const;
+  std::vector<StateTensor> places() const;
 
   /// Sends the tensors in the first rank's `all` to the ranks that own them. On other ranks `all`
   /// is not used.
-  void scatter(const std::vector<Parameters::Entry>& all) const;
+  void scatter(const std::vector<StateTensor>& all) const;
 
  private:
   struct Shared {
@@ -40,8 +40,9 @@ class ShardedState {
     at::ScalarType type = at::kFloat;
     int owner = 0;         // the first rank that has it
     bool several = false;  // other ranks have it, too
-    at::Tensor own;        // undefined on ranks that do not
+    StateTensor own;       // undefined on ranks that do not
   };
+  at::Tensor sendable(const StateTensor& tensor) const;
   at::Tensor scratch(const Shared& shared) const;
 
   ProcessGroup* group_;

@@ -80,7 +80,7 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
            const RefitSettings& settings, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
-  AdamW optimizer(parameters, {.weight_decay = 0.0});
+  AdamW optimizer(MasterWeights(parameters), {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
   const LrSchedule schedule{settings.learning_rate, kFinalRate,
                             std::max<std::int64_t>(1, settings.steps / 20), settings.steps};

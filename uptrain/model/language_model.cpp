@@ -43,9 +43,14 @@ Transformer load_transformer(const Model& source, at::ScalarType type, at::Devic
 
 void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
                 const std::filesystem::path& destination) {
+  save_model(source, in_place(parameters.entries()), config_text, destination);
+}
+
+void save_model(const Model& source, std::span<const StateTensor> tensors,
+                const std::string& config_text, const std::filesystem::path& destination) {
   refuse_output_inside(source, destination);
   StagedDirectory staged(destination);
-  save_parameters(parameters, source.spec, source.checkpoint, staged.path());
+  save_parameters(tensors, source.spec, source.checkpoint, staged.path());
   write_text(staged.path() / "config.json", config_text);
   copy_companions(source, staged.path());
   staged.publish();

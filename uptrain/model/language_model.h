@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -30,5 +31,9 @@ Transformer load_transformer(const Model& source, at::ScalarType type, at::Devic
 /// as config.json, and the source's other files.
 void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
                 const std::filesystem::path& destination);
+
+/// The same with whole or split tensors.
+void save_model(const Model& source, std::span<const StateTensor> tensors,
+                const std::string& config_text, const std::filesystem::path& destination);
 
 }  // namespace regroup

@@ -57,12 +57,14 @@ bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint&
   return some == same;
 }
 
+using ByName = std::unordered_map<std::string, const StateTensor*>;
+
 // The parameter of which `tensor` is a copy that the model does not use: the token embedding or, in
 // BERT, the bias of the output. Empty if there is none.
-std::string original_of(const TensorInfo& tensor, const Parameters& parameters,
-                        const ModelSpec& spec, const Checkpoint& source) {
+std::string original_of(const TensorInfo& tensor, const ByName& present, const ModelSpec& spec,
+                        const Checkpoint& source) {
   for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {
-    if (parameters.contains(name) && are_equal(tensor, source.at(name), source)) {
+    if (present.contains(name) && are_equal(tensor, source.at(name), source)) {
       return name;
     }
   }
@@ -129,6 +131,15 @@ void Parameters::require_gradients() const {
   for (const Entry& entry : entries_) {
     entry.value.set_requires_grad(true);
   }
+}
+
+std::vector<StateTensor> in_place(std::span<const Parameters::Entry> entries) {
+  std::vector<StateTensor> tensors;
+  tensors.reserve(entries.size());
+  for (const Parameters::Entry& entry : entries) {
+    tensors.push_back({entry.name, entry.value});
+  }
+  return tensors;
 }
 
 at::ScalarType scalar_type_of(DType dtype) {
@@ -228,19 +239,23 @@ Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std:
   return Parameters(std::move(entries));
 }
 
-void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
-                     const std::filesystem::path& directory) {
+void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec,
+                     const Checkpoint& source, const std::filesystem::path& directory) {
+  ByName present;
+  for (const StateTensor& tensor : tensors) {
+    present.emplace(tensor.name, &tensor);
+  }
   std::vector<OutputTensor> outputs;
   for (const TensorInfo& tensor : source.tensors()) {
     outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
   SafetensorsWriter writer(directory, outputs, source.metadata());
   for (const TensorInfo& tensor : source.tensors()) {
-    if (parameters.contains(tensor.name)) {
-      write_tensor(writer, tensor.name, parameters.at(tensor.name), tensor.dtype);
-    } else if (const std::string original = original_of(tensor, parameters, spec, source);
+    if (present.contains(tensor.name)) {
+      write_tensor(writer, tensor.name, present.at(tensor.name)->read(), tensor.dtype);
+    } else if (const std::string original = original_of(tensor, present, spec, source);
                !original.empty()) {
-      write_tensor(writer, tensor.name, parameters.at(original), tensor.dtype);
+      write_tensor(writer, tensor.name, present.at(original)->read(), tensor.dtype);
     } else {
       writer.copy(tensor.name, source, tensor);
     }

@@ -14,6 +14,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/spec/model_spec.h"
+#include "uptrain/model/state_tensor.h"
 
 namespace regroup {
 
@@ -56,6 +57,9 @@ class Parameters {
   std::unordered_map<std::string, std::size_t> by_name_;
 };
 
+/// The tensors of a state that is read and written in place.
+std::vector<StateTensor> in_place(std::span<const Parameters::Entry> entries);
+
 /// LibTorch's type for a stored floating type. Throws kBadInput for a type that cannot be trained.
 at::ScalarType scalar_type_of(DType dtype);
 
@@ -86,11 +90,11 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
                            at::Device device, std::span<const std::string> names);
 
 /// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
-/// dtypes and metadata: those in `parameters` with their present values, rounded to nearest; a
+/// dtypes and metadata: those in `tensors` with their present values, rounded to nearest; a
 /// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias
 /// follows it; all others byte for byte.
-void save_parameters(const Parameters& parameters, const ModelSpec& spec, const Checkpoint& source,
-                     const std::filesystem::path& directory);
+void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec,
+                     const Checkpoint& source, const std::filesystem::path& directory);
 
 /// The same for a model that has no source: the tensors in their own order, all as `dtype`.
 void save_new_parameters(const Parameters& parameters, DType dtype,

@@ -1,5 +1,7 @@
 #include "uptrain/optim/adafactor.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
@@ -23,11 +25,11 @@ void decay_towards(const at::Tensor& moment, const at::Tensor& value, const at::
 
 }  // namespace
 
-Adafactor::Adafactor(const Parameters& parameters, const AdafactorSettings& settings)
-    : parameters_(parameters.entries().begin(), parameters.entries().end()), settings_(settings) {
-  for (const Parameters::Entry& entry : parameters_) {
-    const std::vector<std::int64_t> shape = entry.value.sizes().vec();
-    const auto options = entry.value.options().requires_grad(false);
+Adafactor::Adafactor(MasterWeights masters, const AdafactorSettings& settings)
+    : masters_(std::move(masters)), settings_(settings) {
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    const std::vector<std::int64_t> shape = masters_.sizes(i).vec();
+    const auto options = masters_.options(i);
     Moments moments;
     if (shape.size() >= 2) {
       std::vector<std::int64_t> columns(shape.begin(), shape.end() - 2);
@@ -39,8 +41,7 @@ Adafactor::Adafactor(const Parameters& parameters, const AdafactorSettings& sett
     }
     moments_.push_back(std::move(moments));
   }
-  count_ =
-      at::zeros({}, parameters_.front().value.options().dtype(at::kDouble).requires_grad(false));
+  count_ = at::zeros({}, masters_.options(0).dtype(at::kDouble));
 }
 
 void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_rate,
@@ -49,9 +50,10 @@ void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_r
   const at::Tensor skipped = skip.to(at::kBool);
   count_.add_(1.0 - skip);
   const at::Tensor beta = 1.0 - count_.clamp_min(1.0).pow(kDecayExponent);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& weight = parameters_[i].value;
-    at::Tensor update = update_of(moments_[i], gradients[i] / gradient_divisor, beta, skipped);
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    const at::Tensor weight = masters_.read(i);
+    at::Tensor update = update_of(
+        moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta, skipped);
     if (weight.dim() >= 2 && settings_.weight_decay != 0.0) {
       update.add_(weight, settings_.weight_decay);
     }
@@ -60,6 +62,8 @@ void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_r
       update.mul_(root_mean_square(weight).clamp_min(kSmallestSize));
     }
     weight.copy_(at::where(skipped, weight, weight - update));
+    update.reset();
+    masters_.write(i, weight);
   }
 }
 
@@ -82,8 +86,8 @@ at::Tensor Adafactor::update_of(const Moments& moments, const at::Tensor& gradie
 
 std::vector<Parameters::Entry> Adafactor::state() const {
   std::vector<Parameters::Entry> tensors;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::string& name = parameters_[i].name;
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    const std::string& name = masters_.name(i);
     if (moments_[i].whole.defined()) {
       tensors.push_back({"second_moment." + name, moments_[i].whole});
     } else {

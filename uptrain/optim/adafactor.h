@@ -21,8 +21,8 @@ struct AdafactorSettings {
 ///   w = w - αλw - αu
 class Adafactor : public Optimizer {
  public:
-  /// Updates `parameters` (fp32 or fp64) in place from now on; moments start at zero.
-  Adafactor(const Parameters& parameters, const AdafactorSettings& settings);
+  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
+  Adafactor(MasterWeights masters, const AdafactorSettings& settings);
 
   void step(const std::vector<at::Tensor>& gradients, double learning_rate,
             const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
@@ -40,7 +40,7 @@ class Adafactor : public Optimizer {
   at::Tensor update_of(const Moments& moments, const at::Tensor& gradient, const at::Tensor& beta,
                        const at::Tensor& skip) const;
 
-  std::vector<Parameters::Entry> parameters_;
+  MasterWeights masters_;
   AdafactorSettings settings_;
   std::vector<Moments> moments_;
   at::Tensor count_;

@@ -9,28 +9,27 @@
 
 namespace regroup {
 
-AdamW::AdamW(const Parameters& parameters, const AdamWSettings& settings)
-    : parameters_(parameters.tensors()), settings_(settings) {
+AdamW::AdamW(MasterWeights masters, const AdamWSettings& settings)
+    : masters_(std::move(masters)), settings_(settings) {
   std::vector<std::size_t> decayed;
   std::vector<std::size_t> kept;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    (parameters_[i].dim() >= 2 ? decayed : kept).push_back(i);
-    names_.push_back(parameters.entries()[i].name);
-    const auto options = parameters_[i].options().requires_grad(false);
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    (masters_.sizes(i).size() >= 2 ? decayed : kept).push_back(i);
+    const auto options = masters_.options(i);
     const bool narrow = settings.moments == Precision::kBf16;
     for (auto* moments : {&first_moments_, &second_moments_}) {
-      moments->push_back(
-          at::zeros_like(parameters_[i], narrow ? options.dtype(at::kBFloat16) : options));
+      moments->push_back(at::zeros_like(masters_.tensors()[i].value,
+                                        narrow ? options.dtype(at::kBFloat16) : options));
     }
   }
   add_batches(decayed, settings.weight_decay);
   add_batches(kept, 0.0);
-  count_ = at::zeros({}, parameters_.front().options().dtype(at::kFloat));
+  count_ = at::zeros({}, masters_.options(0).dtype(at::kFloat));
 }
 
-// Narrow moments are widened for the update, those of one tensor at a time.
+// What is stored in a narrower type is widened for the update, one tensor at a time.
 void AdamW::add_batches(const std::vector<std::size_t>& members, double weight_decay) {
-  if (settings_.moments == Precision::kBf16) {
+  if (settings_.moments == Precision::kBf16 || masters_.mode() != MemoryMode::kFull) {
     for (const std::size_t member : members) {
       batches_.push_back({{member}, weight_decay});
     }
@@ -43,10 +42,10 @@ AdamW::Tensors AdamW::pick(const std::vector<std::size_t>& members,
                            const std::vector<at::Tensor>& gradients) const {
   Tensors picked;
   for (const std::size_t member : members) {
-    const at::Tensor& weight = parameters_[member];
+    const at::Tensor weight = masters_.read(member);
     picked.weights.push_back(weight);
-    picked.gradients.push_back(gradients[member]);
-    // Makes copies if the moments are narrower than the weight, else takes the moments themselves.
+    // Makes copies of what is narrower than the weight, else takes the tensors themselves.
+    picked.gradients.push_back(gradients[member].to(weight.scalar_type()));
     picked.first.push_back(first_moments_[member].to(weight.scalar_type()));
     picked.second.push_back(second_moments_[member].to(weight.scalar_type()));
   }
@@ -58,7 +57,7 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
   const at::NoGradGuard no_gradients;
   count_.add_(1.0);
   for (const Batch& batch : batches_) {
-    const Tensors tensors = pick(batch.members, gradients);
+    Tensors tensors = pick(batch.members, gradients);
     const std::vector<at::Tensor> counts(batch.members.size(), count_);
     at::_fused_adamw_(tensors.weights, tensors.gradients, tensors.first, tensors.second,
                       /*max_exp_avg_sqs=*/{}, counts, learning_rate, settings_.beta1,
@@ -68,15 +67,21 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
       first_moments_[batch.members[i]].copy_(tensors.first[i]);
       second_moments_[batch.members[i]].copy_(tensors.second[i]);
     }
+    tensors.gradients.clear();  // before masters are split, which takes memory
+    tensors.first.clear();
+    tensors.second.clear();
+    for (std::size_t i = 0; i < batch.members.size(); ++i) {
+      masters_.write(batch.members[i], tensors.weights[i]);
+    }
   }
   count_.sub_(skip);
 }
 
 std::vector<Parameters::Entry> AdamW::state() const {
   std::vector<Parameters::Entry> tensors;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    tensors.push_back({"first_moment." + names_[i], first_moments_[i]});
-    tensors.push_back({"second_moment." + names_[i], second_moments_[i]});
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    tensors.push_back({"first_moment." + masters_.name(i), first_moments_[i]});
+    tensors.push_back({"second_moment." + masters_.name(i), second_moments_[i]});
   }
   tensors.push_back({"optimizer.count", count_});
   return tensors;

@@ -25,8 +25,8 @@ struct AdamWSettings {
 ///   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
 class AdamW : public Optimizer {
  public:
-  /// Updates `parameters` (fp32 or fp64) in place from now on; moments start at zero.
-  AdamW(const Parameters& parameters, const AdamWSettings& settings);
+  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
+  AdamW(MasterWeights masters, const AdamWSettings& settings);
 
   void step(const std::vector<at::Tensor>& gradients, double learning_rate,
             const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
@@ -46,15 +46,14 @@ class AdamW : public Optimizer {
   };
   void add_batches(const std::vector<std::size_t>& members, double weight_decay);
 
-  // Tensors of one call of the fused update.
+  // Tensors of one call of the fused update; copies where another type is stored.
   struct Tensors {
     std::vector<at::Tensor> weights, gradients, first, second;
   };
   Tensors pick(const std::vector<std::size_t>& members,
                const std::vector<at::Tensor>& gradients) const;
 
-  std::vector<std::string> names_;
-  std::vector<at::Tensor> parameters_;
+  MasterWeights masters_;
   AdamWSettings settings_;
   std::vector<Batch> batches_;
   std::vector<at::Tensor> first_moments_;

@@ -23,13 +23,13 @@ OptimizerKind parse_optimizer(std::string_view text) {
   throw_usage("optimizer is \"{}\", allowed are adamw and adafactor", printable(text));
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
+std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
                                           const OptimizerSettings& settings) {
   if (settings.kind == OptimizerKind::kAdafactor) {
     return std::make_unique<Adafactor>(
-        parameters, AdafactorSettings{settings.decay_of_matrices(), settings.scale_by_parameter});
+        masters, AdafactorSettings{settings.decay_of_matrices(), settings.scale_by_parameter});
   }
-  return std::make_unique<AdamW>(parameters,
+  return std::make_unique<AdamW>(masters,
                                  AdamWSettings{settings.beta1, settings.beta2, settings.epsilon,
                                                settings.decay_of_matrices(), settings.moments});
 }

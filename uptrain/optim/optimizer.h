@@ -10,6 +10,7 @@
 
 #include "uptrain/model/device.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/optim/master_weights.h"
 
 namespace regroup {
 
@@ -17,15 +18,16 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One update with gradients of the parameters' dtypes, in their order. `gradient_divisor` and
-  /// `skip` are scalar fp32 tensors on the parameters' device, so that the update does not
-  /// synchronise it. Gradients are divided by the first. If the second is 1, not 0, nothing
-  /// changes, even if gradients are not finite.
+  /// One update with gradients on the masters' device, in their order. Gradients have the masters'
+  /// dtype; unless the mode is kFull, they may be narrower and are widened one at a time.
+  /// `gradient_divisor` and `skip` are scalar fp32 tensors on the same device, so that the update
+  /// does not synchronise it. Gradients are divided by the first. If the second is 1, not 0,
+  /// nothing changes, even if gradients are not finite.
   virtual void step(const std::vector<at::Tensor>& gradients, double learning_rate,
                     const at::Tensor& gradient_divisor, const at::Tensor& skip) = 0;
 
   /// The optimizer's state, to be saved and restored in place: tensors with names derived from the
-  /// parameters', such as "first_moment.wte.weight".
+  /// masters', such as "first_moment.wte.weight".
   virtual std::vector<Parameters::Entry> state() const = 0;
 };
 
@@ -53,8 +55,8 @@ struct OptimizerSettings {
   }
 };
 
-/// An optimizer that updates `parameters` (fp32 or fp64) in place from now on.
-std::unique_ptr<Optimizer> make_optimizer(const Parameters& parameters,
+/// An optimizer that updates `masters` (fp32 or fp64) from now on.
+std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
                                           const OptimizerSettings& settings);
 
 /// Bytes of state for a parameter of that shape.

@@ -71,6 +71,25 @@ std::vector<Change> fewer_trained_weights(const UptrainSettings& settings) {
   return changes;
 }
 
+// Modes that keep less on the device than the given one. Where none is given, planning has tried
+// them all.
+std::vector<Change> leaner_modes(const UptrainSettings& settings) {
+  std::vector<Change> changes;
+  const auto add = [&](MemoryMode mode, bool combines) {
+    changes.push_back(change(
+        settings, fmt::format("--memory {}", name_of(mode)),
+        [&](UptrainSettings& to) { to.memory = mode; }, combines));
+  };
+  const bool has_host = !settings.device.is_cpu();
+  if (settings.memory == MemoryMode::kFull && settings.precision == Precision::kBf16) {
+    add(MemoryMode::kCompact, !has_host);
+  }
+  if (settings.memory && settings.memory != MemoryMode::kHost && has_host) {
+    add(MemoryMode::kHost, true);
+  }
+  return changes;
+}
+
 // Changes that compute the same come first, changes that train fewer weights last.
 std::vector<Change> changes_of(const UptrainSettings& settings) {
   std::vector<Change> changes;
@@ -82,6 +101,7 @@ std::vector<Change> changes_of(const UptrainSettings& settings) {
                              [](UptrainSettings& to) { to.recomputing = true; }));
   }
   add_all(smaller_batches(settings));
+  add_all(leaner_modes(settings));
   if (settings.precision == Precision::kFp32) {
     changes.push_back(change(settings, "--dtype bf16",
                              [](UptrainSettings& to) { to.precision = Precision::kBf16; }));

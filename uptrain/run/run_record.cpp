@@ -12,6 +12,7 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
                 {"model", fingerprint_of(source)},
                 {"resume", resume},
                 {"device", settings.device.is_cpu() ? "cpu" : "cuda"},
+                {"memory", name_of(plan.memory_choice.mode)},
                 {"save_every", settings.save_every},
                 {"eval_every", settings.eval_every},
                 {"eval_data", !settings.eval_data.empty()},

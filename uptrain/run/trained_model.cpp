@@ -1,5 +1,6 @@
 #include "uptrain/run/trained_model.h"
 
+#include <span>
 #include <utility>
 
 namespace regroup {
@@ -25,18 +26,39 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
   model_.set_recomputing(settings.recomputing);
 }
 
-Parameters TrainedModel::own_masters(const Model& source, const UptrainSettings& settings) const {
+MasterWeights TrainedModel::own_masters(const Model& source,
+                                        const UptrainSettings& settings) const {
   const std::vector<std::string> names =
       partition_ ? partition_->own_names() : trained_tensors(source.spec, settings.trained);
-  return settings.precision == Precision::kFp32
-             ? trained_.only(names)
-             : load_parameters(source.spec, source.checkpoint, at::kFloat, settings.device, names);
+  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const auto load = [&](at::Device device, std::span<const std::string> wanted) {
+    const Parameters loaded =
+        load_parameters(source.spec, source.checkpoint, at::kFloat, device, wanted);
+    return in_place(loaded.entries());
+  };
+  if (mode == MemoryMode::kHost) {
+    return {mode, load(at::kCPU, names)};
+  }
+  if (settings.precision == Precision::kFp32) {
+    return MasterWeights(trained_.only(names));
+  }
+  if (mode == MemoryMode::kFull) {
+    return {mode, load(settings.device, names)};
+  }
+  const Parameters own = trained_.only(names);
+  std::vector<StateTensor> masters;
+  for (const auto& [name, weight] : own.entries()) {
+    masters.push_back(split_tensor(name, weight));
+    masters.back().write(load(settings.device, {&name, 1}).front().value);
+  }
+  return {mode, std::move(masters)};
 }
 
-std::vector<Parameters::Entry> TrainedModel::state() const {
-  std::vector<Parameters::Entry> tensors = optimizer_->state();
-  for (const Parameters::Entry& entry : masters_.entries()) {
-    tensors.push_back({"weight." + entry.name, entry.value});
+std::vector<StateTensor> TrainedModel::state() const {
+  std::vector<StateTensor> tensors = in_place(optimizer_->state());
+  for (StateTensor master : masters_.tensors()) {
+    master.name = "weight." + master.name;
+    tensors.push_back(std::move(master));
   }
   return tensors;
 }

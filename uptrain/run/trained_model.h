@@ -10,6 +10,7 @@
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
+#include "uptrain/optim/master_weights.h"
 #include "uptrain/optim/optimizer.h"
 #include "uptrain/run/uptrain_settings.h"
 #include "uptrain/trainer/trained_weights.h"
@@ -19,30 +20,31 @@ namespace regroup {
 
 class TrainedModel {
  public:
-  /// The weights of `source`, in the precision and on the device of `settings`. With `group` (null:
-  /// a single process), masters and optimizer are this rank's share.
+  /// The weights of `source`, in the precision and on the device of `settings`; masters and
+  /// optimizer in its memory mode, which is set, or else kFull. With `group` (null: a single
+  /// process), they are this rank's share.
   TrainedModel(const Model& source, const UptrainSettings& settings, ProcessGroup* group = nullptr);
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;
 
   Transformer& model() { return model_; }
 
-  /// Trained weights in fp32; the model's own weights if it computes in fp32.
-  const Parameters& masters() const { return masters_; }
+  /// Trained weights in fp32; the model's own weights if it computes in fp32 on their device.
+  const MasterWeights& masters() const { return masters_; }
 
   /// Masters and optimizer state, under the names they are saved by.
-  std::vector<Parameters::Entry> state() const;
+  std::vector<StateTensor> state() const;
 
   /// A training loop, which keeps references to this and to `data`.
   Trainer trainer(LossFunction loss, const DataLoader& data, const LoopSettings& settings);
 
  private:
-  Parameters own_masters(const Model& source, const UptrainSettings& settings) const;
+  MasterWeights own_masters(const Model& source, const UptrainSettings& settings) const;
 
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained
   std::optional<ZeroPartition> partition_;
-  Parameters masters_;
+  MasterWeights masters_;
   Transformer model_;
   FrozenQueries frozen_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -1,12 +1,15 @@
 #include "uptrain/run/training_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "formats/families/family.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/trainer/training_flops.h"
@@ -114,34 +117,123 @@ double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
-                      const std::function<void(const Shape&)>& visit) {
+                      const std::function<void(const std::string&, const Shape&)>& visit) {
   const std::vector<std::string> names = trained_tensors(spec, settings.trained);
   const std::set<std::string> trained(names.begin(), names.end());
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     if (trained.contains(tensor.name)) {
-      visit(tensor.shape);
+      visit(tensor.name, tensor.shape);
     }
   }
+}
+
+// Bytes per element of the tensor that is being updated: its copies in wider types.
+double update_bytes(const UptrainSettings& settings, bool gradient_is_narrow) {
+  const bool whole = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kCompact;
+  const double widened = (whole ? 0 : 4) + (gradient_is_narrow ? 4 : 0);
+  if (settings.optimizer.kind == OptimizerKind::kAdafactor) {
+    return widened + 20;
+  }
+  const double moments = settings.optimizer.moments == Precision::kBf16 ? 8 : 0;
+  return std::max(widened + moments, whole ? 0.0 : 8.0);
+}
+
+// LibTorch takes pinned memory in powers of two.
+double pinned_bytes(double bytes) { return std::exp2(std::ceil(std::log2(bytes))); }
+
+// The trained tensors, as far as memory is concerned.
+struct Trained {
+  double elements = 0.0;
+  double largest = 0.0;    // elements of the largest tensor
+  double optimizer = 0.0;  // bytes of its state
+  double transfers = 0.0;  // bytes of pinned memory in kHost
+};
+
+Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
+  Trained trained;
+  const double narrow = bytes_per_element(settings.precision);
+  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
+    const double elements = elements_of(shape);
+    trained.elements += elements;
+    trained.largest = std::max(trained.largest, elements);
+    trained.optimizer += optimizer_state_bytes(settings.optimizer, shape);
+    trained.transfers += pinned_bytes(narrow * elements);
+    if (settings.ranks > 1 && narrow < 4) {  // gradients are summed over ranks in fp32
+      trained.transfers += pinned_bytes(4 * elements);
+    }
+  });
+  return trained;
+}
+
+// Elements of the trained tensors of the largest block.
+double largest_trained_block(const UptrainSettings& settings, const ModelSpec& spec) {
+  std::map<std::string, double> trained;
+  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
+    trained[name] = elements_of(shape);
+  });
+  double largest = 0.0;
+  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
+    for (const LayerTensors& layer : spec.stack(role)) {
+      double elements = 0.0;
+      for (const std::string& name : tensors_of(layer)) {
+        elements += trained.contains(name) ? trained.at(name) : 0.0;
+      }
+      largest = std::max(largest, elements);
+    }
+  }
+  return largest;
+}
+
+// Bytes of gradients that the device holds at a time if each leaves it when it is complete. That of
+// the output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
+// gradients are completed together.
+double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spec, double largest) {
+  const double narrow = bytes_per_element(settings.precision);
+  const double block = settings.recomputing ? largest_trained_block(settings, spec) : 0.0;
+  return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
+}
+
+// Adds what training keeps for each weight, on the device or in its host.
+void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
+                        const ModelSpec& spec) {
+  const Trained trained = trained_by(settings, spec);
+  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const double narrow = bytes_per_element(settings.precision);
+  const auto ranks = static_cast<double>(settings.ranks);
+  const bool several = settings.accumulation > settings.ranks;
+  const bool alone = settings.ranks == 1;
+  memory.gradients = trained.elements * (several ? 4 + narrow : 4);
+  if (mode == MemoryMode::kHost) {
+    const double sums = alone && several ? 4 * trained.elements : 0.0;
+    const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
+    memory.host =
+        (4 * trained.elements + trained.optimizer + trained.transfers) / ranks + sums + update;
+    memory.gradients =
+        alone ? gradients_in_flight(settings, spec, trained.largest) : memory.gradients;
+    return;
+  }
+  const bool kept_narrow = mode == MemoryMode::kCompact && alone && !several;
+  memory.gradients = kept_narrow ? narrow * trained.elements : memory.gradients;
+  memory.masters = settings.precision == Precision::kFp32
+                       ? 0.0
+                       : (mode == MemoryMode::kCompact ? 2 : 4) * trained.elements / ranks;
+  memory.optimizer = trained.optimizer / ranks;
+  memory.update = std::max(0.0, trained.largest * update_bytes(settings, kept_narrow) -
+                                    memory.activations - memory.logits);
 }
 
 }  // namespace
 
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
-  const double narrow = bytes_per_element(settings.precision);
-  const auto ranks = static_cast<double>(settings.ranks);
   TrainingMemory memory;
-  memory.weights = narrow * static_cast<double>(count_parameters(spec));
-  for_each_trained(settings, spec, [&](const Shape& shape) {
-    const double elements = elements_of(shape);
-    memory.masters += settings.precision == Precision::kBf16 ? 4 * elements / ranks : 0.0;
-    memory.gradients += elements * (settings.accumulation > settings.ranks ? 4 + narrow : 4);
-    memory.optimizer += optimizer_state_bytes(settings.optimizer, shape) / ranks;
-  });
+  memory.weights =
+      bytes_per_element(settings.precision) * static_cast<double>(count_parameters(spec));
   memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length)) +
                        window_bytes(settings, spec, sequence_length);
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
+  add_training_state(memory, settings, spec);
   return memory;
 }
 
@@ -160,7 +252,7 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
   double bytes = 0.0;
-  for_each_trained(settings, spec, [&](const Shape& shape) {
+  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
     bytes += 4 * elements_of(shape) + optimizer_state_bytes(settings.optimizer, shape);
   });
   return bytes;

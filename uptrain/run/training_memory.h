@@ -12,20 +12,28 @@ namespace regroup {
 /// Bytes on the device, by what they are for.
 struct TrainingMemory {
   double weights = 0.0;      ///< of the model in the type it computes in, trained or not
-  double masters = 0.0;      ///< fp32 copies of trained weights; none in fp32
+  double masters = 0.0;      ///< fp32 copies of trained weights, or their lower bits; none in fp32
   double gradients = 0.0;    ///< their sum in fp32, and those of one batch
   double optimizer = 0.0;    ///< its state
   double activations = 0.0;  ///< kept for the backward pass of a batch
   double logits = 0.0;       ///< one chunk
   double teacher = 0.0;      ///< its weights and attention outputs
+  /// Copies of one tensor in wider types during the update, beyond activations and logits, which do
+  /// not exist then.
+  double update = 0.0;
 
+  /// Bytes in the device's host, in MemoryMode::kHost: masters, optimizer, gradients, pinned memory
+  /// for transfers.
+  double host = 0.0;
+
+  /// All bytes on the device.
   double total() const {
-    return weights + masters + gradients + optimizer + activations + logits + teacher;
+    return weights + masters + gradients + optimizer + activations + logits + teacher + update;
   }
 };
 
-/// Estimate for training on sequences of that length, without the teacher. Excludes the overhead of
-/// allocators and libraries.
+/// Estimate for training on sequences of that length, without the teacher, in the memory mode of
+/// `settings` (kFull unless set). Excludes the overhead of allocators and libraries.
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length);
 

@@ -125,8 +125,8 @@ class Run {
     if (!result_.after) {
       result_.after = evaluate_now();
     }
-    const auto own = student_.masters().entries();
-    const Parameters whole(ShardedState(group_, {own.begin(), own.end()}).gather());
+    const std::vector<StateTensor> whole =
+        ShardedState(group_, student_.masters().tensors()).gather();
     on_first([&] {
       save_model(source_, whole, config_of_result(plan_, source_, progress_),
                  plan_.settings.output);
@@ -146,7 +146,7 @@ class Run {
   }
 
   std::optional<TrainingProgress> load_newest() {
-    const std::vector<Parameters::Entry> tensors = state_.places();
+    const std::vector<StateTensor> tensors = state_.places();
     std::optional<TrainingProgress> progress;
     on_first([&] {
       progress =
@@ -229,7 +229,7 @@ class Run {
   // The previous state is written before this one is gathered: the host holds one copy.
   void save_or_warn() {
     on_first([&] { tell(saver_.wait()); });
-    const std::vector<Parameters::Entry> tensors = state_.gather();
+    const std::vector<StateTensor> tensors = state_.gather();
     on_first([&] {
       saver_.start(progress_, tensors, state_.gathered_copies());
       tell(saver_.outcome());
@@ -238,7 +238,7 @@ class Run {
 
   [[noreturn]] void stop_here() {
     on_first([&] { tell(saver_.wait()); });
-    const std::vector<Parameters::Entry> tensors = state_.gather();
+    const std::vector<StateTensor> tensors = state_.gather();
     on_first([&] {
       directory_->save(progress_, tensors);
       observer_.on_saved(directory_->path(), progress_.step);

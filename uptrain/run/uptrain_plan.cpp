@@ -103,7 +103,6 @@ void add_teacher(UptrainPlan& plan, const Model& teacher) {
   plan.recipe["teacher"] = fingerprint_of(teacher);
   plan.flops += training_flops_per_token(teacher.spec, plan.task, plan.sequence_length) *
                 static_cast<double>(plan.tokens) / 3.0;
-  plan.memory.teacher = teacher_bytes(plan.settings, teacher.spec, plan.task, plan.sequence_length);
 }
 
 // Logits of a model that is neither the student nor its source are probably a mistake, although a
@@ -145,23 +144,26 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// Determines the memory that the run needs and has, and options that need less.
+// Determines the memory that the run needs and has, its memory mode, and options that need less.
 void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
-  const auto bytes_of = [&](const UptrainSettings& settings) {
+  const auto need_of = [&](const UptrainSettings& settings) {
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
   };
-  plan.memory_needed = bytes_of(plan.settings);
-  plan.memory_available = available_memory(plan.settings.device);
-  if (!plan.fits()) {
-    plan.leaner = leaner_runs(plan.settings, *plan.memory_available, bytes_of);
+  plan.memory_free = free_memory(plan.settings.device);
+  plan.memory_choice = choose_memory(plan.settings, plan.memory_free, need_of);
+  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
+  plan.settings.memory = plan.memory_choice.mode;
+  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
+  if (teacher != nullptr) {
+    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
   }
 }
 
-// Whether the host has memory for a copy of the state, in addition to training on the CPU. A tenth
-// is left for other processes.
+// Whether the host has memory for a copy of the state, in addition to what training takes of it. A
+// tenth is left for other processes.
 bool has_memory_for_copy(const UptrainPlan& plan) {
-  const bool trains_here = plan.settings.device.is_cpu();
-  const double training = trains_here ? plan.memory_needed : 0.0;
+  const MemoryNeed& need = plan.memory_choice.chosen().need;
+  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
   const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
   return available && training + plan.state_bytes < 0.9 * *available;
 }
@@ -192,7 +194,6 @@ void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const Mod
   plan.parameters = count_parameters(spec);
   plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
                static_cast<double>(plan.tokens);
-  plan.memory = training_memory(settings, spec, plan.task, plan.sequence_length);
   plan.state_bytes = saved_state_bytes(settings, spec);
 }
 
@@ -250,14 +251,15 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   return teacher;
 }
 
-double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
-                     const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
+MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
   TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
   if (settings.teacher.present() && teacher != nullptr) {
     memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
   }
-  return memory.total() *
-         (settings.device.is_cpu() ? static_cast<double>(settings.local_ranks) : 1.0);
+  const auto ranks = static_cast<double>(settings.local_ranks);
+  return settings.device.is_cpu() ? MemoryNeed{memory.total() * ranks, 0.0}
+                                  : MemoryNeed{memory.total(), memory.host * ranks};
 }
 
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,

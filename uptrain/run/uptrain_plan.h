@@ -10,7 +10,7 @@
 #include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/optim/lr_schedule.h"
-#include "uptrain/run/memory_savings.h"
+#include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
 
@@ -39,21 +39,21 @@ struct UptrainPlan {
   std::int64_t parameters = 0;
   double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
   TrainingMemory memory;
-  double memory_needed = 0.0;              ///< on the device: `memory`, on a CPU of all its ranks
-  std::optional<double> memory_available;  ///< free bytes on the device, if known
-  std::vector<LeanerRun> leaner;           ///< if that is less: runs that would fit
+  MemoryChoice memory_choice;  ///< of the mode in `settings`
+  FreeMemory memory_free;
+  std::optional<MemoryShortage> shortage;  ///< if the run does not fit
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
   /// Whether states are written in the background: the machine has the memory for a copy of one.
   bool background_saving = false;
   std::vector<std::string> notes;  ///< for the user, before it starts
 
-  bool fits() const { return !memory_available || memory_needed <= *memory_available; }
+  bool fits() const { return !shortage; }
 };
 
-/// Bytes that training takes on the device, including a teacher; on a CPU those of all ranks of
-/// this machine.
-double memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
-                     const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
+/// Bytes that training takes in the memory mode of `settings` (kFull unless set), including a
+/// teacher.
+MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
 
 /// Checks settings, model, data and the teacher's headers together. Throws kUsage, also for an
 /// output inside the model's directory, or kBadInput.

@@ -183,6 +183,10 @@ void check_step(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(1, "batch", settings.batch);
   faults.at_least(1, "accumulation", settings.accumulation);
   check_optimizer(faults, settings.optimizer);
+  faults.require(settings.memory != MemoryMode::kCompact || settings.precision == Precision::kBf16,
+                 "memory compact splits bf16 weights: add --dtype bf16");
+  faults.require(settings.memory != MemoryMode::kHost || !settings.device.is_cpu(),
+                 "memory host is for GPUs: on a CPU everything is in host memory already");
   faults.within(0, 1e9, "clipping norm", settings.max_gradient_norm);
 }
 

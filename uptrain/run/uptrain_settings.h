@@ -15,6 +15,7 @@
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/optim/lr_schedule.h"
+#include "uptrain/optim/master_weights.h"
 #include "uptrain/optim/optimizer.h"
 #include "uptrain/trainer/trained_weights.h"
 
@@ -77,6 +78,9 @@ struct UptrainSettings {
 
   Precision precision = Precision::kFp32;  ///< of the model; master weights are always fp32
   bool recomputing = false;  ///< activation checkpointing, see Transformer::set_recomputing()
+  /// Default: planning chooses the first that fits, see MemoryChoice. Does not belong to the
+  /// recipe: saved states are the same in all modes.
+  std::optional<MemoryMode> memory;
   c10::Device device = c10::kCPU;
 
   std::filesystem::path eval_data;  ///< empty: no evaluation

@@ -1,6 +1,7 @@
 #include "uptrain/trainer/gradients.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <ATen/ops/_foreach_add.h>
@@ -55,16 +56,18 @@ class WatchedLeaves {
 
 }  // namespace
 
-GradientSum::GradientSum(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
+GradientSum::GradientSum(std::vector<at::Tensor> parameters, GradientType type)
+    : parameters_(std::move(parameters)), type_(type) {}
 
 void GradientSum::add(const at::Tensor& loss) {
   std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, parameters_);
   if (!sums_.empty()) {
+    TORCH_CHECK(type_ == GradientType::kWide, "narrow gradients are not summed");
     at::_foreach_add_(sums_, gradients);  // widens them while adding
     return;
   }
   for (at::Tensor& gradient : gradients) {
-    gradient = widened(gradient);  // one at a time, so that not all exist twice
+    gradient = completed(gradient);  // one at a time, so that not all exist twice
   }
   sums_ = std::move(gradients);
 }
@@ -73,7 +76,11 @@ void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
   std::size_t missing = parameters_.size();
   const SumTaker complete = [&](std::size_t parameter, const at::Tensor& gradient) {
     --missing;
-    take(parameter, completed(parameter, gradient));
+    if (sums_.empty()) {
+      take(parameter, completed(gradient));
+    } else {
+      take(parameter, std::exchange(sums_[parameter], at::Tensor()).add_(gradient));
+    }
   };
   {
     const WatchedLeaves watched(parameters_, complete);
@@ -85,16 +92,15 @@ void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
   TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");
 }
 
-// The sum so far plus the last gradient.
-at::Tensor GradientSum::completed(std::size_t parameter, const at::Tensor& gradient) {
-  if (sums_.empty()) {
-    return widened(gradient);
-  }
-  return std::exchange(sums_[parameter], at::Tensor()).add_(gradient);
+// The first gradient of a sum.
+at::Tensor GradientSum::completed(const at::Tensor& gradient) const {
+  return type_ == GradientType::kWide ? widened(gradient) : gradient;
 }
 
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors, 2)), 2);
+  const bool narrow = tensors.front().scalar_type() == at::kBFloat16;
+  const auto type = narrow ? std::optional(at::kFloat) : std::nullopt;
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors, 2, type)), 2);
 }
 
 }  // namespace regroup

@@ -13,11 +13,17 @@ namespace regroup {
 /// Receives the sum of the gradients of a parameter and its index.
 using SumTaker = std::function<void(std::size_t parameter, at::Tensor sum)>;
 
-/// Accumulates gradients in a wide type, whatever type the model computes in.
+/// The type of gradients.
+enum class GradientType {
+  kWide,      ///< fp32 (fp64 for fp64 parameters), whatever type the model computes in
+  kComputed,  ///< the parameters' own: for a single loss, of which nothing is summed
+};
+
+/// Accumulates the gradients of several losses.
 class GradientSum {
  public:
-  /// Sums gradients of `parameters`, leaves that require gradients, in fp32 (fp64 for fp64 ones).
-  explicit GradientSum(std::vector<at::Tensor> parameters);
+  /// Sums gradients of `parameters`, leaves that require gradients.
+  explicit GradientSum(std::vector<at::Tensor> parameters, GradientType type = GradientType::kWide);
 
   /// Adds the gradients of a scalar `loss`; its graph is freed.
   void add(const at::Tensor& loss);
@@ -37,13 +43,15 @@ class GradientSum {
   std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:
-  at::Tensor completed(std::size_t parameter, const at::Tensor& gradient);
+  at::Tensor completed(const at::Tensor& gradient) const;
 
   std::vector<at::Tensor> parameters_;
+  GradientType type_;
   std::vector<at::Tensor> sums_;
 };
 
-/// The Euclidean norm of all tensors taken as one vector: a scalar tensor on their device.
+/// The Euclidean norm of all tensors taken as one vector: a scalar tensor on their device, in fp32
+/// for narrower ones.
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors);
 
 }  // namespace regroup

@@ -182,7 +182,7 @@ std::vector<std::int64_t> RunDirectory::saved_steps() const {
 }
 
 void RunDirectory::save(const TrainingProgress& progress,
-                        std::span<const Parameters::Entry> tensors) const {
+                        std::span<const StateTensor> tensors) const {
   if (!fs::exists(state_path(progress.step))) {
     save_training_state(state_path(progress.step), progress, tensors, identity_);
   }
@@ -193,7 +193,7 @@ void RunDirectory::save(const TrainingProgress& progress,
 }
 
 std::optional<TrainingProgress> RunDirectory::load_newest(
-    std::span<const Parameters::Entry> tensors,
+    std::span<const StateTensor> tensors,
     const std::function<void(const std::string&)>& warn) const {
   const std::vector<std::int64_t> steps = saved_steps();
   std::string last_fault;

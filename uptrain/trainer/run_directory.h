@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/json/json.h"
-#include "uptrain/model/parameters.h"
+#include "uptrain/model/state_tensor.h"
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {
@@ -55,13 +55,13 @@ class RunDirectory {
   std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
   /// Saves a state and removes all except the last two. Keeps an existing state of that step.
-  void save(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors) const;
+  void save(const TrainingProgress& progress, std::span<const StateTensor> tensors) const;
 
   /// Reads the newest intact state; none if there are no states. Damaged states are reported
   /// through `warn`, unless it is empty, and set aside. Throws kBadInput if states exist and none
   /// can be used.
   std::optional<TrainingProgress> load_newest(
-      std::span<const Parameters::Entry> tensors,
+      std::span<const StateTensor> tensors,
       const std::function<void(const std::string&)>& warn) const;
 
   /// The run is complete: removes its states.

@@ -9,7 +9,7 @@
 
 namespace regroup {
 
-void StateSaver::start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors,
+void StateSaver::start(const TrainingProgress& progress, std::span<const StateTensor> tensors,
                        const std::vector<bool>& transient) {
   step_ = progress.step;
   if (in_background_) {
@@ -36,13 +36,12 @@ void StateSaver::start(const TrainingProgress& progress, std::span<const Paramet
   }
 }
 
-void StateSaver::copy(std::span<const Parameters::Entry> tensors,
-                      const std::vector<bool>& transient) {
+void StateSaver::copy(std::span<const StateTensor> tensors, const std::vector<bool>& transient) {
   const at::NoGradGuard no_gradients;
   copies_.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& value = tensors[i].value;
-    Parameters::Entry& copy = copies_[i];
+    const at::Tensor value = tensors[i].read();
+    StateTensor& copy = copies_[i];
     copy.name = tensors[i].name;
     if (!transient.empty() && transient[i]) {
       copy.value = value;

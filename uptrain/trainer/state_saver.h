@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "uptrain/model/parameters.h"
+#include "uptrain/model/state_tensor.h"
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {
@@ -18,7 +18,7 @@ namespace regroup {
 /// Saves one state at a time.
 class StateSaver {
  public:
-  using Save = std::function<void(const TrainingProgress&, std::span<const Parameters::Entry>)>;
+  using Save = std::function<void(const TrainingProgress&, std::span<const StateTensor>)>;
 
   /// The outcome of saving a state.
   struct Outcome {
@@ -32,9 +32,9 @@ class StateSaver {
       : save_(std::move(save)), in_background_(in_background) {}
 
   /// Starts to save `tensors`, which may change as soon as this returns. `transient`
-  /// marks host tensors that nobody else uses, or is empty for none: these are not copied but kept
-  /// until they are written. The outcome of the previous state must have been taken.
-  void start(const TrainingProgress& progress, std::span<const Parameters::Entry> tensors,
+  /// marks whole host tensors that nobody else uses, or is empty for none: these are not copied but
+  /// kept until they are written. The outcome of the previous state must have been taken.
+  void start(const TrainingProgress& progress, std::span<const StateTensor> tensors,
              const std::vector<bool>& transient = {});
 
   /// The outcome of the last state, once; none while it is being written. Rethrows what `save`
@@ -45,11 +45,11 @@ class StateSaver {
   std::optional<Outcome> wait();
 
  private:
-  void copy(std::span<const Parameters::Entry> tensors, const std::vector<bool>& transient);
+  void copy(std::span<const StateTensor> tensors, const std::vector<bool>& transient);
 
   Save save_;
   bool in_background_;
-  std::vector<Parameters::Entry> copies_;
+  std::vector<StateTensor> copies_;
   std::int64_t step_ = 0;
   std::future<void> writing_;  // last member: joined before what it uses is destroyed
 };

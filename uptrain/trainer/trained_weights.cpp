@@ -100,18 +100,20 @@ std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights w
 }
 
 FrozenQueries::FrozenQueries(const ModelSpec& spec, TrainedWeights which,
-                             const Parameters& parameters) {
+                             const MasterWeights& masters) {
   if (which != TrainedWeights::kKeysAndValues) {
     return;
   }
   const auto freeze = [&](const std::string& name, std::int64_t dimension,
                           const at::Tensor& index) {
-    for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
-      const at::Tensor& tensor = parameters.entries()[i].value;
-      if (parameters.entries()[i].name == name) {
-        const at::Tensor place = index.to(tensor.device());
-        const at::Tensor values = tensor.detach().index_select(dimension, place);
-        features_.push_back({i, dimension, place, tensor, values});
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      const StateTensor& master = masters.tensors()[i];
+      for (const at::Tensor& tensor : {master.value, master.low}) {
+        if (master.name == name && tensor.defined()) {
+          const at::Tensor place = index.to(tensor.device());
+          const at::Tensor values = tensor.detach().index_select(dimension, place);
+          features_.push_back({i, dimension, place, tensor, values});
+        }
       }
     }
   };
@@ -129,7 +131,7 @@ FrozenQueries::FrozenQueries(const ModelSpec& spec, TrainedWeights which,
 
 void FrozenQueries::clear(const std::vector<at::Tensor>& gradients) const {
   for (const Features& part : features_) {
-    gradients[part.parameter].index_fill_(part.dimension, part.index, 0.0);
+    gradients[part.master].index_fill_(part.dimension, part.index, 0.0);
   }
 }
 

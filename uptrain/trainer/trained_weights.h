@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/spec/model_spec.h"
-#include "uptrain/model/parameters.h"
+#include "uptrain/optim/master_weights.h"
 
 namespace regroup {
 
@@ -31,10 +31,10 @@ std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights w
 /// Freezes the queries in fused tensors if only keys and values are trained.
 class FrozenQueries {
  public:
-  /// Stores the queries of the trained `parameters`; does nothing unless `which` is kKeysAndValues.
-  FrozenQueries(const ModelSpec& spec, TrainedWeights which, const Parameters& parameters);
+  /// Stores the queries of `masters`; does nothing unless `which` is kKeysAndValues.
+  FrozenQueries(const ModelSpec& spec, TrainedWeights which, const MasterWeights& masters);
 
-  /// Zeroes their part of `gradients`, one per parameter.
+  /// Zeroes their part of `gradients`, one per master.
   void clear(const std::vector<at::Tensor>& gradients) const;
 
   /// Restores their values: weight decay also changes weights without gradients.
@@ -42,10 +42,10 @@ class FrozenQueries {
 
  private:
   struct Features {
-    std::size_t parameter = 0;
+    std::size_t master = 0;
     std::int64_t dimension = 0;
     at::Tensor index;   // int64, along the dimension
-    at::Tensor tensor;  // the parameter
+    at::Tensor tensor;  // the master, or one of its halves
     at::Tensor values;  // the features' own
   };
   std::vector<Features> features_;

@@ -24,32 +24,45 @@ void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Ten
 
 namespace {
 
-// The tensors of `all` that have the same names as those in `some`.
-std::vector<at::Tensor> counterparts_of(const Parameters& some, const Parameters& all) {
+// The tensors of `all` that have the same names as the masters.
+std::vector<at::Tensor> counterparts_of(const MasterWeights& masters, const Parameters& all) {
   std::vector<at::Tensor> found;
-  for (const Parameters::Entry& entry : some.entries()) {
-    found.push_back(all.at(entry.name));
+  for (const StateTensor& master : masters.tensors()) {
+    found.push_back(all.at(master.name));
   }
   return found;
 }
 
+// Gradients that are summed, over batches or ranks, need a wide type.
+GradientType gradient_type(const MasterWeights& masters, const LoopSettings& settings,
+                           const ZeroPartition* partition) {
+  const bool alone = partition == nullptr;
+  const bool computed = alone && (masters.mode() == MemoryMode::kHost ||
+                                  (masters.mode() == MemoryMode::kCompact &&
+                                   settings.accumulation == 1));  // the host sums its own
+  return computed ? GradientType::kComputed : GradientType::kWide;
+}
+
 }  // namespace
 
-Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
+Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
                  const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
                  const LoopSettings& settings, const ZeroPartition* partition)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
       stepped_weights_(counterparts_of(masters, model_weights)),
-      masters_(masters.tensors()),
-      shared_(stepped_weights_.front().is_same(masters_.front())),
+      masters_(masters),
       frozen_(frozen),
       optimizer_(optimizer),
       data_(data),
       settings_(settings),
       partition_(partition),
-      gradients_(model_weights_) {
+      gradients_(model_weights_, gradient_type(masters, settings, partition)) {
   model_weights.require_gradients();
+  if (masters.mode() == MemoryMode::kHost) {
+    transfer_.emplace(stepped_weights_,
+                      partition != nullptr ? at::kFloat : stepped_weights_.front().scalar_type());
+  }
   refresh_model_weights();
 }
 
@@ -81,8 +94,9 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   }
   at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
 
-  // The device queues all of this work. The host of a single rank waits only once, for `figures`.
-  std::vector<at::Tensor> gradients = reducer ? reducer->finish() : gradients_.take();
+  // The device queues all of this work. The host of a single rank waits only once, for `figures` or
+  // in kHost for the gradients of each batch.
+  std::vector<at::Tensor> gradients = complete_gradients(reducer ? &*reducer : nullptr, loss);
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
   at::Tensor stopping;
@@ -123,10 +137,9 @@ void Trainer::count_step(TrainingProgress& progress, StepReport& report) const {
 }
 
 // Returns this rank's part of the mean loss over all predicted tokens of a step. Leaves its
-// gradients in gradients_, or in `reducer`.
+// gradients in gradients_, in `reducer` or in transfer_.
 at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
-  const std::int64_t share =
-      settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);
+  const std::int64_t share = batches_here();
   const std::int64_t begin = share * (partition_ != nullptr ? partition_->group().rank() : 0);
   const auto asked = static_cast<double>(
       data_.predictions(first_sample, settings_.batch * settings_.accumulation));
@@ -137,31 +150,71 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
     const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
     const at::Tensor loss =
         loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
-    if (reducer != nullptr && i + 1 == begin + share) {
-      gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
-        reducer->add_ready(parameter, std::move(sum));
-      });
-    } else {
-      gradients_.add(loss);
-    }
+    add_gradients(loss, /*last=*/i + 1 == begin + share, reducer);
     total = total.defined() ? total + loss.detach() : loss.detach();
   }
   return total;
 }
 
+// Batches of a step that this rank computes.
+std::int64_t Trainer::batches_here() const {
+  return settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);
+}
+
+void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer) {
+  if (reducer != nullptr && last) {
+    gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
+      reducer->add_ready(parameter, std::move(sum));
+    });
+  } else if (reducer == nullptr && transfer_) {
+    transfer_->begin_batch();
+    gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
+      transfer_->receive(parameter, gradient);
+    });
+    transfer_->end_batch();
+  } else {
+    gradients_.add(loss);
+  }
+}
+
+// The gradients of the weights that are updated here, next to their masters. In kHost the loss goes
+// to the host with them.
+std::vector<at::Tensor> Trainer::complete_gradients(GradientReducer* reducer, at::Tensor& loss) {
+  if (!transfer_) {
+    return reducer != nullptr ? reducer->finish() : gradients_.take();
+  }
+  if (reducer != nullptr) {
+    std::vector<at::Tensor> sums = reducer->finish();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      transfer_->receive(i, std::exchange(sums[i], at::Tensor()));
+    }
+  }
+  return transfer_->finish(loss);
+}
+
 // Combines loss and norm of all ranks. Returns the number of ranks that were asked to stop.
 at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const {
   const at::Tensor asked = at::full_like(loss, stop ? 1.0 : 0.0, at::kDouble);
-  const at::Tensor sums = partition_->group().sum(
-      at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked}));
+  const at::Tensor own = at::stack({loss.to(at::kDouble), norm.to(at::kDouble).square(), asked});
+  const at::Tensor sums =
+      partition_->group().sum(own.to(partition_->group().device())).to(own.device());
   loss = sums[0];
   norm = sums[1].sqrt();
   return sums[2];
 }
 
-void Trainer::refresh_model_weights() const {
-  if (!shared_) {
-    copy_weights(masters_, stepped_weights_);
+void Trainer::refresh_model_weights() {
+  if (transfer_) {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      transfer_->send(i, masters_.read(i));
+    }
+  } else if (masters_.mode() == MemoryMode::kFull &&
+             !stepped_weights_.front().is_same(masters_.tensors().front().value)) {
+    std::vector<at::Tensor> wide;
+    for (const StateTensor& master : masters_.tensors()) {
+      wide.push_back(master.value);
+    }
+    copy_weights(wide, stepped_weights_);
   }
   if (partition_ != nullptr) {
     partition_->broadcast_weights(model_weights_);

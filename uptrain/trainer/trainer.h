@@ -4,13 +4,17 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <vector>
 
 #include "uptrain/data/data_loader.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/optim/lr_schedule.h"
+#include "uptrain/optim/master_weights.h"
 #include "uptrain/optim/optimizer.h"
 #include "uptrain/trainer/gradients.h"
+#include "uptrain/trainer/host_transfer.h"
 #include "uptrain/trainer/trained_weights.h"
 #include "uptrain/trainer/training_state.h"
 
@@ -42,17 +46,17 @@ struct LoopSettings {
 /// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
 using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_t first_sample)>;
 
-/// Trains a model's weights on `data`. The optimizer updates `masters`. If the model computes in a
-/// narrower type, its separate weights are set to the masters' values at the start and after each
-/// step.
+/// Trains a model's weights on `data`. The optimizer updates `masters`. Weights that are copies of
+/// them are set to the masters' values at the start and after each step. With MemoryMode::kHost,
+/// gradients leave the device as soon as the backward pass has completed them.
 ///
 /// With `partition` this is one of several ranks: each computes an equal part of a step's batches
 /// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold.
 class Trainer {
  public:
-  /// `model_weights`: the weights to train, in the model's dtype; `masters`: the same weights (with
-  /// several ranks: the rank's own), in the master dtype.
-  Trainer(LossFunction loss, const Parameters& model_weights, const Parameters& masters,
+  /// `model_weights`: the weights to train, in the model's dtype; `masters`: of the same weights,
+  /// with several ranks of the rank's own.
+  Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
           const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
           const LoopSettings& settings, const ZeroPartition* partition = nullptr);
 
@@ -67,21 +71,24 @@ class Trainer {
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
   void count_step(TrainingProgress& progress, StepReport& report) const;
   at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
+  void add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer);
+  std::vector<at::Tensor> complete_gradients(GradientReducer* reducer, at::Tensor& loss);
+  std::int64_t batches_here() const;
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
-  void refresh_model_weights() const;
+  void refresh_model_weights();
 
   LossFunction loss_;
   std::vector<at::Tensor> model_weights_;
   std::vector<at::Tensor> stepped_weights_;  // those of them that have a master here
-  std::vector<at::Tensor> masters_;
-  bool shared_;  // the model computes with the masters themselves
+  MasterWeights masters_;
   const FrozenQueries& frozen_;
   Optimizer& optimizer_;
   const DataLoader& data_;
   LoopSettings settings_;
   const ZeroPartition* partition_;
   GradientSum gradients_;
-  bool stop_agreed_ = false;  // one of several ranks received a request to stop
+  std::optional<HostTransfer> transfer_;  // in MemoryMode::kHost
+  bool stop_agreed_ = false;              // one of several ranks received a request to stop
 };
 
 /// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.

@@ -4,7 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include "formats/base/checksum.h"
@@ -24,8 +23,8 @@ constexpr std::string_view kStateFile = "state.json";
 constexpr std::int64_t kStateVersion = 1;
 constexpr std::uint64_t kMaxStateBytes = 256U << 20;
 
-DType dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
+DType dtype_of(const StateTensor& tensor) {
+  switch (tensor.type()) {
     case at::kDouble: return DType::kF64;
     case at::kBFloat16: return DType::kBF16;
     default: return DType::kF32;
@@ -33,18 +32,17 @@ DType dtype_of(const at::Tensor& tensor) {
 }
 
 // Writes the tensors to `directory`. Returns their checksums.
-Json write_tensors(const std::filesystem::path& directory,
-                   std::span<const Parameters::Entry> tensors) {
+Json write_tensors(const std::filesystem::path& directory, std::span<const StateTensor> tensors) {
   std::vector<OutputTensor> outputs;
-  for (const auto& [name, value] : tensors) {
-    outputs.push_back({name, dtype_of(value), value.sizes().vec()});
+  for (const StateTensor& tensor : tensors) {
+    outputs.push_back({tensor.name, dtype_of(tensor), tensor.value.sizes().vec()});
   }
   SafetensorsWriter writer(directory, outputs, {}, std::numeric_limits<std::uint64_t>::max());
   Json checksums = Json::object();
-  for (const auto& [name, value] : tensors) {
-    const at::Tensor host = value.detach().to(at::kCPU).contiguous();
-    writer.write(name, bytes_of(host));
-    checksums[name] = checksum_of(bytes_of(host));
+  for (const StateTensor& tensor : tensors) {
+    const at::Tensor host = tensor.read().detach().to(at::kCPU).contiguous();
+    writer.write(tensor.name, bytes_of(host));
+    checksums[tensor.name] = checksum_of(bytes_of(host));
   }
   writer.finish();
   return checksums;
@@ -67,30 +65,28 @@ Json read_sealed(const std::filesystem::path& path) {
   return state;
 }
 
-void read_tensor(const Checkpoint& checkpoint, const Parameters::Entry& entry,
-                 const Json& checksums) {
-  const TensorInfo& info = checkpoint.at(entry.name);
+void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Json& checksums) {
+  const TensorInfo& info = checkpoint.at(tensor.name);
   const std::string where =
       fmt::format("{}: tensor \"{}\"", printable(checkpoint.file_of(info).path().string(), 0),
-                  printable(entry.name));
-  if (info.shape != entry.value.sizes().vec() || info.dtype != dtype_of(entry.value)) {
+                  printable(tensor.name));
+  if (info.shape != tensor.value.sizes().vec() || info.dtype != dtype_of(tensor)) {
     throw_bad_input("{} is {} {}, this run needs {} {}", where, name_of(info.dtype),
-                    text_of(info.shape), name_of(dtype_of(entry.value)),
-                    text_of(entry.value.sizes().vec()));
+                    text_of(info.shape), name_of(dtype_of(tensor)),
+                    text_of(tensor.value.sizes().vec()));
   }
-  const at::Tensor host = at::empty(entry.value.sizes(), entry.value.scalar_type());
+  const at::Tensor host = at::empty(tensor.value.sizes(), tensor.type());
   checkpoint.read(info, mutable_bytes_of(host));
-  if (checksums.value(entry.name, std::string()) != checksum_of(bytes_of(host))) {
+  if (checksums.value(tensor.name, std::string()) != checksum_of(bytes_of(host))) {
     throw_bad_input("{} is damaged: its checksum does not match", where);
   }
-  const at::NoGradGuard no_gradients;
-  entry.value.copy_(host);
+  tensor.write(host);
 }
 
 }  // namespace
 
 void save_training_state(const std::filesystem::path& directory, const TrainingProgress& progress,
-                         std::span<const Parameters::Entry> tensors, const std::string& run) {
+                         std::span<const StateTensor> tensors, const std::string& run) {
   StagedDirectory staged(directory);
   Json checksums = write_tensors(staged.path(), tensors);
   const Json state = {
@@ -103,8 +99,7 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
 }
 
 TrainingProgress load_training_state(const std::filesystem::path& directory,
-                                     std::span<const Parameters::Entry> tensors,
-                                     const std::string& run) {
+                                     std::span<const StateTensor> tensors, const std::string& run) {
   const Json state = read_sealed(directory / kStateFile);
   const std::string where = printable((directory / kStateFile).string(), 0);
   try {
@@ -116,8 +111,8 @@ TrainingProgress load_training_state(const std::filesystem::path& directory,
       throw_bad_input("{}: belongs to another run or model", where);
     }
     const Checkpoint checkpoint = open_checkpoint(directory);
-    for (const Parameters::Entry& entry : tensors) {
-      read_tensor(checkpoint, entry, state.at("tensors"));
+    for (const StateTensor& tensor : tensors) {
+      read_tensor(checkpoint, tensor, state.at("tensors"));
     }
     return {state.at("step"), state.at("samples"), state.at("skipped"),
             state.at("skipped_in_a_row"), state.at("evaluated")};

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "uptrain/model/parameters.h"
+#include "uptrain/model/state_tensor.h"
 
 namespace regroup {
 
@@ -23,13 +23,12 @@ struct TrainingProgress {
 /// tensors in model.safetensors, everything else and a checksum of each in state.json. `run`
 /// identifies the run the state belongs to.
 void save_training_state(const std::filesystem::path& directory, const TrainingProgress& progress,
-                         std::span<const Parameters::Entry> tensors, const std::string& run);
+                         std::span<const StateTensor> tensors, const std::string& run);
 
 /// Reads a state into `tensors`, in place, and returns the progress. Throws kBadInput naming the
 /// file when anything is missing, damaged or belongs to another run; `tensors` are then
 /// unspecified.
 TrainingProgress load_training_state(const std::filesystem::path& directory,
-                                     std::span<const Parameters::Entry> tensors,
-                                     const std::string& run);
+                                     std::span<const StateTensor> tensors, const std::string& run);
 
 }  // namespace regroup

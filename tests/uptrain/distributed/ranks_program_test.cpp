@@ -130,6 +130,10 @@ TEST_CASE("two ranks match one rank with both batches: only keys and values in b
   check_same_as_one_rank({"--train", "kv", "--dtype", "bf16"});
 }
 
+TEST_CASE("two ranks match one rank with both batches: compact masters", "[uptrain][ranks]") {
+  check_same_as_one_rank({"--dtype", "bf16", "--memory", "compact"});
+}
+
 TEST_CASE("two ranks match one rank with stored teacher logits", "[uptrain][ranks]") {
   const TemporaryDirectory directory;
   const auto arguments = uptrain_arguments(directory, "unused");

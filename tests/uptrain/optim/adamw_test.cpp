@@ -31,12 +31,12 @@ at::Tensor scalar(double value) {
   return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
 }
 
-Parameters named(const std::vector<at::Tensor>& tensors) {
+MasterWeights named(const std::vector<at::Tensor>& tensors) {
   std::vector<Parameters::Entry> entries;
   for (const at::Tensor& tensor : tensors) {
     entries.push_back({"w" + std::to_string(entries.size()), tensor});
   }
-  return Parameters(std::move(entries));
+  return MasterWeights(Parameters(std::move(entries)));
 }
 
 // One weight, updated by the formula in the header.

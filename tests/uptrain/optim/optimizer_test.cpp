@@ -92,7 +92,7 @@ TEST_CASE("optimizers update like torch's and transformers'", "[uptrain]") {
   const std::string name = GENERATE("adamw", "adafactor", "adafactor_decayed", "adafactor_scaled");
   CAPTURE(name);
   const Parameters parameters = course.parameters();
-  const auto optimizer = make_optimizer(parameters, settings_of(name));
+  const auto optimizer = make_optimizer(MasterWeights(parameters), settings_of(name));
   course.run(*optimizer);
   // torch counts steps in fp32, and so computes AdamW's bias corrections in fp32.
   CHECK(stray(parameters, course.golden[name]) < (name == "adamw" ? 1e-7 : 1e-12));
@@ -106,7 +106,8 @@ TEST_CASE("a skipped optimizer step leaves the state unchanged", "[uptrain]") {
   OptimizerSettings settings;
   settings.kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
   const Parameters skipping = course.parameters(), plain = course.parameters();
-  const auto one = make_optimizer(skipping, settings), other = make_optimizer(plain, settings);
+  const auto one = make_optimizer(MasterWeights(skipping), settings),
+             other = make_optimizer(MasterWeights(plain), settings);
   const auto update = [&](Optimizer& optimizer, int number) {
     optimizer.step(course.gradients(number), 0.05, scalar(1), scalar(0));
   };
@@ -137,7 +138,8 @@ TEST_CASE("an optimizer divides gradients before it uses them", "[uptrain]") {
   for (const at::Tensor& gradient : fourfold) {
     gradient.mul_(4.0);
   }
-  const auto one = make_optimizer(divided, settings), other = make_optimizer(plain, settings);
+  const auto one = make_optimizer(MasterWeights(divided), settings),
+             other = make_optimizer(MasterWeights(plain), settings);
   one->step(fourfold, 0.05, scalar(4), scalar(0));
   other->step(course.gradients(1), 0.05, scalar(1), scalar(0));
   for (std::size_t i = 0; i < one->state().size(); ++i) {
@@ -149,7 +151,8 @@ TEST_CASE("an optimizer divides gradients before it uses them", "[uptrain]") {
 TEST_CASE("Adafactor's state has a row and a column for each matrix", "[uptrain]") {
   const Course course;  // [3, 4], [4], [2, 3, 2]
   const auto state =
-      make_optimizer(course.parameters(), {.kind = OptimizerKind::kAdafactor})->state();
+      make_optimizer(MasterWeights(course.parameters()), {.kind = OptimizerKind::kAdafactor})
+          ->state();
   const auto shape_of = [&](const std::string& name) {
     for (const Parameters::Entry& entry : state) {
       if (entry.name == name) {

@@ -45,6 +45,37 @@ TEST_CASE("training that does not fit is refused with options that would before 
   CHECK(plan["leaner"][0]["memory_bytes"] <= plan["memory_available"]);
 }
 
+TEST_CASE("the memory mode is planned and refused where it has no effect", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--dry-run"});
+  const auto narrow = with_all(arguments, {"--dtype", "bf16"});
+  const Json full = run_program(with_all(narrow, {"--json"})).json();
+  CHECK(full["memory_mode"] == "full");
+  CHECK(full["memory_reason"] == "the first that fits");
+  REQUIRE(full["memory_modes"].size() == 2);
+  CHECK(full["memory_modes"][1]["mode"] == "compact");
+  const Json compact = run_program(with_all(narrow, {"--json", "--memory", "compact"})).json();
+  CHECK(compact["memory_mode"] == "compact");
+  CHECK(compact["memory_reason"] == "as given by --memory");
+  CHECK(compact["memory_bytes"] == full["memory_modes"][1]["memory_bytes"]);
+  CHECK(compact["memory_bytes"] < full["memory_bytes"]);
+  CHECK(compact["recipe"] == full["recipe"]);
+  const ProgramResult text = run_program(with_all(narrow, {"--memory", "compact"}));
+  CHECK(text.out.find("mode compact, as given by --memory: full ") != std::string::npos);
+  CHECK(text.out.find("gradients in bf16") != std::string::npos);
+  const ProgramResult several =
+      run_program(with_all(narrow, {"--memory", "compact", "--accumulate", "2"}));
+  CHECK(several.out.find("summed in fp32") != std::string::npos);
+
+  for (const auto& refused : {run_program(with_all(arguments, {"--memory", "compact"})),
+                              run_program(with_all(arguments, {"--memory", "host"})),
+                              run_program(with_all(arguments, {"--memory", "disk"}))}) {
+    CAPTURE(refused.err);
+    CHECK(refused.exit_code == kExitUsage);
+    CHECK(refused.one_line_of_error());
+  }
+}
+
 TEST_CASE("running out of memory ends with one line of advice", "[uptrain]") {
   const TemporaryDirectory directory;
   const auto arguments =

@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 const Json kRecipe = {{"batch", 8}, {"seed", 1}};
 
-std::vector<Parameters::Entry> tensors_of(double value) {
+std::vector<StateTensor> tensors_of(double value) {
   return {{"weight.a", at::full({3, 4}, value, at::kFloat)},
           {"first_moment.a", at::full({3, 4}, -value, at::kFloat)},
           {"optimizer.count", at::full({}, value, at::kFloat)}};
 }
 
-double value_in(const std::vector<Parameters::Entry>& tensors) {
+double value_in(const std::vector<StateTensor>& tensors) {
   return tensors.front().value.flatten()[0].item<double>();
 }
 

@@ -20,11 +20,11 @@
 namespace regroup {
 namespace {
 
-std::vector<Parameters::Entry> tensors_of(double value) {
+std::vector<StateTensor> tensors_of(double value) {
   return {{"weight.a", at::full({3, 4}, value, at::kFloat)}};
 }
 
-double value_in(std::span<const Parameters::Entry> tensors) {
+double value_in(std::span<const StateTensor> tensors) {
   return tensors.front().value[2][3].item<double>();
 }
 

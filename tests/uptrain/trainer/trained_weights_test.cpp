@@ -58,6 +58,10 @@ TEST_CASE("queries fused with keys and values are unchanged", "[uptrain]") {
   settings.trained = TrainedWeights::kKeysAndValues;
   settings.optimizer.weight_decay = 0.5;
   settings.optimizer.kind = GENERATE(OptimizerKind::kAdamW, OptimizerKind::kAdafactor);
+  if (GENERATE(false, true)) {
+    settings.precision = Precision::kBf16;
+    settings.memory = MemoryMode::kCompact;
+  }
   run_to_end(settings);
   const Model before = open_computable_model(settings.model);
   const Model after = open_computable_model(settings.output);

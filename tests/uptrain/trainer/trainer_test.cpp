@@ -24,10 +24,11 @@ struct Bench {
         parameters(
             load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU)),
         model(golden.source.spec, parameters),
-        frozen(golden.source.spec, TrainedWeights::kAll, parameters),
-        optimizer(parameters, {}),
+        masters(parameters),
+        frozen(golden.source.spec, TrainedWeights::kAll, masters),
+        optimizer(masters, {}),
         data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),
-        trainer(TrainingLoss(model, {}), parameters, parameters, frozen, optimizer, data,
+        trainer(TrainingLoss(model, {}), parameters, masters, frozen, optimizer, data,
                 {.steps = 20,
                  .batch = batch,
                  .accumulation = accumulation,
@@ -38,6 +39,7 @@ struct Bench {
   GoldenCase golden;
   Parameters parameters;
   Transformer model;
+  MasterWeights masters;
   FrozenQueries frozen;
   AdamW optimizer;
   DataLoader data;

@@ -72,11 +72,12 @@ double stray_of_gradients(const TrainingSetup& setup) {
 void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t steps) {
   const TemporaryDirectory directory;
   const DataLoader data(short_run(directory.path(), setup.name, 1).data, 12, 64, 7);
-  const auto optimizer = make_optimizer(setup.parameters, {.kind = kind, .epsilon = kEpsilon});
-  const FrozenQueries frozen(setup.model.spec(), TrainedWeights::kAll, setup.parameters);
+  const MasterWeights masters(setup.parameters);
+  const auto optimizer = make_optimizer(masters, {.kind = kind, .epsilon = kEpsilon});
+  const FrozenQueries frozen(setup.model.spec(), TrainedWeights::kAll, masters);
   Trainer trainer(
-      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters,
-      setup.parameters, frozen, *optimizer, data,
+      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters, masters,
+      frozen, *optimizer, data,
       {.steps = steps,
        .schedule = {
            .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = LrScheduleKind::kConstant}});

@@ -1,0 +1,72 @@
+// Chooses where a run keeps masters, moments and gradients.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "uptrain/optim/master_weights.h"
+#include "uptrain/run/memory_savings.h"
+#include "uptrain/run/uptrain_settings.h"
+
+namespace regroup {
+
+/// Bytes. If the device is a CPU, all of them are memory of the device, for all ranks of this
+/// machine.
+struct MemoryNeed {
+  double device = 0.0;
+  double host = 0.0;  ///< of the machine with the device, for all ranks of this machine
+};
+
+/// Free bytes, where they are known.
+struct FreeMemory {
+  std::optional<double> device;
+  std::optional<double> host;  ///< none if the device is a CPU
+
+  bool holds(const MemoryNeed& need) const {
+    return (!device || need.device <= *device) && (!host || need.host <= *host);
+  }
+};
+
+FreeMemory free_memory(c10::Device device);
+
+/// What a run with these settings needs; their memory mode is set.
+using NeedOf = std::function<MemoryNeed(const UptrainSettings& settings)>;
+
+struct MemoryChoice {
+  /// A mode that a run can have, and its memory.
+  struct Option {
+    MemoryMode mode = MemoryMode::kFull;
+    MemoryNeed need;
+    bool fits = true;
+  };
+
+  MemoryMode mode = MemoryMode::kFull;
+  bool automatic = false;       ///< the settings leave the mode open
+  std::vector<Option> options;  ///< all modes that precision and device allow, in order
+
+  /// The option of `mode`.
+  const Option& chosen() const;
+};
+
+/// The mode of `settings`. If they leave it open: the first of full, compact and host that fits; if
+/// none does, the one that needs least memory of the device, if possible one that fits in the
+/// host's.
+MemoryChoice choose_memory(const UptrainSettings& settings, const FreeMemory& free,
+                           const NeedOf& need_of);
+
+/// A run that does not fit.
+struct MemoryShortage {
+  double needed = 0.0, available = 0.0;  ///< bytes
+  c10::Device where = c10::kCPU;         ///< whose memory is short
+  std::vector<LeanerRun> leaner;         ///< options that need less of it
+};
+
+/// What is short for `settings` with the mode of `choice`; none if all fits.
+std::optional<MemoryShortage> shortage_of(const UptrainSettings& settings,
+                                          const MemoryChoice& choice, const FreeMemory& free,
+                                          const NeedOf& need_of);
+
+}  // namespace regroup
