@@ -13,7 +13,6 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/base/error.h"
-#include "uptrain/ops/rms_norm.h"
 
 namespace regroup {
 namespace {
@@ -39,6 +38,16 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
                                 ? at::rms_norm(x, width, fused_scale, epsilon)
                                 : at::layer_norm(x, width, fused_scale, optional(bias), epsilon);
   return heads.empty() ? normal : normal * at::stack(heads).unsqueeze(1);  // [H, 1, d]
+}
+
+NormedSum Norm::add(const at::Tensor& x, const at::Tensor& update) const {
+  const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
+  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale) &&
+      update.scalar_type() == x.scalar_type()) {
+    return fused_add_rms_norm(x, update, scale, epsilon);
+  }
+  const at::Tensor sum = x + update;
+  return {sum, (*this)(sum)};
 }
 
 at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters) {

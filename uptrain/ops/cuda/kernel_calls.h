@@ -62,13 +62,13 @@ struct NormGradientCall {
   const void* outer;      ///< [rows, width], gradient of y
   const void* outer_sum;  ///< [rows, width], gradient of the sum, added to by_x; or null
   void* by_x;             ///< [rows, width]
-  float* by_weight;       ///< [norm_groups(rows, width), width]: to be summed over groups
+  float* by_weight;       ///< [norm_groups(rows, width), width], to be summed over groups; or null
   std::int64_t rows, width;
 };
 
-/// The number of groups of adjacent rows whose contributions to the weight's gradient are summed one
-/// after the other, none of them empty. It depends on the shape only, so that sums are the same on
-/// all devices. Groups have about 16 rows, more where their sums would take over 16 MiB.
+/// The number of groups of adjacent rows whose contributions to the weight's gradient are summed
+/// one after the other, none of them empty. It depends on the shape only, so that sums are the same
+/// on all devices. Groups have about 16 rows, more where their sums would take over 16 MiB.
 inline std::int64_t norm_groups(std::int64_t rows, std::int64_t width) {
   constexpr std::int64_t kFewestRows = 16;
   constexpr std::int64_t kMostSums = 1 << 22;
@@ -78,8 +78,8 @@ inline std::int64_t norm_groups(std::int64_t rows, std::int64_t width) {
   return (rows - 1) / each + 1;
 }
 
-/// Cross-entropy of rows of logits, see add_fused_cross_entropy(). A target outside [0, width) gives
-/// NaN: in its loss and in the gradients of its row.
+/// Cross-entropy of rows of logits, see add_fused_cross_entropy(). A target outside [0, width)
+/// gives NaN: in its loss and in the gradients of its row.
 struct CrossEntropyCall {
   NumberType type;
   void* logits;  ///< [rows, width], `stride` numbers from row to row; overwritten with gradients

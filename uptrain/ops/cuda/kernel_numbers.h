@@ -1,5 +1,6 @@
 // Numbers of the fused kernels, and how threads load them. The same code is compiled by nvcc for
-// GPUs and by a C++ compiler for the CPU, where tests run it; it uses no header of CUDA or LibTorch.
+// GPUs and by a C++ compiler for the CPU, where tests run it; it uses no header of CUDA or
+// LibTorch.
 #pragma once
 
 #include <cmath>
@@ -8,9 +9,12 @@
 
 #ifdef __CUDACC__
 #define REGROUP_KERNEL __host__ __device__ inline
-#define REGROUP_UNROLL _Pragma("unroll")
 #else
 #define REGROUP_KERNEL inline
+#endif
+#ifdef __CUDA_ARCH__
+#define REGROUP_UNROLL _Pragma("unroll")
+#else
 #define REGROUP_UNROLL
 #endif
 

@@ -40,8 +40,7 @@ struct Norm {
   REGROUP_KERNEL void finish(std::int64_t row, Team team, float squares) const {
     const void* const normalised = call.update != nullptr ? call.sum : call.x;
     const std::int64_t begin = row * call.width;
-    const float inverse =
-        1.0F / std::sqrt(squares / static_cast<float>(call.width) + call.epsilon);
+    const float inverse = 1.0F / std::sqrt(squares / static_cast<float>(call.width) + call.epsilon);
     for (std::int64_t i = team.thread * kWidth; i < call.width; i += team.threads * kWidth) {
       auto numbers = load<kWidth>(static_cast<const Number*>(normalised) + begin + i);
       const auto weight = load<kWidth>(static_cast<const Number*>(call.weight) + i);
@@ -90,46 +89,55 @@ struct NormGradient {
   REGROUP_KERNEL void finish(std::int64_t row, Team team, float along) const {
     const float inverse = call.inverse[row];
     const float share = along * inverse * inverse / static_cast<float>(call.width);
-    const std::int64_t group = row / ((call.rows - 1) / number_of_groups + 1);
-    const bool first = row == rows_of_group(*this, group).begin;
     for (std::int64_t i = team.thread * kWidth; i < call.width; i += team.threads * kWidth) {
-      finish_pack(row * call.width + i, i, {inverse, share},
-                  {call.by_weight + group * call.width + i, first});
+      const auto scaled = store_by_x(row * call.width + i, i, {inverse, share});
+      if (call.by_weight != nullptr) {
+        add_by_weight(row, i, scaled);
+      }
     }
   }
 
   struct RowFacts {
     float inverse, share;
   };
-  struct WeightSums {
-    float* sums;
-    bool first;  // nothing has been stored there yet
-  };
 
-  // The pack at `place` of the tensors and at `i` of the row.
-  REGROUP_KERNEL void finish_pack(std::int64_t place, std::int64_t i, RowFacts row,
-                                  WeightSums weights) const {
+  // For the pack at `place` of the tensors and at `i` of the row. Returns outer · n.
+  REGROUP_KERNEL Pack<float, kWidth> store_by_x(std::int64_t place, std::int64_t i,
+                                                RowFacts row) const {
     const auto x = load<kWidth>(static_cast<const Number*>(call.x) + place);
     const auto outer = load<kWidth>(static_cast<const Number*>(call.outer) + place);
     const auto weight = load<kWidth>(static_cast<const Number*>(call.weight) + i);
-    Pack<Number, kWidth> added = {};
+    Pack<Number, kWidth> by_x = {};
     if (call.outer_sum != nullptr) {
-      added = load<kWidth>(static_cast<const Number*>(call.outer_sum) + place);
+      by_x = load<kWidth>(static_cast<const Number*>(call.outer_sum) + place);
     }
-    Pack<float, kWidth> sums = {};
-    if (!weights.first) {
-      sums = load<kWidth>(weights.sums);
-    }
+    Pack<float, kWidth> by_weight;
     REGROUP_UNROLL
     for (int j = 0; j < kWidth; ++j) {
       const float scaled = wide(outer.at[j]) * row.inverse;
-      const float by_x =
-          scaled * wide(weight.at[j]) - wide(x.at[j]) * row.inverse * row.share;
-      narrow(call.outer_sum != nullptr ? by_x + wide(added.at[j]) : by_x, added.at[j]);
-      sums.at[j] += scaled * wide(x.at[j]);
+      by_weight.at[j] = scaled * wide(x.at[j]);
+      narrow(
+          wide(by_x.at[j]) + scaled * wide(weight.at[j]) - wide(x.at[j]) * row.inverse * row.share,
+          by_x.at[j]);
     }
-    store<kWidth>(static_cast<Number*>(call.by_x) + place, added);
-    store<kWidth>(weights.sums, sums);
+    store<kWidth>(static_cast<Number*>(call.by_x) + place, by_x);
+    return by_weight;
+  }
+
+  // Adds to the sums of the row's group, which its first row begins.
+  REGROUP_KERNEL void add_by_weight(std::int64_t row, std::int64_t i,
+                                    const Pack<float, kWidth>& by_weight) const {
+    const std::int64_t group = row / ((call.rows - 1) / number_of_groups + 1);
+    float* const sums = call.by_weight + group * call.width + i;
+    Pack<float, kWidth> sum = by_weight;
+    if (row != rows_of_group(*this, group).begin) {
+      const auto before = load<kWidth>(sums);
+      REGROUP_UNROLL
+      for (int j = 0; j < kWidth; ++j) {
+        sum.at[j] += before.at[j];
+      }
+    }
+    store<kWidth>(sums, sum);
   }
 };
 
@@ -153,9 +161,10 @@ const char* differentiate_norm(const NormGradientCall& call, const Launcher& lau
   alignment.add(call.by_weight).add(call.width);
   return with_loads(call.type, alignment.holds(), [&](auto loads) {
     constexpr int kWidth = decltype(loads)::kWidth;
-    return launch_rows(NormGradient<typename decltype(loads)::Number, kWidth>{
-                           call, norm_groups(call.rows, call.width)},
-                       call.width / kWidth, launch);
+    return launch_rows(
+        NormGradient<typename decltype(loads)::Number, kWidth>{call,
+                                                               norm_groups(call.rows, call.width)},
+        call.width / kWidth, launch);
   });
 }
 
