@@ -41,12 +41,19 @@ endfunction()
 
 # CUDA's runtime library: LibTorch's own, else the toolkit's.
 function(_regroup_find_cudart result nvcc)
-  cmake_path(GET nvcc PARENT_PATH bin)
-  file(GLOB found "${LibTorch_FOLDER}/../nvidia/*/lib/libcudart.so*" "${LibTorch_FOLDER}/lib/libcudart*.so*"
-    "${bin}/../lib64/libcudart.so" "${bin}/../lib/libcudart.so*")
-  list(APPEND found "")
-  list(GET found 0 first)
-  set(${result} "${first}" PARENT_SCOPE)
+  file(REAL_PATH "${nvcc}" program)
+  cmake_path(GET program PARENT_PATH bin)
+  set(${result} "" PARENT_SCOPE)
+  foreach(folder IN ITEMS "${LibTorch_FOLDER}/../nvidia/*/lib" "${LibTorch_FOLDER}/lib" "${bin}/../lib64"
+      "${bin}/../lib" "$ENV{CUDA_HOME}/lib64" /usr/local/cuda/lib64)
+    file(GLOB found "${folder}/libcudart*.so*")
+    if(found)
+      list(GET found 0 library)
+      cmake_path(NORMAL_PATH library)
+      set(${result} "${library}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
 endfunction()
 
 # Why the kernels are not compiled into the library; empty if they are.

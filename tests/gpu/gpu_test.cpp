@@ -14,12 +14,14 @@
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
+#include "tests/paper/paper_fused.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/objective/objective.h"
+#include "uptrain/ops/kernel_check.h"
 #include "uptrain/trainer/gradients.h"
 
 namespace regroup {
@@ -29,7 +31,11 @@ namespace {
 // tests themselves.
 at::Device gpu() {
   if (const char* named = std::getenv("REGROUP_TEST_DEVICE")) {
-    return std::string_view(named) == "paper" ? paper_device() : parse_device(named);
+    if (std::string_view(named) == "paper") {
+      set_paper_kernels(true);
+      return paper_device();
+    }
+    return parse_device(named);
   }
   if (!at::globalContext().hasCUDA()) {
     SKIP("no GPU");
@@ -112,6 +118,15 @@ TEST_CASE("attention statistics on a GPU equal those on the CPU", "[gpu]") {
     CHECK(error_of(read_tensor(directory / "there", name), read_tensor(directory / "here", name)) <
           1e-4);
   }
+}
+
+TEST_CASE("the fused kernels of a GPU agree with LibTorch's operators", "[gpu]") {
+  const at::Device device = gpu();
+  if (device.is_cuda() && compiled_cuda_kernels() == nullptr) {
+    SKIP("built without CUDA kernels");
+  }
+  CHECK(device_notes(device).empty());
+  CHECK(check_device_kernels(device).empty());
 }
 
 TEST_CASE("gradients on a GPU equal those on the CPU", "[gpu]") {

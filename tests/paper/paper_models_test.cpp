@@ -113,6 +113,15 @@ double relative_error(const std::vector<at::Tensor>& one, const std::vector<at::
   return std::sqrt(error / norm);
 }
 
+// The sum of the launches of fused kernels.
+std::int64_t fused_launches(const PaperCounts& counts) {
+  std::int64_t sum = 0;
+  for (const auto& [name, launches] : counts.operators) {
+    sum += name.starts_with("regroup::") ? launches : 0;
+  }
+  return sum;
+}
+
 at::Tensor windows_for(const ModelSpec& spec, std::int64_t length) {
   return (at::arange(2 * (length + 1), at::kLong) * 7 % (spec.vocab_size - 12) + 4)
       .view({2, length + 1});
@@ -140,6 +149,7 @@ TEST_CASE("training passes of all families on paper equal those on the CPU", "[p
   const bool narrow = type == at::kBFloat16;
   CHECK(std::abs(there.loss - here.loss) < (narrow ? 2e-2 : 1e-5) * here.loss);
   CHECK(relative_error(there.gradients, here.gradients) < (narrow ? 5e-2 : 1e-4));
+  CHECK((fused_launches(counts) > 0) == fused);
   CHECK(counts.uploads == 1);
   CHECK(counts.waits == 0);
   CHECK(counts.downloads == 0);
@@ -209,19 +219,11 @@ TEST_CASE("windows on paper use fused attention, in memory that grows with the l
   CHECK(paper_counts().math_attentions.empty());
 }
 
-// The sum of the launches of fused kernels.
-std::int64_t fused_launches(const PaperCounts& counts) {
-  std::int64_t sum = 0;
-  for (const auto& [name, launches] : counts.operators) {
-    sum += name.starts_with("regroup::") ? launches : 0;
-  }
-  return sum;
-}
-
 // test_paper "[table]" prints the table of docs/gpu.md.
 TEST_CASE("prints launches of a training pass by family", "[.][table]") {
   std::string table =
-      "| Family | kv heads of 4 | fp32 | bf16 | With checkpointing, bf16 | fp32, fused | bf16, fused "
+      "| Family | kv heads of 4 | fp32 | bf16 | With checkpointing, bf16 | fp32, fused | bf16, "
+      "fused "
       "| With checkpointing, bf16, fused | Of these fused, bf16 | Attentions fused | by products | "
       "Uploads | Waits |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Family& family : kFamilies) {

@@ -27,9 +27,14 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   return at::linear(x, input_major ? weight.t() : weight, optional(bias));
 }
 
-at::Tensor Norm::operator()(const at::Tensor& x) const {
+at::Tensor Norm::offset_weight() const {
+  return weight_offset != 0.0 ? weight + weight_offset : weight;
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const { return apply(x, offset_weight()); }
+
+at::Tensor Norm::apply(const at::Tensor& x, const at::Tensor& scale) const {
   const std::vector<std::int64_t> width = {x.size(-1)};
-  const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
   const auto fused_scale = heads.empty() ? optional(scale) : std::nullopt;
   if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale)) {
     return fused_rms_norm(x, scale, epsilon);
@@ -41,13 +46,13 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 }
 
 NormedSum Norm::add(const at::Tensor& x, const at::Tensor& update) const {
-  const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
-  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale) &&
+  const at::Tensor weights = offset_weight();
+  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, weights) &&
       update.scalar_type() == x.scalar_type()) {
-    return fused_add_rms_norm(x, update, scale, epsilon);
+    return fused_add_rms_norm(x, update, weights, epsilon);
   }
   const at::Tensor sum = x + update;
-  return {sum, (*this)(sum)};
+  return {sum, apply(sum, weights)};
 }
 
 at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters) {

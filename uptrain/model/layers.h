@@ -36,6 +36,10 @@ struct Norm {
   at::Tensor operator()(const at::Tensor& x) const;
   /// x + update, and its norm.
   NormedSum add(const at::Tensor& x, const at::Tensor& update) const;
+
+ private:
+  at::Tensor offset_weight() const;
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& scale) const;
 };
 
 /// The tensor of that name, or an undefined one for an empty name.

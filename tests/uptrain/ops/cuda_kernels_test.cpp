@@ -213,7 +213,7 @@ TEST_CASE("the GPU's gated activations and their gradients equal the separate op
   const std::int64_t count = GENERATE(1, 2048, 2056, 5003), offset = GENERATE(0, 1);
   const bool backwards = GENERATE(false, true);
   const auto [type, tolerance] =
-      GENERATE(std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 2.5e-3});
+      GENERATE(std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 4e-3});
   CAPTURE(static_cast<int>(activation), count, offset, type);
   const at::Tensor gate = placed((at::randn({count}) * 3.0).to(type), offset);
   const at::Tensor up = at::randn({count}).to(type), outer = at::randn({count}).to(type);
