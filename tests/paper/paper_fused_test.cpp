@@ -22,6 +22,7 @@
 
 #include "tests/paper/paper_device.h"
 #include "tests/uptrain/ops/relative_error.h"
+#include "uptrain/ops/fused_cross_entropy.h"
 #include "uptrain/ops/fused_rotation.h"
 #include "uptrain/ops/gated_activation.h"
 #include "uptrain/ops/kernel_check.h"
@@ -233,6 +234,16 @@ TEST_CASE("a fused norm computes the gradients that are needed, for each use of 
   const at::Tensor there = on(paper_device(), trained, use_sum, use_norm);
   CHECK(launches_of("regroup::rms_norm_gradient") == (use_norm ? 1 : 0));
   CHECK(relative_error(there, on(at::kCPU, trained, use_sum, use_norm).to(at::kDouble)) < 1e-5);
+}
+
+TEST_CASE("fused kernels refuse tensors of another device", "[paper]") {
+  const PaperKernels all(&paper_kernels());
+  const at::Tensor x = at::randn({2, 3, 4, 16}).to(paper_device()), here = at::randn({4, 8});
+  CHECK_FALSE(can_fuse_rms_norm(x, at::randn({16})));
+  CHECK_FALSE(can_fuse_rotation(x, {here, here, false}));
+  CHECK_FALSE(can_fuse_gated_activation(Activation::kSilu, x, x.cpu()));
+  const at::Tensor logits = here.to(paper_device()), loss = at::zeros({}).to(paper_device());
+  CHECK_THROWS(add_fused_cross_entropy(loss, logits, at::randint(8, {4}), 1.0, true));
 }
 
 TEST_CASE("a loss by the fused kernel is that of the operators", "[paper]") {

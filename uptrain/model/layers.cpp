@@ -48,7 +48,7 @@ at::Tensor Norm::apply(const at::Tensor& x, const at::Tensor& scale) const {
 NormedSum Norm::add(const at::Tensor& x, const at::Tensor& update) const {
   const at::Tensor weights = offset_weight();
   if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, weights) &&
-      update.scalar_type() == x.scalar_type()) {
+      update.device() == x.device() && update.scalar_type() == x.scalar_type()) {
     return fused_add_rms_norm(x, update, weights, epsilon);
   }
   const at::Tensor sum = x + update;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
 #include "formats/base/error.h"
@@ -122,6 +123,8 @@ bool can_fuse_cross_entropy(const at::Tensor& logits) {
 
 void add_fused_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
                              const at::Tensor& targets, double scale, bool with_gradient) {
+  TORCH_CHECK(targets.device() == logits.device(), "logits are on ", logits.device(),
+              " and targets on ", targets.device());
   const at::Tensor wanted = targets.contiguous();
   const at::Tensor losses = at::empty({logits.size(0)}, loss.options());
   if (!logits.is_cpu()) {

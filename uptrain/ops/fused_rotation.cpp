@@ -173,7 +173,8 @@ struct FusedRotation : torch::autograd::Function<FusedRotation> {
 bool can_fuse_rotation(const at::Tensor& x, const RopeTable& table) {
   const at::ScalarType type = x.scalar_type();
   return has_fused_kernel(FusedKernel::kRotation, x) && x.dim() == 4 && x.numel() > 0 &&
-         table.cosine.scalar_type() == type && table.sine.scalar_type() == type;
+         table.cosine.device() == x.device() && table.cosine.scalar_type() == type &&
+         table.sine.device() == x.device() && table.sine.scalar_type() == type;
 }
 
 at::Tensor fused_rotation(const at::Tensor& x, const RopeTable& table) {

@@ -203,7 +203,7 @@ struct AddedRmsNorm : torch::autograd::Function<AddedRmsNorm> {
 
 bool can_fuse_rms_norm(const at::Tensor& x, const at::Tensor& weight) {
   return weight.defined() && has_fused_kernel(FusedKernel::kRmsNorm, x) &&
-         weight.scalar_type() == x.scalar_type() && x.numel() > 0;
+         weight.device() == x.device() && weight.scalar_type() == x.scalar_type() && x.numel() > 0;
 }
 
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -41,6 +42,9 @@ at::Tensor placed(const at::Tensor& x, std::int64_t offset) {
   place.copy_(x);
   return place;
 }
+
+// The same random numbers in every run.
+void draw_again() { at::manual_seed(11); }
 
 at::Tensor unset(const at::Tensor& like) { return at::full_like(like, NAN); }
 
@@ -183,6 +187,7 @@ Losses exact_cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
 }  // namespace
 
 TEST_CASE("the GPU's rotation equals the separate operations", "[uptrain]") {
+  draw_again();
   const bool interleaved = GENERATE(false, true), backwards = GENERATE(false, true);
   const std::int64_t offset = GENERATE(0, 1);
   const auto [width, turning] = GENERATE(std::pair{64, 64}, std::pair{80, 32}, std::pair{80, 20},
@@ -209,8 +214,9 @@ TEST_CASE("the GPU's rotation equals the separate operations", "[uptrain]") {
 
 TEST_CASE("the GPU's gated activations and their gradients equal the separate operations",
           "[uptrain]") {
+  draw_again();
   const Activation activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
-  const std::int64_t count = GENERATE(1, 2048, 2056, 5003), offset = GENERATE(0, 1);
+  const std::int64_t count = GENERATE(9, 2048, 2056, 5003), offset = GENERATE(0, 1);
   const bool backwards = GENERATE(false, true);
   const auto [type, tolerance] =
       GENERATE(std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 4e-3});
@@ -225,7 +231,7 @@ TEST_CASE("the GPU's gated activations and their gradients equal the separate op
   CHECK(relative_error(found.y, y.detach()) < tolerance);
   CHECK(relative_error(found.by_gate, exact[0]) < tolerance);
   CHECK(relative_error(found.by_up, exact[1]) < tolerance);
-  CHECK((count == 1 || relative_error(found.by_up, exact[0]) > 0.1));
+  CHECK(relative_error(found.by_up, exact[0]) > 0.1);
 }
 
 TEST_CASE("the GPU's gated activations saturate and propagate NaN", "[uptrain]") {
@@ -241,6 +247,7 @@ TEST_CASE("the GPU's gated activations saturate and propagate NaN", "[uptrain]")
 }
 
 TEST_CASE("the GPU's RMSNorm and its gradients equal LibTorch's", "[uptrain]") {
+  draw_again();
   const std::int64_t width = GENERATE(1, 7, 64, 1000, 2056, 4099), rows = GENERATE(1, 33, 100);
   const bool added = GENERATE(false, true), backwards = GENERATE(false, true);
   const auto [type, tolerance] =
@@ -253,13 +260,16 @@ TEST_CASE("the GPU's RMSNorm and its gradients equal LibTorch's", "[uptrain]") {
   CHECK(at::equal(found.sum, added ? in.x + in.update : in.x));
   const Normed exact = exact_norm(in, found.sum);
   CHECK(relative_error(found.y, exact.y) < tolerance);
-  CHECK(relative_error(found.by_weight, exact.by_weight) < 2 * tolerance);
-  // With one number per row, only the effect of epsilon remains.
-  CHECK(((width == 1 && !added) || relative_error(found.by_x, exact.by_x) < 2 * tolerance));
+  // With one number per row, n is 1 or -1, and the sum may be small.
+  const double by_weight_tolerance = width == 1 ? 1e-2 : 2 * tolerance;
+  CHECK(relative_error(found.by_weight, exact.by_weight) < by_weight_tolerance);
+  // With one number per row, only the effect of epsilon remains, the difference of equal numbers.
+  CHECK((width == 1 || relative_error(found.by_x, exact.by_x) < 2 * tolerance));
   CHECK(relative_error(found.y, 1.02 * exact.y) > tolerance);
 }
 
 TEST_CASE("the GPU's RMSNorm handles unaligned rows, extreme numbers and NaN", "[uptrain]") {
+  draw_again();
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
   const double size = GENERATE(1.0, 1e-12, 1e15);
   CAPTURE(type, size);
@@ -293,6 +303,7 @@ TEST_CASE("groups of a weight's gradient have no empty one and cover all rows", 
 }
 
 TEST_CASE("the GPU's cross-entropy and its gradient equal LibTorch's", "[uptrain]") {
+  draw_again();
   const std::int64_t vocabulary = GENERATE(1, 37, 64, 5000, 5003), extra = GENERATE(0, 8, 1);
   const bool backwards = GENERATE(false, true);
   const auto [type, tolerance] =
@@ -316,6 +327,7 @@ TEST_CASE("the GPU's cross-entropy and its gradient equal LibTorch's", "[uptrain
 }
 
 TEST_CASE("the GPU's cross-entropy takes extreme logits as LibTorch does", "[uptrain]") {
+  draw_again();
   at::Tensor logits = at::randn({5, 70});
   logits.select(0, 0).narrow(0, 0, 60).fill_(-kInfinity);  // whole parts of threads
   logits.select(0, 1).mul_(1e30);
@@ -339,6 +351,7 @@ TEST_CASE("the GPU's cross-entropy takes extreme logits as LibTorch does", "[upt
 }
 
 TEST_CASE("the GPU's cross-entropy gives NaN for tokens outside the vocabulary", "[uptrain]") {
+  draw_again();
   const at::Tensor targets = at::tensor({8L, -1L, 3L});
   const Losses found = cross_entropy(at::randn({3, 8}), targets, /*with_gradient=*/true);
   CHECK(found.losses.narrow(0, 0, 2).isnan().all().item<bool>());
@@ -348,6 +361,7 @@ TEST_CASE("the GPU's cross-entropy gives NaN for tokens outside the vocabulary",
 }
 
 TEST_CASE("the kernels' bf16 rounding is that of LibTorch", "[uptrain]") {
+  draw_again();
   const at::Tensor x =
       at::cat({at::randn({5000}) * 1e3, at::tensor({0.0F, -0.0F, 3.4e38F, 1e-41F, 1.00390625F,
                                                     1.01171875F, kInfinity, -kInfinity})});
