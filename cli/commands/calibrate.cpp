@@ -9,6 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/context_warning.h"
+#include "cli/measure/precision_warning.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
@@ -39,6 +40,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   set_compute_threads(options.threads);
   check_output_name(options.output, "a safetensors file", {".safetensors"});
   const c10::Device device = parse_device(options.device);
+  warn_of_device(device, console);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
   const TokenFile data = TokenFile::open(options.data);

@@ -1,4 +1,4 @@
-// Warns of a precision that is slow on this processor.
+// Warns of a precision that is slow on this processor, and of kernels that a GPU does not use.
 #pragma once
 
 #include "cli/terminal/console.h"
@@ -6,7 +6,10 @@
 
 namespace regroup {
 
-/// Prints a line on stderr if matrix products in `precision` are slow on `device`.
+/// Prints device_notes() on stderr.
+void warn_of_device(c10::Device device, const Console& console);
+
+/// The same, and a line if matrix products in `precision` are slow on `device`.
 void warn_of_precision(Precision precision, c10::Device device, const Console& console);
 
 }  // namespace regroup

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/measure/context_warning.h"
+#include "cli/measure/precision_warning.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "formats/base/error.h"
@@ -59,6 +60,7 @@ LogitsResult measure_logits(const LogitsOptions& options, const Model& source, c
   check_all_shapes(result.spec, result.checkpoint);
   const std::int64_t context = settings_of(options, source, result).context;
   warn_of_context(source, context, console);
+  warn_of_device(parse_device(options.device), console);
   Progress progress(console, "logits", layers_to_compare(source, result), "layers");
   PredictionComparison found;
   with_torch_errors([&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "formats/base/error.h"
@@ -11,13 +12,14 @@
 namespace regroup {
 
 c10::Device device_of_rank(const std::string& text, const Launch& launch) {
-  const c10::Device device = parse_device(text);
-  if (launch.alone() || text != "cuda") {
-    return device;
+  // parse_device() computes on the device, so it is not asked for another rank's. Without CUDA it
+  // says what is missing.
+  if (launch.alone() || text != "cuda" || !at::globalContext().hasCUDA()) {
+    return parse_device(text);
   }
   // If the launcher makes one GPU visible to each rank, its number is 0 for all ranks.
   const int visible = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
-  return visible == 1 ? device : parse_device("cuda:" + std::to_string(launch.local_rank));
+  return parse_device(visible == 1 ? text : "cuda:" + std::to_string(launch.local_rank));
 }
 
 int threads_of_rank(int requested, const Launch& launch) {

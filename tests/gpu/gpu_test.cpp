@@ -15,12 +15,14 @@
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
+#include "tests/paper/paper_fused.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/objective/objective.h"
+#include "uptrain/ops/kernel_check.h"
 #include "uptrain/trainer/gradients.h"
 
 namespace regroup {
@@ -30,7 +32,11 @@ namespace {
 // tests themselves.
 at::Device gpu() {
   if (const char* named = std::getenv("REGROUP_TEST_DEVICE")) {
-    return std::string_view(named) == "paper" ? paper_device() : parse_device(named);
+    if (std::string_view(named) == "paper") {
+      set_paper_kernels(true);
+      return paper_device();
+    }
+    return parse_device(named);
   }
   if (!at::globalContext().hasCUDA()) {
     SKIP("no GPU");
@@ -137,6 +143,15 @@ TEST_CASE("heads solved for on a GPU are as good as those of the CPU", "[gpu]") 
   for (std::size_t i = 0; i < here.groups.size(); ++i) {
     CHECK(std::abs(there.groups[i].loss - here.groups[i].loss) < 1e-9);
   }
+}
+
+TEST_CASE("the fused kernels of a GPU agree with LibTorch's operators", "[gpu]") {
+  const at::Device device = gpu();
+  if (device.is_cuda() && compiled_cuda_kernels() == nullptr) {
+    SKIP("built without CUDA kernels");
+  }
+  CHECK(device_notes(device).empty());
+  CHECK(check_device_kernels(device).empty());
 }
 
 TEST_CASE("gradients on a GPU equal those on the CPU", "[gpu]") {

@@ -17,6 +17,7 @@
 #include "formats/json/json.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
+#include "tests/paper/paper_fused.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
@@ -112,6 +113,15 @@ double relative_error(const std::vector<at::Tensor>& one, const std::vector<at::
   return std::sqrt(error / norm);
 }
 
+// The sum of the launches of fused kernels.
+std::int64_t fused_launches(const PaperCounts& counts) {
+  std::int64_t sum = 0;
+  for (const auto& [name, launches] : counts.operators) {
+    sum += name.starts_with("regroup::") ? launches : 0;
+  }
+  return sum;
+}
+
 at::Tensor windows_for(const ModelSpec& spec, std::int64_t length) {
   return (at::arange(2 * (length + 1), at::kLong) * 7 % (spec.vocab_size - 12) + 4)
       .view({2, length + 1});
@@ -125,9 +135,10 @@ TEST_CASE("training passes of all families on paper equal those on the CPU", "[p
   if (kv_heads != 4 && *family.kv_heads == '\0') {
     return;
   }
-  const bool recomputing = GENERATE(false, true);
+  const bool recomputing = GENERATE(false, true), fused = GENERATE(false, true);
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
-  CAPTURE(family.fixture, kv_heads, recomputing, c10::toString(type));
+  CAPTURE(family.fixture, kv_heads, recomputing, fused, c10::toString(type));
+  set_paper_kernels(fused);
   const TemporaryDirectory directory;
   const Model source = make_model(directory, family, kv_heads);
   const at::Tensor windows = windows_for(source.spec, 12);
@@ -138,6 +149,7 @@ TEST_CASE("training passes of all families on paper equal those on the CPU", "[p
   const bool narrow = type == at::kBFloat16;
   CHECK(std::abs(there.loss - here.loss) < (narrow ? 2e-2 : 1e-5) * here.loss);
   CHECK(relative_error(there.gradients, here.gradients) < (narrow ? 5e-2 : 1e-4));
+  CHECK((fused_launches(counts) > 0) == fused);
   CHECK(counts.uploads == 1);
   CHECK(counts.waits == 0);
   CHECK(counts.downloads == 0);
@@ -210,9 +222,10 @@ TEST_CASE("windows on paper use fused attention, in memory that grows with the l
 // test_paper "[table]" prints the table of docs/gpu.md.
 TEST_CASE("prints launches of a training pass by family", "[.][table]") {
   std::string table =
-      "| Family | kv heads of 4 | Launches, fp32 | Launches, bf16 | With checkpointing, bf16 | "
-      "Attentions fused | "
-      "by products | Uploads | Waits |\n|---|---|---|---|---|---|---|---|---|\n";
+      "| Family | kv heads of 4 | fp32 | bf16 | With checkpointing, bf16 | fp32, fused | bf16, "
+      "fused "
+      "| With checkpointing, bf16, fused | Of these fused, bf16 | Attentions fused | by products | "
+      "Uploads | Waits |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Family& family : kFamilies) {
     for (const int kv_heads : {4, 2, 1}) {
       if (kv_heads != 4 && *family.kv_heads == '\0') {
@@ -222,13 +235,17 @@ TEST_CASE("prints launches of a training pass by family", "[.][table]") {
       const Model source = make_model(directory, family, kv_heads);
       const at::Tensor windows = windows_for(source.spec, 12);
       PaperCounts wide, narrow, again;
-      train_once(source, windows, at::kFloat, paper_device(), false, &wide);
-      train_once(source, windows, at::kBFloat16, paper_device(), false, &narrow);
-      train_once(source, windows, at::kBFloat16, paper_device(), true, &again);
-      table += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", family.fixture,
-                           source.spec.kv_heads.front(), wide.launches, narrow.launches,
-                           again.launches, narrow.fused_attentions, narrow.math_attentions.size(),
-                           narrow.uploads, narrow.waits);
+      table += fmt::format("| {} | {} |", family.fixture, source.spec.kv_heads.front());
+      for (const bool fused : {false, true}) {
+        set_paper_kernels(fused);
+        train_once(source, windows, at::kFloat, paper_device(), false, &wide);
+        train_once(source, windows, at::kBFloat16, paper_device(), false, &narrow);
+        train_once(source, windows, at::kBFloat16, paper_device(), true, &again);
+        table += fmt::format(" {} | {} | {} |", wide.launches, narrow.launches, again.launches);
+      }
+      table += fmt::format(" {} | {} | {} | {} | {} |\n", fused_launches(narrow),
+                           narrow.fused_attentions, narrow.math_attentions.size(), narrow.uploads,
+                           narrow.waits);
     }
   }
   fmt::print("{}", table);

@@ -16,6 +16,7 @@
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
+#include "tests/paper/paper_fused.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
@@ -119,7 +120,9 @@ void put_tokens(const Model& source, const fs::path& path, std::size_t count) {
 
 TEST_CASE("uptraining on paper in every mode: the CPU's losses, one wait a step", "[paper]") {
   const Mode mode = GENERATE(from_range(kModes));
-  CAPTURE(mode.name);
+  const bool fused = GENERATE(false, true);
+  CAPTURE(mode.name, fused);
+  set_paper_kernels(fused);
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 4);
   mode.set(settings, directory.path());
@@ -154,11 +157,12 @@ TEST_CASE("uptraining on paper takes no more memory than its plan says", "[paper
   settings.precision = GENERATE(Precision::kFp32, Precision::kBf16);
   settings.recomputing = GENERATE(false, true);
   settings.device = paper_device();
-  const bool taught = GENERATE(false, true);
+  const bool taught = GENERATE(false, true), fused = GENERATE(false, true);
+  set_paper_kernels(fused);
   if (taught) {
     settings.teacher.model = settings.model;
   }
-  CAPTURE(settings.accumulation, name_of(settings.precision), settings.recomputing, taught);
+  CAPTURE(settings.accumulation, name_of(settings.precision), settings.recomputing, taught, fused);
   const Model source = open_computable_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);

@@ -82,20 +82,40 @@ at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Ten
                          : sum;
 }
 
-at::Tensor norm_before(const Block& block, const ModelSpec& spec, at::Tensor x, const Pass& pass) {
+// The residual stream, and a sublayer's output that the next norm adds to it.
+struct Residual {
+  at::Tensor x, update;
+
+  at::Tensor sum() const { return update.defined() ? x + update : x; }
+
+  at::Tensor normed(const Norm& norm) {
+    if (!update.defined()) {
+      return norm(x);
+    }
+    NormedSum both = norm.add(x, update);
+    *this = {both.sum, {}};
+    return both.normal;
+  }
+};
+
+at::Tensor norm_before(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                       const Pass& pass) {
+  Residual residual{x, {}};
   if (block.attention.present()) {
-    const at::Tensor input = block.attention_norm(x);
-    const at::Tensor attended = self_attention(block.attention, spec, input, pass);
-    x = (spec.residual_after_norm ? input : x) + attended;
+    const at::Tensor input = residual.normed(block.attention_norm);
+    const at::Tensor update = self_attention(block.attention, spec, input, pass);
+    residual = {spec.residual_after_norm ? input : residual.x, update};
   }
   if (block.cross.present()) {
-    x = x + cross_attention(block.cross, spec, block.cross_norm(x), pass);
+    const at::Tensor input = residual.normed(block.cross_norm);
+    residual.update = cross_attention(block.cross, spec, input, pass);
   }
   if (block.has_mlp()) {
-    const at::Tensor input = mlp_norm(block, x);
-    x = (spec.residual_after_norm ? input : x) + mlp(block, spec, input);
+    const at::Tensor input = block.mlp_norm ? residual.normed(*block.mlp_norm) : residual.sum();
+    residual = {spec.residual_after_norm || !block.mlp_norm ? input : residual.x,
+                mlp(block, spec, input)};
   }
-  return x;
+  return residual.sum();
 }
 
 }  // namespace

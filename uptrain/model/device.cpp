@@ -14,6 +14,8 @@
 #include "formats/base/out_of_memory.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/host_memory.h"
+#include "uptrain/ops/device_kernels.h"
+#include "uptrain/ops/kernel_check.h"
 
 namespace regroup {
 namespace {
@@ -47,9 +49,22 @@ std::string shortage_in(const c10::Error& fault) {
 
 // LibTorch prefers cuDNN's attention on Hopper and Blackwell. It gave NaN gradients under masks
 // (pytorch/pytorch issue 196678), and it makes a new plan for each length of a cache.
-void prepare_cuda() {
-  at::globalContext().setSDPUseCuDNN(false);
-  at::globalContext().lazyInitDevice(c10::kCUDA);  // CUDA's allocator cannot be asked before
+//
+// Fused kernels are used once they agree with LibTorch's operators on the first GPU that is asked
+// for. Returns what the user should know.
+const std::vector<std::string>& prepare_cuda(c10::Device device) {
+  static const std::vector<std::string> notes = [&]() -> std::vector<std::string> {
+    at::globalContext().setSDPUseCuDNN(false);
+    at::globalContext().lazyInitDevice(c10::kCUDA);  // CUDA's allocator cannot be asked before
+    if (compiled_cuda_kernels() == nullptr) {
+      return {
+          "built without fused CUDA kernels, training is slower; REGROUP_TORCH=cuda "
+          "scripts/setup installs a compiler for them, then build again"};
+    }
+    set_device_kernels(c10::kCUDA, compiled_cuda_kernels());
+    return check_device_kernels(device);
+  }();
+  return notes;
 }
 
 }  // namespace
@@ -78,8 +93,13 @@ c10::Device parse_device(const std::string& text) {
   if (index >= count) {
     throw_environment("device {}: this machine has {} CUDA devices, counted from 0", text, count);
   }
-  prepare_cuda();
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  prepare_cuda(device);
+  return device;
+}
+
+std::vector<std::string> device_notes(c10::Device device) {
+  return device.is_cuda() ? prepare_cuda(device) : std::vector<std::string>();
 }
 
 std::optional<double> available_memory(c10::Device device) {

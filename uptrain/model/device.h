@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -12,8 +13,13 @@
 namespace regroup {
 
 /// Reads "cpu", "cuda" or "cuda:N". Throws kUsage for anything else and kEnvironment where this
-/// machine, or this build of LibTorch, has no such device. Initialises CUDA for a CUDA device.
+/// machine, or this build of LibTorch, has no such device. Initialises CUDA for a CUDA device, and
+/// checks its fused kernels when the process first does so.
 c10::Device parse_device(const std::string& text);
+
+/// What the user should know of a device from parse_device(), a line each: fused kernels that are
+/// not used, and why.
+std::vector<std::string> device_notes(c10::Device device);
 
 /// Free memory in bytes, on the CPU that of free_host_memory(); none if unknown.
 std::optional<double> available_memory(c10::Device device);

@@ -13,16 +13,21 @@
 
 #include "formats/base/error.h"
 #include "uptrain/ops/optional_tensor.h"
-#include "uptrain/ops/rms_norm.h"
 
 namespace regroup {
+
 at::Tensor Linear::operator()(const at::Tensor& x) const {
   return at::linear(x, input_major ? weight.t() : weight, if_defined(bias));
 }
 
-at::Tensor Norm::operator()(const at::Tensor& x) const {
+at::Tensor Norm::offset_weight() const {
+  return weight_offset != 0.0 ? weight + weight_offset : weight;
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const { return apply(x, offset_weight()); }
+
+at::Tensor Norm::apply(const at::Tensor& x, const at::Tensor& scale) const {
   const std::vector<std::int64_t> width = {x.size(-1)};
-  const at::Tensor scale = weight_offset != 0.0 ? weight + weight_offset : weight;
   const auto fused_scale = heads.empty() ? if_defined(scale) : std::nullopt;
   if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, scale)) {
     return fused_rms_norm(x, scale, epsilon);
@@ -31,6 +36,16 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
                                 ? at::rms_norm(x, width, fused_scale, epsilon)
                                 : at::layer_norm(x, width, fused_scale, if_defined(bias), epsilon);
   return heads.empty() ? normal : normal * at::stack(heads).unsqueeze(1);  // [H, 1, d]
+}
+
+NormedSum Norm::add(const at::Tensor& x, const at::Tensor& update) const {
+  const at::Tensor weights = offset_weight();
+  if (kind == NormKind::kRmsNorm && heads.empty() && can_fuse_rms_norm(x, weights) &&
+      update.device() == x.device() && update.scalar_type() == x.scalar_type()) {
+    return fused_add_rms_norm(x, update, weights, epsilon);
+  }
+  const at::Tensor sum = x + update;
+  return {sum, apply(sum, weights)};
 }
 
 at::Tensor tensor_or_none(const std::string& name, const Parameters& parameters) {

@@ -10,6 +10,7 @@
 
 #include "formats/spec/model_spec.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/ops/rms_norm.h"
 
 namespace regroup {
 
@@ -33,6 +34,12 @@ struct Norm {
   std::vector<at::Tensor> heads = {};  ///< instead of one weight: [d] for each of [B, H, T, d]
 
   at::Tensor operator()(const at::Tensor& x) const;
+  /// x + update, and its norm.
+  NormedSum add(const at::Tensor& x, const at::Tensor& update) const;
+
+ private:
+  at::Tensor offset_weight() const;
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& scale) const;
 };
 
 /// The tensor of that name, or an undefined one for an empty name.

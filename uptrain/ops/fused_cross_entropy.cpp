@@ -6,9 +6,11 @@
 #include <span>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
 #include "formats/base/error.h"
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -87,6 +89,22 @@ void take_all_losses(const at::Tensor& logits, const at::Tensor& targets, const 
   });
 }
 
+void take_losses_on_device(const at::Tensor& logits, const at::Tensor& targets,
+                           const at::Tensor& losses, double scale, bool with_gradient) {
+  const kernels::CrossEntropyCall call = {.type = number_type(logits),
+                                          .logits = logits.mutable_data_ptr(),
+                                          .targets = targets.const_data_ptr<std::int64_t>(),
+                                          .losses = losses.mutable_data_ptr<float>(),
+                                          .rows = logits.size(0),
+                                          .width = logits.size(1),
+                                          .stride = logits.stride(0),
+                                          .scale = static_cast<float>(scale),
+                                          .with_gradient = with_gradient};
+  on_current_stream(logits, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.take_cross_entropy(call, stream);
+  });
+}
+
 void check_targets(const at::Tensor& targets, std::int64_t vocabulary) {
   const auto* const begin = targets.const_data_ptr<std::int64_t>();
   for (const std::int64_t target : std::span(begin, static_cast<std::size_t>(targets.numel()))) {
@@ -99,16 +117,22 @@ void check_targets(const at::Tensor& targets, std::int64_t vocabulary) {
 }  // namespace
 
 bool can_fuse_cross_entropy(const at::Tensor& logits) {
-  const at::ScalarType type = logits.scalar_type();
-  return logits.is_cpu() && (type == at::kFloat || type == at::kBFloat16) && logits.dim() == 2 &&
-         logits.stride(1) == 1;
+  return has_fused_kernel(FusedKernel::kCrossEntropy, logits) && logits.dim() == 2 &&
+         logits.numel() > 0 && logits.stride(1) == 1;
 }
 
 void add_fused_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
                              const at::Tensor& targets, double scale, bool with_gradient) {
+  TORCH_CHECK(targets.device() == logits.device(), "logits are on ", logits.device(),
+              " and targets on ", targets.device());
   const at::Tensor wanted = targets.contiguous();
-  check_targets(wanted, logits.size(1));
   const at::Tensor losses = at::empty({logits.size(0)}, loss.options());
+  if (!logits.is_cpu()) {
+    take_losses_on_device(logits, wanted, losses, scale, with_gradient);
+    loss.add_(losses.sum(), scale);
+    return;
+  }
+  check_targets(wanted, logits.size(1));
   if (logits.scalar_type() == at::kFloat) {
     take_all_losses<float>(logits, wanted, losses, scale, with_gradient);
   } else {

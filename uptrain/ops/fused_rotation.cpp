@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -114,11 +115,35 @@ void turn_all(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, 
       [&](std::int64_t begin, std::int64_t end) { turn_positions(rotation, begin, end); });
 }
 
+void turn_on_device(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, bool back) {
+  const kernels::RotationCall call = {
+      .type = number_type(x),
+      .x = x.const_data_ptr(),
+      .y = y.mutable_data_ptr(),
+      .x_strides = {x.stride(0), x.stride(1), x.stride(2)},
+      .y_strides = {y.stride(0), y.stride(1), y.stride(2)},
+      .cosine = table.cosine.const_data_ptr(),
+      .sine = table.sine.const_data_ptr(),
+      .batch = x.size(0),
+      .heads = x.size(1),
+      .length = x.size(2),
+      .width = static_cast<int>(x.size(3)),
+      .half = static_cast<int>(table.cosine.size(1)),
+      .interleaved = table.interleaved,
+      .inverse = back,
+  };
+  on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.rotate(call, stream);
+  });
+}
+
 at::Tensor turned(const at::Tensor& heads, const RopeTable& table, bool back) {
   const at::Tensor x = heads.stride(-1) == 1 ? heads : heads.contiguous();
   const at::Tensor y =
       at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
-  if (x.scalar_type() == at::kFloat) {
+  if (!x.is_cpu()) {
+    turn_on_device(x, y, table, back);
+  } else if (x.scalar_type() == at::kFloat) {
     turn_all<float>(x, y, table, back);
   } else {
     turn_all<c10::BFloat16>(x, y, table, back);
@@ -147,8 +172,9 @@ struct FusedRotation : torch::autograd::Function<FusedRotation> {
 
 bool can_fuse_rotation(const at::Tensor& x, const RopeTable& table) {
   const at::ScalarType type = x.scalar_type();
-  return x.is_cpu() && (type == at::kFloat || type == at::kBFloat16) && x.dim() == 4 &&
-         table.cosine.scalar_type() == type && table.sine.scalar_type() == type;
+  return has_fused_kernel(FusedKernel::kRotation, x) && x.dim() == 4 && x.numel() > 0 &&
+         table.cosine.device() == x.device() && table.cosine.scalar_type() == type &&
+         table.sine.device() == x.device() && table.sine.scalar_type() == type;
 }
 
 at::Tensor fused_rotation(const at::Tensor& x, const RopeTable& table) {

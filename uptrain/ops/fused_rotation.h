@@ -1,5 +1,5 @@
-// RoPE on a CPU in one pass over the heads, forward and backward. LibTorch would make a pass for
-// each product and sum.
+// RoPE in one pass over the heads, forward and backward, on a CPU or by a kernel of a device.
+// LibTorch would make a pass for each product and sum.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,8 @@
 
 namespace regroup {
 
-/// Whether fused_rotation() supports these: on a CPU, of one dtype, fp32 or bf16.
+/// Whether fused_rotation() supports these: of one dtype, fp32 or bf16, with a kernel (see
+/// has_fused_kernel()).
 bool can_fuse_rotation(const at::Tensor& x, const RopeTable& table);
 
 /// rotate() computed in fp32 and rounded once. x: [B, heads, T, d], with any strides. The result

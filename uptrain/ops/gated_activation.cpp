@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -132,6 +133,34 @@ void differentiate_all(const GatedNumbers<Number>& numbers, const at::Tensor& ou
   });
 }
 
+kernels::GatedCall call_of(const at::Tensor& gate, const at::Tensor& up, const Curve& curve) {
+  return {.type = number_type(gate),
+          .gate = gate.const_data_ptr(),
+          .up = up.const_data_ptr(),
+          .y = nullptr,
+          .count = gate.numel(),
+          .linear = curve.linear,
+          .cubic = curve.cubic};
+}
+
+void activate_on_device(kernels::GatedCall call, const at::Tensor& y) {
+  call.y = y.mutable_data_ptr();
+  on_current_stream(y, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.activate_gated(call, stream);
+  });
+}
+
+void differentiate_on_device(const kernels::GatedCall& forward, const at::Tensor& outer,
+                             const at::Tensor& by_gate, const at::Tensor& by_up) {
+  const kernels::GatedGradientCall call = {.forward = forward,
+                                           .outer = outer.const_data_ptr(),
+                                           .by_gate = by_gate.mutable_data_ptr(),
+                                           .by_up = by_up.mutable_data_ptr()};
+  on_current_stream(outer, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.differentiate_gated(call, stream);
+  });
+}
+
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gates,
                             const at::Tensor& ups, Activation activation) {
@@ -139,7 +168,9 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor up = ups.contiguous();
     const at::Tensor y = at::empty_like(gate);
     const Curve curve = curve_of(activation);
-    if (gate.scalar_type() == at::kFloat) {
+    if (!gate.is_cpu()) {
+      activate_on_device(call_of(gate, up, curve), y);
+    } else if (gate.scalar_type() == at::kFloat) {
       activate_all(numbers_of<float>(gate, up, curve), y);
     } else {
       activate_all(numbers_of<c10::BFloat16>(gate, up, curve), y);
@@ -158,7 +189,9 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor by_up = at::empty_like(up);
     const Curve curve =
         curve_of(static_cast<Activation>(context->saved_data["activation"].toInt()));
-    if (gate.scalar_type() == at::kFloat) {
+    if (!gate.is_cpu()) {
+      differentiate_on_device(call_of(gate, up, curve), outer, by_gate, by_up);
+    } else if (gate.scalar_type() == at::kFloat) {
       differentiate_all(numbers_of<float>(gate, up, curve), outer, by_gate, by_up);
     } else {
       differentiate_all(numbers_of<c10::BFloat16>(gate, up, curve), outer, by_gate, by_up);
@@ -171,10 +204,10 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
 
 bool can_fuse_gated_activation(Activation activation, const at::Tensor& gate,
                                const at::Tensor& up) {
-  const at::ScalarType type = gate.scalar_type();
   return (activation == Activation::kSilu || activation == Activation::kGeluTanh) &&
-         gate.is_cpu() && up.is_cpu() && (type == at::kFloat || type == at::kBFloat16) &&
-         up.scalar_type() == type && gate.sizes() == up.sizes();
+         has_fused_kernel(FusedKernel::kGatedActivation, gate) && gate.numel() > 0 &&
+         up.device() == gate.device() && up.scalar_type() == gate.scalar_type() &&
+         gate.sizes() == up.sizes();
 }
 
 at::Tensor fused_gated_activation(Activation activation, const at::Tensor& gate,

@@ -1,5 +1,5 @@
-// The activation of a gated MLP, SwiGLU or GeGLU, on a CPU in one forward and one backward pass;
-// saves only gate and up.
+// The activation of a gated MLP, SwiGLU or GeGLU, in one forward and one backward pass, on a CPU or
+// by kernels of a device; saves only gate and up.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// Whether fused_gated_activation() supports these: SiLU or tanh GELU, on a CPU, of one dtype and
-/// shape, fp32 or bf16.
+/// Whether fused_gated_activation() supports these: SiLU or tanh GELU, of one dtype and shape, fp32
+/// or bf16, with kernels (see has_fused_kernel()).
 bool can_fuse_gated_activation(Activation activation, const at::Tensor& gate, const at::Tensor& up);
 
 /// activation(gate) · up, with gradients of both. Computed in fp32, rounded once. Shazeer,

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdint>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
+#include "uptrain/ops/device_rms_norm.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -134,6 +136,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
                             const at::Tensor& scale, double epsilon) {
     const at::Tensor x = input.contiguous();
     const at::Tensor weight = scale.contiguous();
+    if (!x.is_cpu()) {
+      const DeviceNorm norm = normalise_on_device(x, at::Tensor(), weight, epsilon);
+      context->save_for_backward({x, weight, norm.inverse});
+      return norm.y;
+    }
     const at::Tensor y = at::empty_like(x);
     const at::Tensor inverse = at::empty({x.numel() / x.size(-1)}, x.options().dtype(at::kFloat));
     if (x.scalar_type() == at::kFloat) {
@@ -151,6 +158,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const at::Tensor& weight = saved[1];
     const at::Tensor& inverse = saved[2];
     const at::Tensor from = outer.front().contiguous();
+    if (!x.is_cpu()) {
+      const NormGradients found = differentiate_norm_on_device(
+          {x, weight, inverse}, from, at::Tensor(), context->needs_input_grad(1));
+      return {found.by_x, found.by_weight, at::Tensor()};
+    }
     const at::Tensor by_x = at::empty_like(x);
     const std::int64_t blocks = (inverse.numel() + kRowsPerBlock - 1) / kRowsPerBlock;
     const at::Tensor by_weight = at::zeros({blocks, x.size(-1)}, inverse.options());
@@ -163,16 +175,49 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
+// x + update and its norm, by a kernel of the device.
+struct AddedRmsNorm : torch::autograd::Function<AddedRmsNorm> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x,
+                               const at::Tensor& update, const at::Tensor& scale, double epsilon) {
+    const at::Tensor weight = scale.contiguous();
+    const DeviceNorm norm =
+        normalise_on_device(x.contiguous(), update.contiguous(), weight, epsilon);
+    context->save_for_backward({norm.sum, weight, norm.inverse});
+    context->set_materialize_grads(false);
+    return {norm.sum, norm.y};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outer) {
+    const variable_list saved = context->get_saved_variables();
+    if (!outer[1].defined()) {  // the norm was not used
+      return {outer[0], outer[0], at::Tensor(), at::Tensor()};
+    }
+    const NormGradients found = differentiate_norm_on_device(
+        {saved[0], saved[1], saved[2]}, outer[1].contiguous(),
+        outer[0].defined() ? outer[0].contiguous() : at::Tensor(), context->needs_input_grad(2));
+    return {found.by_x, found.by_x, found.by_weight, at::Tensor()};
+  }
+};
+
 }  // namespace
 
 bool can_fuse_rms_norm(const at::Tensor& x, const at::Tensor& weight) {
-  const at::ScalarType type = x.scalar_type();
-  return weight.defined() && x.device().is_cpu() && weight.scalar_type() == type &&
-         (type == at::kFloat || type == at::kBFloat16) && x.numel() > 0;
+  return weight.defined() && has_fused_kernel(FusedKernel::kRmsNorm, x) &&
+         weight.device() == x.device() && weight.scalar_type() == x.scalar_type() && x.numel() > 0;
 }
 
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
   return RmsNorm::apply(x, weight, epsilon);
+}
+
+NormedSum fused_add_rms_norm(const at::Tensor& x, const at::Tensor& update,
+                             const at::Tensor& weight, double epsilon) {
+  if (x.is_cpu()) {
+    const at::Tensor sum = x + update;
+    return {sum, fused_rms_norm(sum, weight, epsilon)};
+  }
+  const variable_list both = AddedRmsNorm::apply(x, update, weight, epsilon);
+  return {both[0], both[1]};
 }
 
 }  // namespace regroup

@@ -1,0 +1,108 @@
+// Numbers of the fused kernels, and how threads load them. The same code is compiled by nvcc for
+// GPUs and by a C++ compiler for the CPU, where tests run it; it uses no header of CUDA or
+// LibTorch.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __CUDACC__
+#define REGROUP_KERNEL __host__ __device__ inline
+#else
+#define REGROUP_KERNEL inline
+#endif
+#ifdef __CUDA_ARCH__
+#define REGROUP_UNROLL _Pragma("unroll")
+#else
+#define REGROUP_UNROLL
+#endif
+
+namespace regroup::kernels {
+
+/// The threads of a block.
+constexpr int kBlockThreads = 256;
+/// The threads that exchange numbers without shared memory.
+constexpr int kWarpThreads = 32;
+
+/// The upper half of an fp32 number.
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+REGROUP_KERNEL float wide(float number) { return number; }
+
+REGROUP_KERNEL float wide(BFloat16 number) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(number.bits) << 16;
+  float wide = 0.0F;
+  std::memcpy(&wide, &bits, sizeof(wide));
+  return wide;
+}
+
+REGROUP_KERNEL void narrow(float number, float& narrowed) { narrowed = number; }
+
+/// Rounds to nearest, ties to even; NaN stays NaN.
+REGROUP_KERNEL void narrow(float number, BFloat16& narrowed) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &number, sizeof(bits));
+  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const std::uint32_t quiet = (bits >> 16) | 0x40U;
+  narrowed.bits = static_cast<std::uint16_t>(number == number ? rounded : quiet);
+}
+
+/// Adjacent numbers that a thread loads or stores at once, up to 16 bytes per instruction.
+template <typename Number, int kWidth>
+struct alignas(sizeof(Number) * kWidth < 16 ? sizeof(Number) * kWidth : 16) Pack {
+  Number at[kWidth];
+};
+
+template <int kWidth, typename Number>
+REGROUP_KERNEL Pack<Number, kWidth> load(const Number* from) {
+  return *reinterpret_cast<const Pack<Number, kWidth>*>(from);
+}
+
+template <int kWidth, typename Number>
+REGROUP_KERNEL void store(Number* to, const Pack<Number, kWidth>& numbers) {
+  *reinterpret_cast<Pack<Number, kWidth>*>(to) = numbers;
+}
+
+/// The dtype of a call's tensors.
+enum class NumberType { kFloat, kBFloat16 };
+
+/// A dtype, and how many numbers a thread loads at once.
+template <typename NumberOfTag, int kWidthOfTag>
+struct Loads {
+  using Number = NumberOfTag;
+  static constexpr int kWidth = kWidthOfTag;
+};
+
+/// Calls the function with Loads of 16 bytes if `aligned`, else of one number.
+template <typename Function>
+auto with_loads(NumberType type, bool aligned, const Function& function) {
+  if (type == NumberType::kFloat) {
+    return aligned ? function(Loads<float, 4>()) : function(Loads<float, 1>());
+  }
+  return aligned ? function(Loads<BFloat16, 8>()) : function(Loads<BFloat16, 1>());
+}
+
+/// Whether all pointers and counts of a call allow loads of 16 bytes.
+class Alignment {
+ public:
+  explicit Alignment(NumberType type) : numbers_(type == NumberType::kFloat ? 4 : 8) {}
+
+  Alignment& add(const void* pointer) {
+    holds_ = holds_ && reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+    return *this;
+  }
+  Alignment& add(std::int64_t count) {
+    holds_ = holds_ && count % numbers_ == 0;
+    return *this;
+  }
+  bool holds() const { return holds_; }
+
+ private:
+  std::int64_t numbers_;
+  bool holds_ = true;
+};
+
+}  // namespace regroup::kernels
