@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 
 #include "tests/file_tree.h"
+#include "uptrain/model/transformer.h"
+#include "uptrain/objective/objective.h"
 
 namespace regroup {
 namespace {
@@ -30,6 +32,18 @@ GoldenCase load_golden_case(const std::string& name) {
 
 double largest_difference(const at::Tensor& one, const at::Tensor& other) {
   return (one.to(at::kDouble) - other.to(at::kDouble)).abs().max().item<double>();
+}
+
+at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
+                     const at::Tensor& tokens) {
+  return window_logits(Transformer(spec, parameters), tokens);
+}
+
+TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
+  const at::Tensor flat = golden.tokens.flatten().contiguous();
+  const auto* ids = flat.const_data_ptr<std::int64_t>();
+  put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
+  return TokenFile::open(path);
 }
 
 }  // namespace regroup

@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "formats/token_files/token_file.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/parameters.h"
 
 namespace regroup {
 
@@ -21,6 +24,16 @@ GoldenCase load_golden_case(const std::string& name);
 
 /// Reads one tensor of a safetensors file unchanged.
 at::Tensor read_tensor(const std::filesystem::path& file, const std::string& name);
+
+/// Every attention of a model.
+inline const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
+                                                  AttentionRole::kEncoder};
+
+/// The logits of a transformer, see window_logits().
+at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters, const at::Tensor& tokens);
+
+/// Writes the case's tokens as a raw token file of 16-bit ids.
+TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path);
 
 /// The largest absolute difference of two tensors, compared in fp64.
 double largest_difference(const at::Tensor& one, const at::Tensor& other);

@@ -26,13 +26,6 @@ Transformer model_of(const GoldenCase& golden) {
 }
 
 // The fixture's sequences in one token file.
-TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
-  const at::Tensor flat = golden.tokens.flatten().contiguous();
-  const auto* ids = flat.const_data_ptr<std::int64_t>();
-  put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
-  return TokenFile::open(path);
-}
-
 }  // namespace
 
 TEST_CASE("written logits of consecutive windows equal those of transformers", "[uptrain]") {

@@ -25,13 +25,6 @@
 namespace regroup {
 namespace {
 
-TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
-  const at::Tensor flat = golden.tokens.flatten().contiguous();
-  const auto* ids = flat.const_data_ptr<std::int64_t>();
-  put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
-  return TokenFile::open(path);
-}
-
 void calibrate_golden(const GoldenCase& golden, const TemporaryDirectory& directory,
                       std::int64_t batch) {
   const TokenFile data = put_tokens_of(golden, directory / "tokens");

@@ -26,11 +26,6 @@ namespace {
 constexpr double kBasisRounding = 1e-5;
 constexpr double kWrongBasis = 1e-3;
 
-at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
-                     const at::Tensor& tokens) {
-  return window_logits(Transformer(spec, parameters), tokens);
-}
-
 at::Tensor logits_of(const Model& model, const at::Tensor& tokens) {
   return logits_of(model.spec, load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU),
                    tokens);

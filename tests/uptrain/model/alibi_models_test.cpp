@@ -24,9 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kWrongSlopes = 1e-2;
-const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
-                                           AttentionRole::kEncoder};
-
 Parameters parameters_of(const Model& model) {
   return load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU);
 }

@@ -18,14 +18,6 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 constexpr double kClearlyWrong = 1e-2;
-const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
-                                           AttentionRole::kEncoder};
-
-at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
-                     const at::Tensor& tokens) {
-  return window_logits(Transformer(spec, parameters), tokens);
-}
-
 Parameters parameters_of(const GoldenCase& golden) {
   return load_parameters(golden.source.spec, golden.source.checkpoint, at::kFloat, at::kCPU);
 }

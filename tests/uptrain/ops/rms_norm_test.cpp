@@ -12,7 +12,7 @@
 namespace regroup {
 namespace {
 
-constexpr double kEpsilon = 1e-5;
+constexpr double kNormEpsilon = 1e-5;
 
 struct Norms {
   at::Tensor y, by_x, by_weight;
@@ -32,13 +32,13 @@ Norms norms_by(const Function& function, const at::Tensor& x, const at::Tensor& 
 Norms reference(const at::Tensor& x, const at::Tensor& weight) {
   return norms_by(
       [](const at::Tensor& input, const at::Tensor& scale) {
-        return at::rms_norm(input, {input.size(-1)}, scale, kEpsilon);
+        return at::rms_norm(input, {input.size(-1)}, scale, kNormEpsilon);
       },
       x.to(at::kDouble), weight.to(at::kDouble));
 }
 
 Norms fused(const at::Tensor& x, const at::Tensor& weight) {
-  return norms_by([](const auto&... parts) { return fused_rms_norm(parts..., kEpsilon); }, x,
+  return norms_by([](const auto&... parts) { return fused_rms_norm(parts..., kNormEpsilon); }, x,
                   weight);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("fused RMSNorm accepts strided tensors and propagates NaN", "[uptrain]
   const Norms found = fused(x, weight);
   CHECK(near(found.by_x, reference(x, weight).by_x, 1e-6));
   const at::Tensor broken = at::full({2, 16}, NAN).to(at::kBFloat16);
-  CHECK(fused_rms_norm(broken, weight.slice(0, 0, 16).to(at::kBFloat16), kEpsilon)
+  CHECK(fused_rms_norm(broken, weight.slice(0, 0, 16).to(at::kBFloat16), kNormEpsilon)
             .isnan()
             .all()
             .item<bool>());

@@ -20,7 +20,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kBatch = 2, kQueryHeads = 6;
+constexpr std::int64_t kTiledBatch = 2, kTiledQueryHeads = 6;
 
 struct Sizes {
   std::int64_t kv_heads, queries, keys, width;
@@ -29,11 +29,11 @@ struct Sizes {
 
 // Layout of projections: [B, T, n, d], viewed as [B, n, T, d].
 at::Tensor random_heads(std::int64_t heads, std::int64_t length, std::int64_t width) {
-  return at::randn({kBatch, length, heads, width}).to(at::kBFloat16).transpose(1, 2);
+  return at::randn({kTiledBatch, length, heads, width}).to(at::kBFloat16).transpose(1, 2);
 }
 
 Heads random_heads(const Sizes& sizes) {
-  return {random_heads(kQueryHeads, sizes.queries, sizes.width),
+  return {random_heads(kTiledQueryHeads, sizes.queries, sizes.width),
           random_heads(sizes.kv_heads, sizes.keys, sizes.width),
           random_heads(sizes.kv_heads, sizes.keys, sizes.width)};
 }
@@ -81,9 +81,9 @@ TEST_CASE("tiled attention and its gradients equal LibTorch's", "[uptrain]") {
                            .causal = sizes.causal,
                            .bias = {}};
   if (biased) {
-    attention.bias = (at::randn({1, kQueryHeads, 1, 1}).abs() * at::arange(sizes.keys)) / 20;
+    attention.bias = (at::randn({1, kTiledQueryHeads, 1, 1}).abs() * at::arange(sizes.keys)) / 20;
   }
-  const at::Tensor outer = random_heads(kQueryHeads, sizes.queries, sizes.width);
+  const at::Tensor outer = random_heads(kTiledQueryHeads, sizes.queries, sizes.width);
   const auto expected =
       results_of([&](const Heads& x) { return plain(x, attention); }, heads, outer, at::kDouble);
   const auto found = results_of([&](const Heads& x) { return attend_in_tiles(x, attention); },
@@ -102,7 +102,7 @@ TEST_CASE("tiled attention rounds no more than LibTorch's kernel", "[uptrain]") 
     SKIP("no bf16 products of tiles on this processor");
   }
   const TiledAttention attention{.scale = 0.125, .causal = true, .bias = {}};
-  const at::Tensor outer = random_heads(kQueryHeads, 256, 64);
+  const at::Tensor outer = random_heads(kTiledQueryHeads, 256, 64);
   const auto kernel = [&](const Heads& x) {
     return at::scaled_dot_product_attention(x.q, x.k, x.v, {}, 0.0, true, 0.125, true);
   };
@@ -121,7 +121,7 @@ TEST_CASE("tiled attention does not depend on the number of threads", "[uptrain]
   if (!can_attend_in_tiles(heads)) {
     SKIP("no bf16 products of tiles on this processor");
   }
-  const at::Tensor outer = random_heads(kQueryHeads, 190, 32);
+  const at::Tensor outer = random_heads(kTiledQueryHeads, 190, 32);
   const auto attend = [](const Heads& x) {
     return attend_in_tiles(x, {.scale = 0.2, .causal = true, .bias = {}});
   };

@@ -6,12 +6,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "tests/uptrain/optim/scalar.h"
 #include "uptrain/trainer/gradients.h"
 
 namespace regroup {
@@ -25,10 +25,6 @@ AdamWSettings with_moments(Precision precision) {
   AdamWSettings settings = kSettings;
   settings.moments = precision;
   return settings;
-}
-
-at::Tensor scalar(double value) {
-  return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
 }
 
 MasterWeights named(const std::vector<at::Tensor>& tensors) {

@@ -8,7 +8,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -17,13 +16,10 @@
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/optim/scalar.h"
 
 namespace regroup {
 namespace {
-
-at::Tensor scalar(double value) {
-  return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat));
-}
 
 template <typename Function>
 at::Tensor numbers(const std::vector<std::int64_t>& shape, const Function& function) {

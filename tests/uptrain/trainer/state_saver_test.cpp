@@ -20,7 +20,7 @@
 namespace regroup {
 namespace {
 
-std::vector<StateTensor> tensors_of(double value) {
+std::vector<StateTensor> saved_tensors(double value) {
   return {{"weight.a", at::full({3, 4}, value, at::kFloat)}};
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a saved state holds the tensors as they were when saving began", "[up
         saved.push_back(value_in(tensors));
       },
       /*in_background=*/true);
-  const auto tensors = tensors_of(1.0);
+  const auto tensors = saved_tensors(1.0);
   saver.start({.step = 5}, tensors);
   tensors.front().value.fill_(2.0);
   CHECK_FALSE(saver.outcome());
@@ -108,7 +108,7 @@ TEST_CASE("tensors that nobody else uses are saved without a copy, and released"
         }
       },
       /*in_background=*/true);
-  const auto tensors = tensors_of(1.0);
+  const auto tensors = saved_tensors(1.0);
   saver.start({.step = 5}, tensors, {true});
   CHECK(saver.wait()->fault.empty() == !fails);
   CHECK(written == tensors.front().value.const_data_ptr());
@@ -127,7 +127,7 @@ TEST_CASE("without memory for a copy a state is saved before training continues"
         saved = value_in(tensors);
       },
       /*in_background=*/false);
-  const auto tensors = tensors_of(1.0);
+  const auto tensors = saved_tensors(1.0);
   saver.start({.step = 5}, tensors);
   CHECK(saved == 1.0);
   CHECK(writer == std::this_thread::get_id());
@@ -142,7 +142,7 @@ TEST_CASE("a failed save is reported", "[uptrain]") {
   const bool in_background = GENERATE(true, false);
   StateSaver saver([](const auto&, const auto&) { throw_environment("no room"); }, in_background);
   CHECK_FALSE(saver.wait());
-  saver.start({.step = 7}, tensors_of(1.0));
+  saver.start({.step = 7}, saved_tensors(1.0));
   const auto outcome = saver.wait();
   REQUIRE(outcome);
   CHECK((outcome->step == 7 && outcome->fault == "no room"));
@@ -157,7 +157,7 @@ TEST_CASE("the destructor waits for the save in progress", "[uptrain]") {
           saved = true;
         },
         /*in_background=*/true);
-    saver.start({.step = 1}, tensors_of(1.0));
+    saver.start({.step = 1}, saved_tensors(1.0));
   }
   CHECK(saved);
 }
