@@ -43,22 +43,23 @@ TEST_CASE("an order that is not a permutation of the layer's kv heads is refused
   }
 }
 
-using Layers = std::vector<std::size_t>;
+using LayerNumbers = std::vector<std::size_t>;
 
 TEST_CASE("layers that share a relative bias share one head order", "[converter]") {
   const Model t5 = open_model(golden("t5")), umt5 = open_model(golden("umt5"));
   for (const std::size_t layer : {0U, 1U}) {
-    CHECK(layers_in_step(t5.spec, AttentionRole::kSelf, layer) == Layers{0, 1, 2});
-    CHECK(layers_in_step(t5.spec, AttentionRole::kEncoder, layer) == Layers{0, 1});
-    CHECK(layers_in_step(umt5.spec, AttentionRole::kEncoder, layer) == Layers{layer});
+    CHECK(layers_in_step(t5.spec, AttentionRole::kSelf, layer) == LayerNumbers{0, 1, 2});
+    CHECK(layers_in_step(t5.spec, AttentionRole::kEncoder, layer) == LayerNumbers{0, 1});
+    CHECK(layers_in_step(umt5.spec, AttentionRole::kEncoder, layer) == LayerNumbers{layer});
   }
-  CHECK(layers_in_step(t5.spec, AttentionRole::kCross, 1) == Layers{1});
-  CHECK(layers_in_step(open_model(golden("bloom")).spec, AttentionRole::kSelf, 1) == Layers{1});
+  CHECK(layers_in_step(t5.spec, AttentionRole::kCross, 1) == LayerNumbers{1});
+  CHECK(layers_in_step(open_model(golden("bloom")).spec, AttentionRole::kSelf, 1) ==
+        LayerNumbers{1});
   ModelSpec two_tables = t5.spec;
   two_tables.layers.resize(5);
   two_tables.layers[3].relative_bias = "another";
-  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 2) == Layers{0, 1, 2});
-  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 4) == Layers{3, 4});
+  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 2) == LayerNumbers{0, 1, 2});
+  CHECK(layers_in_step(two_tables, AttentionRole::kSelf, 4) == LayerNumbers{3, 4});
 }
 
 const Heads kReversed{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};

@@ -74,9 +74,9 @@ TEST_CASE("copying heads transposes between layouts", "[converter]") {
   CHECK(copied("adbecf", columns, "......", rows) == "abcdef");
 }
 
-// The same with reordered features.
-std::string reordered(std::string_view source, const HeadBlocks& from, std::string target,
-                      const HeadBlocks& to, Numbers order) {
+// The same with with_moved_heads features.
+std::string with_moved_heads(std::string_view source, const HeadBlocks& from, std::string target,
+                             const HeadBlocks& to, Numbers order) {
   HeadMove move = copy_of_heads("t", from, to);
   move.row_order = std::move(order);
   move_heads(move, DType::kU8, std::as_bytes(std::span(source)), DType::kU8,
@@ -86,14 +86,14 @@ std::string reordered(std::string_view source, const HeadBlocks& from, std::stri
 
 TEST_CASE("copying heads can reorder features within a head", "[converter]") {
   const Numbers order{0, 2, 1, 3};
-  CHECK(reordered("AABBCCDDaabbccdd", head_blocks({8, 2}, false, Numbers{0, 4}, 4),
-                  std::string(16, '.'), head_blocks({8, 2}, false, Numbers{0, 4}, 4),
-                  order) == "AACCBBDDaaccbbdd");
-  CHECK(reordered("ABCDEFGH", head_blocks({8}, false, Numbers{0, 4}, 4), std::string(8, '.'),
-                  head_blocks({8}, false, Numbers{0, 4}, 4), order) == "ACBDEGFH");
+  CHECK(with_moved_heads("AABBCCDDaabbccdd", head_blocks({8, 2}, false, Numbers{0, 4}, 4),
+                         std::string(16, '.'), head_blocks({8, 2}, false, Numbers{0, 4}, 4),
+                         order) == "AACCBBDDaaccbbdd");
+  CHECK(with_moved_heads("ABCDEFGH", head_blocks({8}, false, Numbers{0, 4}, 4), std::string(8, '.'),
+                         head_blocks({8}, false, Numbers{0, 4}, 4), order) == "ACBDEGFH");
   // Columns, with two inputs.
-  CHECK(reordered("ABCDabcd", head_blocks({2, 4}, true, Numbers{0}, 4), std::string(8, '.'),
-                  head_blocks({2, 4}, true, Numbers{0}, 4), order) == "ACBDacbd");
+  CHECK(with_moved_heads("ABCDabcd", head_blocks({2, 4}, true, Numbers{0}, 4), std::string(8, '.'),
+                         head_blocks({2, 4}, true, Numbers{0}, 4), order) == "ACBDacbd");
 }
 
 }  // namespace

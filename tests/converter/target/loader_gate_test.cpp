@@ -44,7 +44,7 @@ std::vector<std::string> misread(const fs::path& path) {
   return misread_by_loaders(model.spec, model.config);
 }
 
-Verification verified(const fs::path& source, const fs::path& result) {
+Verification verification_of(const fs::path& source, const fs::path& result) {
   const Model from = open_model(source), to = open_model(result);
   return verify_conversion(plan_conversion(from, recorded_request(from, to, nullptr)), from, to,
                            {});
@@ -61,12 +61,12 @@ TEST_CASE("reordered heads with slopes are written under a model_type that stock
         std::string("regroup_alibi_") + (std::string(name) == "falcon_rw" ? "falcon" : name);
     convert(golden(name), directory / "similar", moved({.kv_heads = {2}}));
     CHECK(open_model(directory / "similar").config["model_type"] == own);
-    CHECK(verified(golden(name), directory / "similar").passed());
+    CHECK(verification_of(golden(name), directory / "similar").passed());
     convert(directory / "similar", directory / "mqa", {.kv_heads = {1}});
     const Model mqa = open_model(directory / "mqa");
     CHECK(mqa.config["model_type"] == own);
     CHECK(mqa.spec.kv_heads == std::vector<std::int64_t>(mqa.spec.layers.size(), 1));
-    CHECK(verified(directory / "similar", directory / "mqa").passed());
+    CHECK(verification_of(directory / "similar", directory / "mqa").passed());
     CHECK(alibi_slopes_per_layer(mqa.spec)[0][0] == alibi_slopes(6)[5]);
     CHECK_FALSE(derived_otherwise(mqa.spec).empty());
     for (const char* result : {"similar", "mqa"}) {
@@ -125,16 +125,16 @@ TEST_CASE("a converted model does not keep a model_type that misleads stock load
   CHECK(misread(directory / "grouped").empty());
 }
 
-TEST_CASE("a result that stock loaders misread is not verified", "[converter]") {
+TEST_CASE("a result that stock loaders misread is not verification_of", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("bloom"), directory / "expanded", {.kv_heads = {2}, .target = "expanded"});
-  CHECK(verified(golden("bloom"), directory / "expanded").passed());
+  CHECK(verification_of(golden("bloom"), directory / "expanded").passed());
   const fs::path config = directory / "expanded" / "config.json";
   Json changed = Json::parse(bytes_of_file(config));
   Json& slopes = changed["regroup"]["alibi"]["slopes"];
   std::swap(slopes[0], slopes[1]);
   put_file(config, changed.dump());
-  const Error found = refusal_of([&] { verified(golden("bloom"), directory / "expanded"); });
+  const Error found = refusal_of([&] { verification_of(golden("bloom"), directory / "expanded"); });
   CHECK(found.kind() == ErrorKind::kDifference);
   CHECK(std::string(found.what()).find("ALiBi slopes") != std::string::npos);
   CHECK(summarize_model(directory / "expanded", open_checkpoint(directory / "expanded"))

@@ -20,13 +20,13 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kLength = 37;
+constexpr std::int64_t kPositions = 37;
 
-// Angles of kLength positions for `turning` dimensions of each head.
+// Angles of kPositions positions for `turning` dimensions of each head.
 RopeTable table_of(std::int64_t turning, bool interleaved, at::ScalarType type) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor angles =
-      at::outer(at::arange(kLength, wide), at::arange(1, turning / 2 + 1, wide) / 10.0);
+      at::outer(at::arange(kPositions, wide), at::arange(1, turning / 2 + 1, wide) / 10.0);
   return {angles.cos().to(type), angles.sin().to(type), interleaved};
 }
 
@@ -53,8 +53,8 @@ TEST_CASE("the fused rotation and its gradient equal the separate operations", "
   const auto [type, tolerance] =
       GENERATE(std::pair{at::kFloat, 1e-6}, std::pair{at::kBFloat16, 2.5e-3});
   CAPTURE(interleaved, width, turning, type);
-  const at::Tensor x = at::randn({3, kLength, 5, width}).to(type).transpose(1, 2);
-  const at::Tensor outer = at::randn({3, 5, kLength, width}).to(type);
+  const at::Tensor x = at::randn({3, kPositions, 5, width}).to(type).transpose(1, 2);
+  const at::Tensor outer = at::randn({3, 5, kPositions, width}).to(type);
   const RopeTable table = table_of(turning, interleaved, type);
   REQUIRE(can_fuse_rotation(x, table));
   // In fp64 rotate() uses LibTorch's operations.
@@ -86,7 +86,7 @@ TEST_CASE("a quarter turn moves the first of a pair to the second", "[uptrain]")
 TEST_CASE("the fused rotation's result is contiguous for projections and independent of threads",
           "[uptrain]") {
   const RopeTable table = table_of(16, false, at::kBFloat16);
-  const at::Tensor x = at::randn({2, 4, 16, kLength}).to(at::kBFloat16).transpose(2, 3);
+  const at::Tensor x = at::randn({2, 4, 16, kPositions}).to(at::kBFloat16).transpose(2, 3);
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const at::Tensor alone = fused_rotation(x, table);
@@ -100,7 +100,7 @@ TEST_CASE("the fused rotation's result is contiguous for projections and indepen
 TEST_CASE("the fused rotation rounds no more than the separate operations and propagates NaN",
           "[uptrain]") {
   const RopeTable table = table_of(64, false, at::kBFloat16);
-  const at::Tensor x = at::randn({2, 3, kLength, 64}).to(at::kBFloat16);
+  const at::Tensor x = at::randn({2, 3, kPositions, 64}).to(at::kBFloat16);
   const at::Tensor first = x.narrow(-1, 0, 32);
   const at::Tensor second = x.narrow(-1, 32, 32);
   const at::Tensor expected = rotate(x.to(at::kDouble), widened(table));

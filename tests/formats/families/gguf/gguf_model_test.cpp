@@ -21,7 +21,7 @@ namespace {
 
 using Heads = std::vector<std::int64_t>;
 
-Model golden_model(const std::string& name) { return open_model(golden(name)); }
+Model opened_golden(const std::string& name) { return open_model(golden(name)); }
 
 // The spec of the GGUF file that is written for `spec`.
 ModelSpec written(const ModelSpec& spec) {
@@ -32,7 +32,7 @@ TEST_CASE("GGUF files of several architectures have exactly the tensors of their
           "[formats]") {
   for (const char* name : {"llama", "gpt2", "bloom", "gptneox"}) {
     CAPTURE(name);
-    const Model model = golden_model("gguf/" + std::string(name) + ".gguf");
+    const Model model = opened_golden("gguf/" + std::string(name) + ".gguf");
     CHECK((model.convention == Convention::kGguf));
     CHECK(model.gguf->text("general.architecture") == name);
     CHECK(model.companions.empty());
@@ -42,7 +42,7 @@ TEST_CASE("GGUF files of several architectures have exactly the tensors of their
 }
 
 TEST_CASE("a llama GGUF file is read as a spec", "[formats]") {
-  const ModelSpec spec = golden_model("gguf/llama.gguf").spec;
+  const ModelSpec spec = opened_golden("gguf/llama.gguf").spec;
   CHECK(spec.family == "llama");
   CHECK(spec.kv_heads == Heads{2, 2});
   CHECK(spec.head_dim == 8);
@@ -58,7 +58,7 @@ TEST_CASE("a llama GGUF file is read as a spec", "[formats]") {
 }
 
 TEST_CASE("a GPT-NeoX GGUF file is read as a spec", "[formats]") {
-  const ModelSpec spec = golden_model("gguf/gptneox.gguf").spec;
+  const ModelSpec spec = opened_golden("gguf/gptneox.gguf").spec;
   CHECK((spec.layers[0].attention.packing == Packing::kQueryKeyValue));
   CHECK(spec.layers[0].attention.v.bias == "blk.0.attn_qkv.bias");
   CHECK(spec.parallel_residual);
@@ -174,7 +174,7 @@ TEST_CASE("every Hugging Face model is written as an architecture that has all i
           "[formats]") {
   for (const auto& [fixture, architecture] : kWritten) {
     CAPTURE(fixture);
-    const ModelSpec spec = golden_model(fixture).spec;
+    const ModelSpec spec = opened_golden(fixture).spec;
     const ModelSpec target = written(spec);
     CHECK(target.architecture == architecture);
     check_sizes(target, spec);
@@ -186,7 +186,7 @@ TEST_CASE("every Hugging Face model is written as an architecture that has all i
 }
 
 TEST_CASE("all parameters of YaRN and Llama 3 RoPE scaling are written", "[formats]") {
-  ModelSpec spec = golden_model("llama").spec;
+  ModelSpec spec = opened_golden("llama").spec;
   spec.rope.scaling = {.kind = RopeScaling::Kind::kYarn,
                        .factor = 4.0,
                        .original_positions = 16.0,
@@ -197,8 +197,8 @@ TEST_CASE("all parameters of YaRN and Llama 3 RoPE scaling are written", "[forma
   CHECK(yarn.original_positions == 16.0);
   CHECK(yarn.attention_factor == Catch::Approx(1.25).epsilon(1e-6));
 
-  const RopeScaling llama3 = golden_model("llama_rope_llama3").spec.rope.scaling;
-  const RopeScaling same = written(golden_model("llama_rope_llama3").spec).rope.scaling;
+  const RopeScaling llama3 = opened_golden("llama_rope_llama3").spec.rope.scaling;
+  const RopeScaling same = written(opened_golden("llama_rope_llama3").spec).rope.scaling;
   CHECK(same.factor == llama3.factor);
   CHECK(same.original_positions == llama3.original_positions);
   CHECK(same.low_frequency_factor == llama3.low_frequency_factor);
@@ -206,7 +206,7 @@ TEST_CASE("all parameters of YaRN and Llama 3 RoPE scaling are written", "[forma
 }
 
 TEST_CASE("a Llama whose layers differ in kv heads is written as deci", "[formats]") {
-  ModelSpec spec = golden_model("llama_bf16").spec;
+  ModelSpec spec = opened_golden("llama_bf16").spec;
   spec.kv_heads = {4, 6};
   const ModelSpec target = written(spec);
   CHECK(target.architecture == "deci");
@@ -216,7 +216,7 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as deci", "[format
 TEST_CASE("models without a suitable GGUF architecture are refused with the obstacle",
           "[formats]") {
   const auto refusal = [](const std::string& fixture) {
-    const ModelSpec spec = golden_model(fixture).spec;
+    const ModelSpec spec = opened_golden(fixture).spec;
     return refusal_of([&] { gguf_metadata_for(spec); });
   };
   CHECK_THAT(refusal("falcon_rw"), is_wrong_usage("falcon", "positions alibi", "rope needed"));
@@ -231,7 +231,7 @@ TEST_CASE("models without a suitable GGUF architecture are refused with the obst
 }
 
 TEST_CASE("reordered ALiBi slopes are refused", "[formats]") {
-  ModelSpec spec = golden_model("bloom").spec;
+  ModelSpec spec = opened_golden("bloom").spec;
   const auto slopes = alibi_slopes_per_layer(spec).front();
   spec.alibi.slopes = {slopes};
   CHECK(gguf_metadata_for(spec).text("general.architecture") == "bloom");
@@ -240,10 +240,10 @@ TEST_CASE("reordered ALiBi slopes are refused", "[formats]") {
 }
 
 TEST_CASE("a note names what llama.cpp computes differently", "[formats]") {
-  CHECK(gguf_differences(golden_model("gpt2").spec).empty());
-  CHECK_THAT(gguf_differences(golden_model("gpt_neox").spec).at(0),
+  CHECK(gguf_differences(opened_golden("gpt2").spec).empty());
+  CHECK_THAT(gguf_differences(opened_golden("gpt_neox").spec).at(0),
              Catch::Matchers::ContainsSubstring("tanh"));
-  const ModelSpec mistral = golden_model("mistral").spec;
+  const ModelSpec mistral = opened_golden("mistral").spec;
   CHECK_THAT(gguf_differences(mistral).at(0), Catch::Matchers::ContainsSubstring("5 tokens"));
   CHECK(written(mistral).max_positions == 5);
 }
