@@ -1,5 +1,7 @@
 #include "cli/report/conversion_measurements.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "converter/provenance/layer_record.h"
@@ -56,6 +58,15 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   return table;
 }
 
+// "layer 3", or "encoder layer 3" if the model has several kinds of attention.
+std::string place_of(const LayerReport& layer, const std::vector<LayerReport>& layers) {
+  const bool several = std::any_of(layers.begin(), layers.end(), [&](const LayerReport& other) {
+    return other.role != layer.role;
+  });
+  return fmt::format("{}{}layer {}", several ? name_of(layer.role) : "", several ? " " : "",
+                     layer.layer);
+}
+
 std::string kept_text(const std::vector<LayerReport>& layers) {
   const LayerReport* worst = nullptr;
   double keys = 0.0, values = 0.0, count = 0.0;
@@ -74,9 +85,9 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
   if (worst == nullptr) {
     return "";
   }
-  return fmt::format("\nkept      keys {}, values {} on average; least in {} layer {}: {}, {}",
-                     percent(keys / count), percent(values / count), name_of(worst->role),
-                     worst->layer, percent(keys_kept(*worst)), percent(values_kept(*worst)));
+  return fmt::format("\nkept      keys {}, values {} on average; least in {}: {}, {}",
+                     percent(keys / count), percent(values / count), place_of(*worst, layers),
+                     percent(keys_kept(*worst)), percent(values_kept(*worst)));
 }
 
 std::string refit_text(const std::vector<LayerReport>& layers) {
@@ -92,13 +103,12 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
       worst = more ? &layer : worst;
     }
   }
-  return worst == nullptr
-             ? ""
-             : fmt::format(
-                   "\nrefitted  squared error of each attention's output {} -> {} on "
-                   "average; most in {} layer {}: {}",
-                   percent(before / count), percent(after / count), name_of(worst->role),
-                   worst->layer, percent(worst->refinement->error_after));
+  return worst == nullptr ? ""
+                          : fmt::format(
+                                "\nrefitted  squared error of each attention's output {} -> {} on "
+                                "average; most in {}: {}",
+                                percent(before / count), percent(after / count),
+                                place_of(*worst, layers), percent(worst->refinement->error_after));
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
