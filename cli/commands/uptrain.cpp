@@ -117,7 +117,7 @@ void plan_and_train(const UptrainOptions& options, const Launch& launch, const C
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
   const DataLoader data = open_training_data(settings, source.spec);
-  const UptrainPlan plan = plan_uptraining(settings, source, data);
+  UptrainPlan plan = plan_uptraining(settings, source, data);
   check_plan(options, plan, console);
   if (launch.rank == 0) {
     warn_of_precision(settings.precision, settings.device, console);
@@ -127,6 +127,9 @@ void plan_and_train(const UptrainOptions& options, const Launch& launch, const C
           ? nullptr
           : join_process_group(launch, settings.device,
                                std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
+  if (ranks) {
+    agree_on_memory(plan, source.spec, *ranks);
+  }
   const PlannedRun run{plan, source, data, options.resume, ranks.get()};
   if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;

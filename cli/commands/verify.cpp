@@ -61,22 +61,6 @@ void print_differences(const Verification& found, const Console& console) {
   }
 }
 
-// Lists the tensors that could not be verified.
-void print_unchecked(const std::vector<std::string>& tensors, const Console& console) {
-  if (tensors.empty()) {
-    return;
-  }
-  std::string text = fmt::format(
-      "not verified: {} tensors that were refitted after pooling and have no recorded checksum "
-      "(from an earlier regroup): refitting is not computed again; only their shapes and dtypes "
-      "were compared",
-      with_thousands(tensors.size()));
-  for (const std::string& tensor : tensors) {
-    text += "\n  " + printable(tensor, 0);
-  }
-  console.print(text);
-}
-
 void print_json(const VerifyOptions& options, const Verified& verified, const Console& console) {
   const Verification& found = verified.found;
   Json report{{"source", options.source},
@@ -85,7 +69,6 @@ void print_json(const VerifyOptions& options, const Verified& verified, const Co
               {"copied_tensors", found.copied},
               {"computed_tensors", found.computed},
               {"refitted_tensors", found.refitted},
-              {"unchecked_tensors", found.unchecked},
               {"remarks", found.remarks},
               {"bytes", found.bytes},
               {"tensors", differences_json(found.tensors)},
@@ -100,19 +83,17 @@ void print_text(const Verified& verified, const Console& console) {
   const Verification& found = verified.found;
   print_differences(found, console);
   if (found.passed()) {
-    const std::size_t unchecked = found.unchecked.size();
-    const std::size_t written = found.refitted.size() - unchecked;
+    const std::size_t written = found.refitted.size();
     console.print(fmt::format(
-        "verified{}: {} tensors equal the source's, {} equal those computed again{} ({}); the "
+        "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
         "settings agree",
-        unchecked > 0 ? fmt::format(", except {} tensors", with_thousands(unchecked)) : "",
         with_thousands(found.copied), with_thousands(found.computed),
-        written > 0 ? fmt::format(", {} refitted or solved on a GPU match their checksums",
+        written > 0 ? fmt::format(", {} refitted or solved on a GPU match the checksums in the "
+                                  "result's record and were not computed again",
                                   with_thousands(written))
                     : "",
         text_of_bytes(found.bytes)));
   }
-  print_unchecked(found.unchecked, console);
   for (const std::string& remark : found.remarks) {
     console.note("note: " + remark);
   }

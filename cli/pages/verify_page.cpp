@@ -26,15 +26,10 @@ Table checks_table(const Verification& found) {
                  verdict(found.copied_differing)});
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),
                  "those computed again, byte for byte", verdict(found.computed_differing)});
-  const std::size_t checked = found.refitted.size() - found.unchecked.size();
-  if (checked > 0) {
-    table.add_row({"refitted, or solved on a GPU", with_thousands(checked),
-                   "the checksums recorded when they were written",
+  if (!found.refitted.empty()) {
+    table.add_row({"refitted, or solved on a GPU", with_thousands(found.refitted.size()),
+                   "the checksums in the result's record, not the source",
                    verdict(found.refitted_differing)});
-  }
-  if (!found.unchecked.empty()) {
-    table.add_row({"refitted tensors without a checksum", with_thousands(found.unchecked.size()),
-                   "shape and dtype alone", "not verified"});
   }
   const std::uint64_t unexpected = found.tensors.size() - found.copied_differing -
                                    found.computed_differing - found.refitted_differing;
@@ -51,11 +46,12 @@ void add_verdict(Page& page, const VerifyPage& facts) {
   page.begin_section("verdict", "Verdict");
   page.add_verdict(found.passed(),
                    found.passed()
-                       ? found.unchecked.empty()
+                       ? found.refitted.empty()
                              ? "Passed: the result is what its recorded conversion makes of the "
                                "source."
-                             : fmt::format("Passed, except that {} tensors could not be verified.",
-                                           with_thousands(found.unchecked.size()))
+                             : fmt::format("Passed: the result is as it was written; {} tensors "
+                                           "were not computed again from the source.",
+                                           with_thousands(found.refitted.size()))
                        : fmt::format("Not what its recorded conversion makes of the source: {}.",
                                      text_of_counts(found.tensors, found.settings)));
   page.add_facts({{"source", facts.source},
@@ -91,19 +87,6 @@ void add_logits(Page& page, const LogitsResult& logits) {
   page.add_facts(logits_facts(logits));
 }
 
-void add_unchecked(Page& page, const std::vector<std::string>& tensors) {
-  if (tensors.empty()) {
-    return;
-  }
-  Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  for (const std::string& tensor : tensors) {
-    table.add_row({printable(tensor, 0)});
-  }
-  page.begin_section("refitted", "Not verified");
-  page.add_table(table, "Tensors that were refitted after pooling, without a checksum", true);
-}
-
 }  // namespace
 
 std::string verify_page(const VerifyPage& facts) {
@@ -118,7 +101,6 @@ std::string verify_page(const VerifyPage& facts) {
   if (facts.model.conversion) {
     add_conversion(page, *facts.model.conversion);
   }
-  add_unchecked(page, facts.found.unchecked);
   return page.text();
 }
 

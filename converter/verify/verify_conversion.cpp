@@ -33,7 +33,8 @@ class Verifier {
         result_(result.checkpoint),
         pooler_(pooler_of(plan, source.checkpoint)),
         checksums_(
-            recorded_checksums(recorded_conversion(result), printable(result.path.string(), 0))) {}
+            recorded_checksums(recorded_conversion(result), printable(result.path.string(), 0))
+                .value_or(TensorChecksums())) {}
 
   void compare(const TensorStep& step) {
     const TensorInfo& expected = found_.expected.emplace_back(info_of(step.output));
@@ -61,7 +62,7 @@ class Verifier {
         found_.tensors.push_back({tensor.name, nullptr, &tensor, std::nullopt});
       }
     }
-    for (const auto& [name, checksum] : checksums_.value_or(TensorChecksums())) {
+    for (const auto& [name, checksum] : checksums_) {
       if (std::find(found_.refitted.begin(), found_.refitted.end(), name) ==
           found_.refitted.end()) {
         found_.settings.push_back({path_of_checksum(name), std::nullopt, Json(checksum)});
@@ -76,20 +77,15 @@ class Verifier {
     return fmt::format("regroup.{}.{}", kChecksumsKey, tensor);
   }
 
-  // Compares a refitted tensor with its checksum, if there is one. `is` is null if its shape or
-  // dtype already differs.
+  // Compares a tensor that is not computed again with its checksum; a missing one is a difference
+  // of the settings. `is` is null if its shape or dtype already differs.
   bool compare_refitted(const TensorInfo& expected, const TensorInfo* is) {
-    static const TensorChecksums kNone;
     found_.refitted.push_back(expected.name);
-    const TensorChecksums& known = checksums_ ? *checksums_ : kNone;
-    const auto recorded = known.find(expected.name);
-    if (checksums_ && recorded == known.end()) {
+    const auto recorded = checksums_.find(expected.name);
+    if (recorded == checksums_.end()) {
       found_.settings.push_back(
           {path_of_checksum(expected.name), Json("a checksum"), std::nullopt});
-    }
-    if (is != nullptr && recorded == known.end()) {
-      found_.unchecked.push_back(expected.name);
-      return true;
+      return is != nullptr;
     }
     found_.bytes += expected.bytes();
     const bool same = is != nullptr && stored_checksum(result_, *is) == recorded->second;
@@ -123,7 +119,7 @@ class Verifier {
   const Checkpoint& source_;
   const Checkpoint& result_;
   AttentionPooler pooler_;
-  std::optional<TensorChecksums> checksums_;
+  TensorChecksums checksums_;
   Verification found_;
 };
 

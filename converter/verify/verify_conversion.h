@@ -21,8 +21,6 @@ struct Verification {
   /// is not recomputed: compared with their recorded checksums.
   std::vector<std::string> refitted;
   std::uint64_t refitted_differing = 0;
-  /// Of these, tensors without a recorded checksum: only shape and dtype were compared.
-  std::vector<std::string> unchecked;
   /// Notes for the user on the record: missing parts, another version.
   std::vector<std::string> remarks;
   /// Before: expected; after: actual.

@@ -51,9 +51,9 @@ struct MemoryChoice {
   const Option& chosen() const;
 };
 
-/// The mode of `settings`. If they leave it open: the first of full, compact and host that fits; if
-/// none does, the one that needs least memory of the device, if possible one that fits in the
-/// host's.
+/// The mode of `settings`. If they leave it open: the first of full, compact and host that fits and
+/// leaves a twentieth of the device's memory free, else the first that fits; if none does, the one
+/// that needs least memory of the device, if possible one that fits in the host's.
 MemoryChoice choose_memory(const UptrainSettings& settings, const FreeMemory& free,
                            const NeedOf& need_of);
 

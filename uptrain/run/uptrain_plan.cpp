@@ -228,6 +228,22 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
+void agree_on_memory(UptrainPlan& plan, const ModelSpec& spec, ProcessGroup& group) {
+  MemoryMode leanest = plan.memory_choice.mode;
+  for (const std::string& mode : group.exchange(std::string(name_of(leanest)))) {
+    leanest = std::max(leanest, parse_memory_mode(mode));  // from the most memory to the least
+  }
+  if (!plan.memory_choice.automatic || leanest == plan.memory_choice.mode) {
+    return;
+  }
+  plan.memory_choice.mode = leanest;
+  plan.settings.memory = leanest;
+  const double teacher = plan.memory.teacher;
+  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
+  plan.memory.teacher = teacher;
+  plan.background_saving = has_memory_for_copy(plan);
+}
+
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
   return {settings.data,         sequence_length_of(settings, spec),
           spec.vocab_size,       settings.seed,

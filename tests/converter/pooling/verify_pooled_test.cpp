@@ -134,7 +134,6 @@ TEST_CASE("refitted tensors are verified by their recorded checksums", "[convert
   CHECK(found.refitted == expected);
   CHECK(found.tensors.empty());
   CHECK(found.settings.empty());
-  CHECK(found.unchecked.empty());
 }
 
 TEST_CASE("a flipped bit of a refitted tensor or another one is detected", "[converter]") {
@@ -146,7 +145,6 @@ TEST_CASE("a flipped bit of a refitted tensor or another one is detected", "[con
   const Verification found = converted.verified();
   CHECK(found.tensors.size() == 3);
   CHECK(found.settings.empty());
-  CHECK(found.unchecked.empty());
 }
 
 TEST_CASE("a record of refitting that differs from the weight file's is detected", "[converter]") {
@@ -195,7 +193,6 @@ TEST_CASE("refitted keys and values replaced by noise are detected in every cont
   const Refitted result(container);
   const Verification right = result.verified();
   CHECK(right.passed());
-  CHECK(right.unchecked.empty());
   REQUIRE(right.refitted.size() > 0);
   std::vector<std::string> changed;
   for (const std::string& tensor : right.refitted) {
@@ -228,15 +225,36 @@ TEST_CASE("refitted keys and values replaced by noise are detected in every cont
   CHECK_FALSE(found.passed());
 }
 
-TEST_CASE("refitted tensors without a checksum are reported as unchecked", "[converter]") {
+TEST_CASE("refitted tensors without any checksum do not pass", "[converter]") {
   const Refitted result;
   Json config = Json::parse(bytes_of_file(result.path / "config.json"));
   config["regroup"].erase("checksums");
   put_file(result.path / "config.json", config.dump(2));
   const Verification found = result.verified();
-  CHECK(found.unchecked == found.refitted);
-  CHECK(found.unchecked.size() == 8);
+  CHECK_FALSE(found.passed());
+  CHECK(found.settings.size() == 8);
   CHECK(found.tensors.empty());
+}
+
+TEST_CASE("a result that claims to be solved on a GPU does not pass without checksums",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const Model source = open_model(golden("llama_mha"));
+  convert(golden("llama_mha"), directory / "result", request_of(PoolMethod::kLowrank, 3));
+  Json config = Json::parse(bytes_of_file(directory / "result" / "config.json"));
+  const auto found_with = [&](const Json& device) {
+    config["regroup"]["pool_device"] = device;
+    put_file(directory / "result" / "config.json", config.dump(2));
+    const Model result = open_model(directory / "result");
+    return verify_conversion(plan_conversion(source, recorded_request(source, result, nullptr)),
+                             source, result, {});
+  };
+  const Verification found = found_with("cuda");
+  CHECK_FALSE(found.passed());
+  CHECK(found.settings.size() > found.refitted.size());  // the weight file's metadata differ, too
+  CHECK(found.refitted.size() == 16);
+  CHECK_THAT(refusal_of([&] { found_with(5); }), is_bad_input("pool_device"));
+  CHECK_THAT(refusal_of([&] { found_with("a GPU"); }), is_bad_input("pool_device"));
 }
 
 TEST_CASE("missing and additional checksums are detected", "[converter]") {
@@ -253,7 +271,6 @@ TEST_CASE("missing and additional checksums are detected", "[converter]") {
   SECTION("one is missing") {
     result.change_checksums([&](Json& checksums) { checksums.erase(key); });
     CHECK(wrong_settings() == std::vector{path + key});
-    CHECK(result.verified().unchecked == std::vector{key});
   }
   SECTION("one of a tensor that was not refitted") {
     result.change_checksums(

@@ -33,9 +33,11 @@ TEST_CASE("the first memory mode that fits is chosen", "[uptrain]") {
     CHECK(choice.options.size() == 3);
     return choice.mode;
   };
-  CHECK(chosen({100, 1000}) == MemoryMode::kFull);
-  CHECK(chosen({99, 1000}) == MemoryMode::kCompact);
-  CHECK(chosen({59, 1000}) == MemoryMode::kHost);
+  CHECK(chosen({106, 1000}) == MemoryMode::kFull);
+  CHECK(chosen({100, 1000}) == MemoryMode::kCompact);  // full fits, but leaves nothing
+  CHECK(chosen({61, 1000}) == MemoryMode::kHost);
+  CHECK(chosen({100, 70}) == MemoryMode::kCompact);
+  CHECK(chosen({61, 70}) == MemoryMode::kCompact);           // nothing leaves room, this fits
   CHECK(chosen({std::nullopt, 1000}) == MemoryMode::kFull);  // unknown
   CHECK(chosen({59, std::nullopt}) == MemoryMode::kHost);
   CHECK(chosen({59, 70}) == MemoryMode::kCompact);  // none fits; the host has no room either
@@ -51,7 +53,7 @@ TEST_CASE("precision and device exclude memory modes", "[uptrain]") {
   CHECK(alone.mode == MemoryMode::kFull);
   CHECK(alone.options.size() == 1);
   settings.precision = Precision::kBf16;
-  CHECK(choose_memory(settings, {100, std::nullopt}, fake_need).mode == MemoryMode::kFull);
+  CHECK(choose_memory(settings, {106, std::nullopt}, fake_need).mode == MemoryMode::kFull);
   CHECK(choose_memory(settings, {70, std::nullopt}, fake_need).mode == MemoryMode::kCompact);
 }
 

@@ -1,10 +1,13 @@
 // Sums of gradients that are delivered while others are still computed.
 #include "uptrain/trainer/gradients.h"
 
+#include <cmath>
 #include <map>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
 #include <c10/util/Exception.h>
 #include <catch2/catch_test_macros.hpp>
 
@@ -93,6 +96,20 @@ TEST_CASE("a parameter that the loss does not use is refused with and without de
   Taken taken;
   CHECK_THROWS_AS(gradients.add(used.sum()), c10::Error);
   CHECK_THROWS_AS(gradients.add_last(used.sum(), taken.taker()), c10::Error);
+}
+
+TEST_CASE("the norm of a large tensor on the CPU does not lose small squares", "[uptrain]") {
+  // One sum in fp32 of as many squares is too small by about a thousandth.
+  constexpr std::int64_t kParts = 30, kElements = 1'000'000;
+  const at::Tensor gradient =
+      at::randn({kParts, kElements}, at::make_generator<at::CPUGeneratorImpl>(7), at::kFloat);
+  double squares = 0.0;
+  for (std::int64_t part = 0; part < kParts; ++part) {
+    squares += gradient[part].to(at::kDouble).square().sum().item<double>();
+  }
+  const at::Tensor norm = global_norm({gradient, gradient});
+  CHECK(norm.scalar_type() == at::kFloat);
+  CHECK(std::abs(norm.item<double>() / std::sqrt(2 * squares) - 1.0) < 1e-5);
 }
 
 }  // namespace regroup
