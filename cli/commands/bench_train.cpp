@@ -15,6 +15,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
+#include "uptrain/run/planned_memory.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/trainer/training_flops.h"

@@ -25,6 +25,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/model/model.h"
+#include "uptrain/run/planned_memory.h"
 #include "uptrain/trainer/run_directory.h"
 
 namespace regroup {

@@ -8,6 +8,7 @@
 #include "converter/execute/tensor_checksums.h"
 #include "converter/provenance/provenance.h"
 #include "converter/provenance/recorded_order.h"
+#include "converter/verify/recorded_facts.h"
 #include "converter/verify/requested_dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -19,35 +20,6 @@ namespace regroup {
 namespace {
 
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
-
-// A recorded word, such as a method's name; `usual` if the record has none.
-std::string word_in(const Json& facts, const char* key, std::string usual, const Model& result) {
-  const Json word = facts.value(key, Json(std::move(usual)));
-  if (!word.is_string()) {
-    throw_bad_input("{}: its recorded {} is {}, must be text", where(result), key,
-                    printable_json(word));
-  }
-  return word.get<std::string>();
-}
-
-std::uint64_t seed_in(const Json& facts, const Model& result) {
-  const Json seed = facts.value("pool_seed", Json(0U));
-  if (!seed.is_number_unsigned()) {
-    throw_bad_input("{}: its recorded pool_seed is {}, must be a number from 0", where(result),
-                    printable_json(seed));
-  }
-  return seed.get<std::uint64_t>();
-}
-
-// The kind of device that solved for heads, as LibTorch names it.
-std::string device_in(const Json& facts, const Model& result) {
-  const std::string device = word_in(facts, "pool_device", "cpu", result);
-  if (device.empty() || device.find_first_not_of("abcdefghijklmnopqrstuvwxyz") < device.size()) {
-    throw_bad_input("{}: its recorded pool_device is \"{}\", must be a kind of device such as cuda",
-                    where(result), printable(device));
-  }
-  return device;
-}
 
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
@@ -195,7 +167,7 @@ void read_heads(ConversionRequest& request, const Json& facts, const Model& sour
 
 void read_grouping(ConversionRequest& request, const Json& facts, const Model& source,
                    const Model& result) {
-  request.grouping = word_in(facts, "grouping", "contiguous", result);
+  request.grouping = recorded_word(facts, "grouping", "contiguous", where(result));
   if (request.grouping != "contiguous" && request.grouping != "similar") {
     throw_usage("{}: records grouping \"{}\", allowed are contiguous and similar", where(result),
                 printable(request.grouping));
@@ -226,9 +198,9 @@ void check_calibration(const Json& facts, const Model& result, const Calibration
 
 void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
                   std::shared_ptr<const Calibration> calibration) {
-  request.pooling.method = parse_pool_method(word_in(facts, "pool", "", result));
-  request.pooling.seed = seed_in(facts, result);
-  request.pooling.device = device_in(facts, result);
+  request.pooling.method = parse_pool_method(recorded_word(facts, "pool", "", where(result)));
+  request.pooling.seed = recorded_seed(facts, where(result));
+  request.pooling.device = recorded_device(facts, where(result));
   if (facts.contains("calibration_tokens")) {
     check_calibration(facts, result, calibration.get());
     request.calibration = std::move(calibration);

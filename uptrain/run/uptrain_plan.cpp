@@ -16,6 +16,7 @@
 #include "formats/inspect/context_length.h"
 #include "formats/json/printable_json.h"
 #include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/run/planned_memory.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
@@ -144,30 +145,6 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// Determines the memory that the run needs and has, its memory mode, and options that need less.
-void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
-  const auto need_of = [&](const UptrainSettings& settings) {
-    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
-  };
-  plan.memory_free = free_memory(plan.settings.device);
-  plan.memory_choice = choose_memory(plan.settings, plan.memory_free, need_of);
-  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
-  plan.settings.memory = plan.memory_choice.mode;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  if (teacher != nullptr) {
-    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
-  }
-}
-
-// Whether the host has memory for a copy of the state, in addition to what training takes of it. A
-// tenth is left for other processes.
-bool has_memory_for_copy(const UptrainPlan& plan) {
-  const MemoryNeed& need = plan.memory_choice.chosen().need;
-  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
-  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
-  return available && training + plan.state_bytes < 0.9 * *available;
-}
-
 void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
@@ -228,22 +205,6 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
-void agree_on_memory(UptrainPlan& plan, const ModelSpec& spec, ProcessGroup& group) {
-  MemoryMode leanest = plan.memory_choice.mode;
-  for (const std::string& mode : group.exchange(std::string(name_of(leanest)))) {
-    leanest = std::max(leanest, parse_memory_mode(mode));  // from the most memory to the least
-  }
-  if (!plan.memory_choice.automatic || leanest == plan.memory_choice.mode) {
-    return;
-  }
-  plan.memory_choice.mode = leanest;
-  plan.settings.memory = leanest;
-  const double teacher = plan.memory.teacher;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  plan.memory.teacher = teacher;
-  plan.background_saving = has_memory_for_copy(plan);
-}
-
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
   return {settings.data,         sequence_length_of(settings, spec),
           spec.vocab_size,       settings.seed,
@@ -265,17 +226,6 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   as_student.sequence_length = sequence_length_of(settings, student.spec);
   sequence_length_of(as_student, teacher.spec);  // throws if the teacher has too few positions
   return teacher;
-}
-
-MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
-                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
-  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
-  if (settings.teacher.present() && teacher != nullptr) {
-    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
-  }
-  const auto ranks = static_cast<double>(settings.local_ranks);
-  return settings.device.is_cpu() ? MemoryNeed{memory.total() * ranks, 0.0}
-                                  : MemoryNeed{memory.total(), memory.host * ranks};
 }
 
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
@@ -303,7 +253,6 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
       !warning.empty()) {
     plan.notes.push_back(warning);
   }
-  plan.background_saving = has_memory_for_copy(plan);
   return plan;
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "uptrain/data/data_loader.h"
-#include "uptrain/distributed/process_group.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/memory_choice.h"
@@ -51,19 +50,10 @@ struct UptrainPlan {
   bool fits() const { return !shortage; }
 };
 
-/// Bytes that training takes in the memory mode of `settings` (kFull unless set), including a
-/// teacher.
-MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
-                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
-
 /// Checks settings, model, data and the teacher's headers together. Throws kUsage, also for an
 /// output inside the model's directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const DataLoader& data);
-
-/// With several ranks, which each planned with the memory of their own device: if the mode was left
-/// open, all take the leanest that one of them chose. Every rank must call it.
-void agree_on_memory(UptrainPlan& plan, const ModelSpec& spec, ProcessGroup& group);
 
 /// Opens the training data of `settings` for the model's vocabulary and the sequence length.
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec);

@@ -1,0 +1,71 @@
+// Ranks agree on a memory mode.
+#include "uptrain/run/planned_memory.h"
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <future>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/distributed/free_port.h"
+#include "tests/uptrain/token_text.h"
+
+namespace regroup {
+namespace {
+
+struct Chosen {
+  MemoryMode mode;
+  bool automatic;
+};
+
+// A plan in bf16 whose rank has chosen that mode.
+UptrainPlan plan_with(const UptrainSettings& settings, const Model& source, const Chosen& chosen) {
+  UptrainSettings run = settings;
+  run.memory = chosen.mode;
+  UptrainPlan plan = plan_uptraining(run, source, open_training_data(run, source.spec));
+  plan.memory_choice.automatic = chosen.automatic;
+  return plan;
+}
+
+std::array<UptrainPlan, 2> agreed(const Chosen& first, const Chosen& second) {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 2);
+  settings.precision = Precision::kBf16;
+  const Model source = open_computable_model(settings.model);
+  const int port = free_port();
+  const auto run = [&](int rank) {
+    Launch launch;
+    launch.rank = rank;
+    launch.ranks = 2;
+    launch.address = "127.0.0.1";
+    launch.port = port;
+    UptrainPlan plan = plan_with(settings, source, rank == 0 ? first : second);
+    ProcessGroup group(launch, at::kCPU, std::chrono::seconds(60));
+    agree_on_memory(plan, source.spec, group);
+    return plan;
+  };
+  std::future<UptrainPlan> other = std::async(std::launch::async, run, 1);
+  UptrainPlan here = run(0);
+  return {std::move(here), other.get()};
+}
+
+}  // namespace
+
+TEST_CASE("ranks that chose different memory modes take the leanest", "[uptrain][ranks]") {
+  const auto plans = agreed({MemoryMode::kFull, true}, {MemoryMode::kCompact, true});
+  for (const UptrainPlan& plan : plans) {
+    CHECK(plan.settings.memory == MemoryMode::kCompact);
+    CHECK(plan.memory_choice.mode == MemoryMode::kCompact);
+    CHECK(plan.memory.total() == plans[1].memory.total());
+  }
+}
+
+TEST_CASE("a memory mode that the user gave is kept on its rank", "[uptrain][ranks]") {
+  const auto plans = agreed({MemoryMode::kFull, false}, {MemoryMode::kCompact, false});
+  CHECK(plans[0].settings.memory == MemoryMode::kFull);
+  CHECK(plans[1].settings.memory == MemoryMode::kCompact);
+}
+
+}  // namespace regroup
