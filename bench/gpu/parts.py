@@ -77,8 +77,7 @@ def build(settings):
     for step in compiling:
         step.needs = "configure"
     return [
-        Step("check", [settings.python, CHECK, "packages", settings.packages, settings.device], json.loads,
-             makes=cache),
+        Step("check", [settings.python, CHECK, "packages", settings.packages, settings.device], json.loads),
         Step("configure", [cmake, "-S", ".", "-B", str(settings.build), *generator, "-DCMAKE_BUILD_TYPE=Release",
                            "-DREGROUP_BENCH=ON", "-DREGROUP_WERROR=OFF", "-DCMAKE_UNITY_BUILD=ON",
                            "-DCMAKE_UNITY_BUILD_BATCH_SIZE=6", f"-DCMAKE_PREFIX_PATH={prefix}"], needs="check",

@@ -71,11 +71,11 @@ def interrupt(script):
 
 def check_limits(script):
     """A step that is cut short is left for the next call. One that has the whole limit has failed."""
-    script.run("--again", "test", expect=LEFT, LIMIT="0.2")
-    result = script.result("test/test_gpu.json")
+    script.run("--again", "memory", expect=LEFT, LIMIT="0.2")
+    result = script.result("memory/tiny-plain.json")
     check(result["state"] == "failed" and "longer than" in result["why"], f"a step beyond the limit: {result}")
-    out = script.run("--again", "test")
-    check(script.result("test/test_gpu.json")["state"] == "done", f"--again did not repeat it:\n{out}")
+    out = script.run("--again", "memory")
+    check(script.result("memory/tiny-plain.json")["state"] == "done", f"--again did not repeat it:\n{out}")
 
 
 def check_failure(script):
