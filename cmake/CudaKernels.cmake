@@ -75,16 +75,40 @@ function(_regroup_obstacle_to_cuda_kernels result cudart)
   set(${result} "${obstacle}" PARENT_SCOPE)
 endfunction()
 
+# The GPUs to compile for: without those of compute capability 10.0 and later if nvcc is older than 12.8.
+function(_regroup_architectures result)
+  set(architectures ${REGROUP_CUDA_ARCHITECTURES})
+  if(REGROUP_NVCC_VERSION VERSION_LESS 12.8)
+    list(FILTER architectures EXCLUDE REGEX "^[0-9][0-9][0-9]")
+  endif()
+  set(${result} ${architectures} PARENT_SCOPE)
+endfunction()
+
 # The flags of nvcc that choose the GPUs.
 function(_regroup_gencodes result)
   set(flags "")
-  foreach(architecture IN LISTS REGROUP_CUDA_ARCHITECTURES)
+  foreach(architecture IN LISTS ARGN)
     list(APPEND flags "-gencode=arch=compute_${architecture},code=sm_${architecture}")
   endforeach()
   # The last one's intermediate code, too, which drivers compile for later GPUs.
-  list(GET REGROUP_CUDA_ARCHITECTURES -1 last)
-  list(APPEND flags "-gencode=arch=compute_${last},code=compute_${last}")
+  if(ARGN)
+    list(GET ARGN -1 last)
+    list(APPEND flags "-gencode=arch=compute_${last},code=compute_${last}")
+  endif()
   set(${result} ${flags} PARENT_SCOPE)
+endfunction()
+
+# Compiles a small kernel. Why that fails; empty if it does not: nvcc refuses host compilers that it does not know.
+function(_regroup_try_nvcc result)
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/cuda")
+  file(WRITE "${folder}/try.cu" "#include <cuda_bf16.h>\n#include <vector>\n__global__ void set(float* x) { *x = 1.0f; }\n")
+  execute_process(COMMAND ${ARGN} -c "${folder}/try.cu" -o "${folder}/try.o"
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT status EQUAL 0)
+    string(REGEX MATCH "[^\n]*(error|fatal|warning)[^\n]*" line "${output}")
+    set(${result} "nvcc failed with ${CMAKE_CXX_COMPILER} (${line}), LibTorch's operators are used" PARENT_SCOPE)
+  endif()
 endfunction()
 
 # regroup_cuda_kernels(<target> <file>...)
@@ -92,18 +116,24 @@ endfunction()
 # the target regroup_cuda_objects compiles them in any case.
 function(regroup_cuda_kernels target)
   _regroup_find_nvcc()
+  _regroup_architectures(architectures)
   set(objects "")
   if(REGROUP_NVCC_VERSION)
-    _regroup_gencodes(gencodes)
+    _regroup_gencodes(gencodes ${architectures})
     # The headers of wheels that have a folder per library. A single folder is known to its nvcc.
     file(GLOB headers "${LibTorch_FOLDER}/../nvidia/cuda_*/include")
     list(TRANSFORM headers PREPEND "-isystem=")
+    set(errors "")
+    if(REGROUP_WERROR)
+      set(errors -Werror=all-warnings)
+    endif()
+    set(compile "${REGROUP_NVCC_PROGRAM}" -std=c++20 -O3 -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler=-fPIC,-Wall
+      ${errors} ${gencodes} "-I${PROJECT_SOURCE_DIR}" ${headers})
     foreach(file IN LISTS ARGN)
       cmake_path(GET file STEM name)
       set(object "${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.o")
       add_custom_command(OUTPUT "${object}"
-        COMMAND "${REGROUP_NVCC_PROGRAM}" -std=c++20 -O3 -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler=-fPIC,-Wall
-          -Werror=all-warnings ${gencodes} "-I${PROJECT_SOURCE_DIR}" ${headers} -MD -MF "${object}.d" -MT "${object}"
+        COMMAND ${compile} -MD -MF "${object}.d" -MT "${object}"
           -c "${CMAKE_CURRENT_SOURCE_DIR}/${file}" -o "${object}"
         DEPENDS "${file}" DEPFILE "${object}.d" COMMENT "Compiling CUDA kernels ${file}" VERBATIM)
       list(APPEND objects "${object}")
@@ -114,11 +144,21 @@ function(regroup_cuda_kernels target)
 
   _regroup_find_cudart(cudart "${REGROUP_NVCC_PROGRAM}")
   _regroup_obstacle_to_cuda_kernels(obstacle "${cudart}")
+  if(NOT obstacle AND NOT architectures)
+    set(obstacle "nvcc ${REGROUP_NVCC_VERSION} knows none of ${REGROUP_CUDA_ARCHITECTURES}, LibTorch's operators are used")
+  elseif(NOT obstacle)
+    _regroup_try_nvcc(obstacle ${compile})
+  endif()
+  set(summary "for ${architectures}, by ${REGROUP_NVCC_PROGRAM} ${REGROUP_NVCC_VERSION}")
   if(obstacle)
-    message(STATUS "Fused CUDA kernels: not compiled in, ${obstacle}")
+    set(summary "not compiled in, ${obstacle}")
+  endif()
+  message(STATUS "Fused CUDA kernels: ${summary}")
+  # For bench/gpu.sh, which reads it in CMakeCache.txt.
+  set(REGROUP_FUSED_KERNELS "${summary}" CACHE INTERNAL "Whether the fused CUDA kernels are compiled in")
+  if(obstacle)
     return()
   endif()
-  message(STATUS "Fused CUDA kernels: for ${REGROUP_CUDA_ARCHITECTURES}, by ${REGROUP_NVCC_PROGRAM} ${REGROUP_NVCC_VERSION}")
   target_sources(${target} PRIVATE ${objects})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   set_source_files_properties(ops/device_kernels.cpp PROPERTIES COMPILE_DEFINITIONS REGROUP_CUDA_KERNELS=1

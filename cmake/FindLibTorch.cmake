@@ -61,6 +61,33 @@ function(_libtorch_read_version result folder)
   set(${result} "${version}" PARENT_SCOPE)
 endfunction()
 
+# The folders of CUDA's headers: those of the packages next to the wheel if they are complete, else those of one toolkit,
+# since headers of two toolkits do not mix. The runtime's headers include crt/host_defines.h and nv/target, which are in
+# separate packages, and so is NCCL's header in both cases. `complete`: whether CUDA's headers are among the folders.
+function(_libtorch_cuda_headers folders complete folder)
+  set(headers 1)
+  foreach(header IN ITEMS cuda_runtime_api.h crt/host_defines.h nv/target)
+    file(GLOB found "${folder}/../nvidia/*/include/${header}" "${folder}/../nvidia/*/include/cccl/${header}")
+    if(NOT found)
+      set(headers 0)
+    endif()
+  endforeach()
+  if(headers)
+    file(GLOB includes "${folder}/../nvidia/*/include" "${folder}/../nvidia/*/include/cccl")
+  else()
+    file(GLOB includes "${folder}/../nvidia/nccl/include")
+    foreach(include IN ITEMS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+      if(NOT headers AND EXISTS "${include}/cuda_runtime_api.h")
+        file(GLOB toolkit "${include}" "${include}/cccl")  # CUDA 13 has nv/target in cccl/
+        list(APPEND includes ${toolkit})
+        set(headers 1)
+      endif()
+    endforeach()
+  endif()
+  set(${folders} "${includes}" PARENT_SCOPE)
+  set(${complete} ${headers} PARENT_SCOPE)
+endfunction()
+
 function(_libtorch_import folder)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
@@ -84,22 +111,7 @@ function(_libtorch_import folder)
     # The driver's library is missing on build machines without a GPU.
     target_link_options(LibTorch::LibTorch INTERFACE LINKER:--allow-shlib-undefined)
 
-    # The headers come from the packages next to the wheel, or from one toolkit, since those of two toolkits do
-    # not mix. NCCL's header is in a separate package in both cases.
-    file(GLOB nvidia_headers "${folder}/../nvidia/*/include")
-    file(GLOB runtime_headers "${folder}/../nvidia/*/include/cuda_runtime_api.h")
-    set(headers 0)
-    if(runtime_headers)
-      set(headers 1)
-    else()
-      file(GLOB nvidia_headers "${folder}/../nvidia/nccl/include")
-      foreach(include IN ITEMS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
-        if(NOT headers AND EXISTS "${include}/cuda_runtime_api.h")
-          list(APPEND nvidia_headers "${include}")
-          set(headers 1)
-        endif()
-      endforeach()
-    endif()
+    _libtorch_cuda_headers(nvidia_headers headers "${folder}")
     foreach(include IN LISTS nvidia_headers)
       cmake_path(NORMAL_PATH include)
       target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE "${include}")

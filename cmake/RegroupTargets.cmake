@@ -37,7 +37,7 @@ function(regroup_compile_settings target)
     "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/regroup>")
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion $<$<BOOL:${REGROUP_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # False positives on plain std::string code: GCC bugs 105651 (restrict) and 109642 (dangling).
     target_compile_options(${target} PRIVATE

@@ -2,11 +2,13 @@
 """Steps of bench/gpu.sh that are no programs of their own.
 
     check.py programs FILE...               they exist
-    check.py packages FOLDER DEVICE         nothing is missing for a build
+    check.py packages FOLDER DEVICE         nothing is missing for a build; prints as JSON what a user should know
+    check.py kernels BUILD DEVICE           the fused kernels are compiled in; prints for which GPUs as JSON
     check.py timed MODEL OUTPUT COMMAND...  removes OUTPUT, runs the command, prints its seconds per layer as JSON
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,16 @@ def packages(folder, device):
     lines = machine.lacking(folder, device)
     if lines:
         sys.exit("\n".join(f"gpu.sh: build: {line}" for line in lines))
+    print(json.dumps({"notes": machine.notes(device)}))
+
+
+def kernels(build, device):
+    cache = Path(build) / "CMakeCache.txt"
+    found = re.search(r"^REGROUP_FUSED_KERNELS:INTERNAL=(.*)$", cache.read_text() if cache.exists() else "", re.MULTILINE)
+    words = found[1] if found else f"unknown, {cache} does not say"
+    if device.startswith("cuda") and not words.startswith("for "):
+        sys.exit(f"Fused CUDA kernels: {words}")
+    print(json.dumps({"kernels": words}))
 
 
 def timed(model, output, *command):
@@ -43,7 +55,7 @@ def timed(model, output, *command):
 
 
 def main():
-    works = {"programs": lambda *files: programs(files), "packages": packages, "timed": timed}
+    works = {"programs": lambda *files: programs(files), "packages": packages, "kernels": kernels, "timed": timed}
     if len(sys.argv) < 3 or sys.argv[1] not in works:
         sys.exit(__doc__)
     works[sys.argv[1]](*sys.argv[2:])

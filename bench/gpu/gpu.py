@@ -10,7 +10,7 @@ from pathlib import Path
 import machine
 import parts
 import tables
-from steps import DONE, FAILED, SKIPPED, Results, Runner, Stopped
+from steps import DONE, FAILED, SKIPPED, STOPPING, Results, Runner, Stopped
 
 DONE_STATUS, FAILED_STATUS, USAGE_STATUS, LEFT_STATUS = 0, 1, 2, 3
 LEAST_SECONDS = 10  # with less left of the time limit, no step is begun
@@ -20,29 +20,61 @@ class Day:
     def __init__(self):
         self.settings = parts.Settings()
         self.results = Results(self.settings.results, os.environ.get("COPY"))
+        self.steps = {part: parts.steps_of(part, self.settings) for part in parts.PARTS}
 
     def states(self, part):
-        """The state of each step, None: not yet run."""
-        return {step.name: (self.results.get(part, step.name) or {}).get("state")
-                for step in parts.steps_of(part, self.settings)}
+        """The state of each step, None: not yet run, or to be repeated."""
+        found = {step.name: (self.results.get(part, step.name) or {}).get("state") for step in self.steps[part]}
+        return {step.name: found[step.name] if found[step.name] != DONE or self.finished(part, step) else None
+                for step in self.steps[part]}
 
     def finished(self, part, step):
-        """A build that failed can be repaired, so its steps are tried again."""
+        """A build that failed can be repaired, so it is tried again. What is gone is made again if it is needed."""
         result = self.results.get(part, step.name)
-        return result is not None and (part != "build" or result["state"] != FAILED)
+        if result is None:
+            return False
+        if result["state"] != DONE:
+            return part != "build" and not step.continues
+        return self.is_there(step) or all(self.finished(*each) for each in self.users(part, step))
+
+    def is_there(self, step):
+        return not step.makes or Path(step.makes).exists()
+
+    def users(self, part, step):
+        """The steps that need this one, with their parts."""
+        return [(other, each) for other, steps in self.steps.items() for each in steps
+                if f"{part}/{step.name}" in each.built or (other == part and each.needs == step.name)]
 
     def unfinished(self, part):
-        return not all(self.finished(part, step) for step in parts.steps_of(part, self.settings))
+        return [step for step in self.steps[part] if not self.finished(part, step)]
+
+    def todo(self, part):
+        """The steps to run. In a folder that is configured anew, everything is built anew."""
+        steps = self.unfinished(part)
+        names = {step.name for step in steps} | ({"check"} if any(step.name == "configure" for step in steps) else set())
+        for step in self.steps[part]:
+            if part == "build" and step.needs in names:
+                names.add(step.name)
+        return [step for step in self.steps[part] if step.name in names]
+
+    def not_built(self, step):
+        """The builds that the step needs and that are not there."""
+        def there(part, name):
+            done = (self.results.get(part, name) or {}).get("state") == DONE
+            return done and all(self.is_there(each) for each in self.steps[part] if each.name == name)
+        return [name for name in step.built if not there(*name.split("/"))]
 
     def nothing_built(self):
         states = self.states("build")
         return any(states.get(name) == FAILED for name in ("check", "configure", "programs"))
 
     def run(self, part, deadline):
-        """Runs the steps of a part that have no result. False if some are left."""
+        """Runs the steps of a part that have no result. False if the time ended before all were run."""
         runner = Runner(self.results, self.settings.limit, machine.facts(self.settings.device))
-        for step in parts.steps_of(part, self.settings):
-            if self.finished(part, step):
+        for step in self.todo(part):
+            missing = self.not_built(step)
+            if missing:
+                print(f"{part}: {step.name}: not run without {', '.join(missing)}", flush=True)
                 continue
             left = deadline - time.monotonic()
             if left < min(LEAST_SECONDS, self.settings.limit / 2):
@@ -62,7 +94,7 @@ class Day:
         result = self.results.get(part, name)
         seconds = f" in {result['seconds']} s" if "seconds" in result else ""
         print(f"{part}: {name}: {state}{seconds}" + (f": {result['why']}" if "why" in result else ""), flush=True)
-        for line in result.get("last_lines", []):
+        for line in result.get("last_lines", []) + (result.get("values") or {}).get("notes", []):
             print(f"    {line}", flush=True)
 
     def status(self):
@@ -76,8 +108,14 @@ class Day:
                     print(f"            {name}: {self.results.get(part, name)['why']}")
 
     def exit_status(self, names):
-        states = [state for part in names for state in self.states(part).values()]
-        return LEFT_STATUS if None in states else FAILED_STATUS if FAILED in states else DONE_STATUS
+        """Steps whose programs could not be built are not left for the next call: that would not end."""
+        states = {(part, name): state for part in parts.PARTS for name, state in self.states(part).items()}
+        chosen = [(part, step) for part in names for step in self.steps[part]]
+        stuck = [(part, step.name) for part, step in chosen
+                 if any(states[tuple(name.split("/"))] == FAILED for name in self.not_built(step))]
+        left = [step for part, step in chosen if states[part, step.name] is None and (part, step.name) not in stuck]
+        failed = stuck or any(states[part, step.name] == FAILED for part, step in chosen)
+        return LEFT_STATUS if left else FAILED_STATUS if failed else DONE_STATUS
 
 
 def run_parts(day, names, shared_limit):
@@ -108,7 +146,7 @@ def parts_named(names, again):
 
 
 def main(words):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, stop)
     day = Day()
     if words == ["status"]:

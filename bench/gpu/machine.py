@@ -97,6 +97,26 @@ def lacking(packages, device):
     return lines
 
 
+# Of CUDA's headers, those that the process group over NCCL includes, of several packages.
+CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
+
+
+def has_cuda_headers(folder):
+    """As cmake/FindLibTorch.cmake looks: all in the wheels next to LibTorch's folder, or in a toolkit."""
+    wheels = list((folder.parent / "nvidia").glob("*/include"))
+    toolkits = [Path(root) / "include" for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    return (all(any((place / part / name).exists() for place in wheels for part in ("", "cccl")) for name in CUDA_HEADERS) or
+            any((place / CUDA_HEADERS[0]).exists() for place in toolkits))
+
+
+def notes(device):
+    """One line for each thing without which a build is less than it could be."""
+    if not device.startswith("cuda") or has_cuda_headers(torch_folder()):
+        return []
+    return [f"without NCCL (several GPUs): neither the wheels next to {torch_folder()} have {', '.join(CUDA_HEADERS)}, nor a "
+            "toolkit in CUDA_HOME or /usr/local/cuda"]
+
+
 def cpu_name():
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

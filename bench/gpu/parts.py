@@ -9,8 +9,10 @@ from pathlib import Path
 import machine
 from steps import Step
 
-PARTS = ("build", "test", "train", "decode", "attention", "conversion", "memory")
+PARTS = ("build", "test", "train", "decode", "attention", "conversion", "memory", "rounds", "cpu-tests")
 ROUNDS = 3
+FIRST_PEERS = ("bf16-compiled",)  # the others are measured in the part rounds
+CHECK = str(Path(__file__).resolve().parent / "check.py")
 
 
 class Settings:
@@ -32,36 +34,55 @@ class Settings:
         peers = value("PEERS", "" if self.tiny else "autocast,bf16-compiled,autocast-compiled")
         self.peers = [name for name in peers.split(",") if name]
         self.regroup = str(self.build / "regroup")
+        self.rounds = 2 if self.tiny else ROUNDS
 
 
 def steps_of(part, settings):
     return {"build": build, "test": test, "train": train, "decode": decode, "attention": attention,
-            "conversion": conversion, "memory": memory}[part](settings)
+            "conversion": conversion, "memory": memory, "rounds": rounds, "cpu-tests": cpu_tests}[part](settings)
 
 
 # --- build
 
-BUILT = ("regroup", "regroup-compute", "tests/test_gpu", "tests/test_uptrain", "bench/bench_alibi_attention")
-TARGETS = ("regroup", "regroup_compute", "test_gpu", "test_uptrain", "bench_alibi_attention")
+# Targets and the programs that they make. The GPU's tests first, so that they can run if the time ends here; the CPU's,
+# which take longest to build, in the last part.
+PROGRAMS = {"test_gpu": "tests/test_gpu", "regroup": "regroup", "regroup_compute": "regroup-compute",
+            "bench_alibi_attention": "bench/bench_alibi_attention"}
+CPU_TESTS = {"test_uptrain": "tests/test_uptrain"}
+
+
+def built(settings, *targets):
+    """The steps that build these programs."""
+    return ("build/programs",) if settings.given_build else tuple(f"build/compile-{name}" for name in targets)
+
+
+def compile_step(settings, target, program):
+    cmake = machine.tool("cmake", settings.packages) or "cmake"
+    return Step(f"compile-{target}", [cmake, "--build", str(settings.build), "--parallel", str(os.cpu_count()), "--target",
+                                      target], continues=True, makes=str(settings.build / program))
 
 
 def build(settings):
-    here = str(Path(__file__).resolve().parent / "check.py")
+    # Not in the way of the others: without fused kernels everything runs, only slower.
+    kernels = Step("fused-kernels", [settings.python, CHECK, "kernels", str(settings.build), settings.device], json.loads)
     if settings.given_build:
-        return [Step("programs", [settings.python, here, "programs", *(str(settings.build / name) for name in BUILT)])]
+        names = (str(settings.build / name) for name in (*PROGRAMS.values(), *CPU_TESTS.values()))
+        return [Step("programs", [settings.python, CHECK, "programs", *names], makes=settings.regroup), kernels]
     cmake = machine.tool("cmake", settings.packages) or "cmake"
     ninja = machine.tool("ninja", settings.packages)
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
-    prefix = Path(settings.packages).absolute() / "usr"
+    prefix, cache = Path(settings.packages).absolute() / "usr", str(settings.build / "CMakeCache.txt")
+    kernels.needs = "configure"
+    compiling = [compile_step(settings, *both) for both in PROGRAMS.items()]
+    for step in compiling:
+        step.needs = "configure"
     return [
-        Step("check", [settings.python, here, "packages", settings.packages, settings.device]),
+        Step("check", [settings.python, CHECK, "packages", settings.packages, settings.device], json.loads),
         Step("configure", [cmake, "-S", ".", "-B", str(settings.build), *generator, "-DCMAKE_BUILD_TYPE=Release",
-                           "-DREGROUP_BENCH=ON", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=6",
-                           f"-DCMAKE_PREFIX_PATH={prefix}"], needs="check"),
-        # The GPU's tests first, so that they can run if the time ends here.
-        *(Step(f"compile-{target}", [cmake, "--build", str(settings.build), "--parallel", str(os.cpu_count()), "--target",
-                                     target], continues=True, needs="configure")
-          for target in ("test_gpu", *(name for name in TARGETS if name != "test_gpu")))]
+                           "-DREGROUP_BENCH=ON", "-DREGROUP_WERROR=OFF", "-DCMAKE_UNITY_BUILD=ON",
+                           "-DCMAKE_UNITY_BUILD_BATCH_SIZE=6", f"-DCMAKE_PREFIX_PATH={prefix}"], needs="check",
+             makes=cache),
+        kernels, *compiling]
 
 
 # --- test
@@ -78,19 +99,29 @@ def read_catch(text):
 
 
 def test(settings):
-    where = {"REGROUP_TEST_DEVICE": settings.device}
-    if settings.tiny:
-        return [Step("test_gpu", [str(settings.build / "tests/test_gpu"), "logits on a GPU*,decoding*,heads solved*"],
-                     read_catch, where),
-                Step("test_uptrain", [str(settings.build / "tests/test_uptrain"), "*learning rate*"], read_catch)]
-    return [Step("test_gpu", [str(settings.build / "tests/test_gpu"), "--skip-benchmarks"], read_catch, where),
-            Step("test_uptrain", [str(settings.build / "tests/test_uptrain"), "--skip-benchmarks"], read_catch)]
+    only = ["logits on a GPU*,decoding*,heads solved*"] if settings.tiny else ["--skip-benchmarks"]
+    return [Step("test_gpu", [str(settings.build / "tests/test_gpu"), *only], read_catch,
+                 {"REGROUP_TEST_DEVICE": settings.device}, built=built(settings, "test_gpu"))]
+
+
+def cpu_tests(settings):
+    only = ["*learning rate*"] if settings.tiny else ["--skip-benchmarks"]
+    compiling = [] if settings.given_build else [compile_step(settings, *both) for both in CPU_TESTS.items()]
+    for step in compiling:
+        step.built = ("build/configure",)
+    return [*compiling,
+            Step("test_uptrain", [str(settings.build / "tests/test_uptrain"), *only], read_catch,
+                 built=("build/programs",) if settings.given_build else ("cpu-tests/compile-test_uptrain",))]
 
 
 # --- train
 
 # Sequences per batch that fill the card at 2048 tokens each.
 BATCHES = {"tiny": 2, "0.1b": 32, "0.5b": 16}
+
+
+def compute(settings):
+    return built(settings, "regroup", "regroup_compute")
 
 
 def training(settings, shape, *more):
@@ -100,26 +131,46 @@ def training(settings, shape, *more):
             warmup, "--peak-flops", str(settings.peak_flops), "--regroup", settings.regroup, *more]
 
 
-def train(settings):
-    """Programs alternate within a round. First one round of everything, then the others."""
+def program_runs(settings, number, programs):
+    """One round: the programs alternate."""
     without = "" if machine.has_transformers(settings.python) else f"{settings.python} has no transformers"
     return [Step(f"{shape}-{program}-{number}", training(settings, shape, "--one", program), json.loads,
-                 skip=without if program != "regroup" else "")
-            for number in range(1, (1 if settings.tiny else ROUNDS) + 1) for shape in settings.shapes
-            for program in ("regroup", *settings.peers)]
+                 skip=without if program != "regroup" else "", built=compute(settings))
+            for shape in settings.shapes for program in programs]
+
+
+def first_peers(settings):
+    return [name for name in settings.peers if name in FIRST_PEERS] or settings.peers[:1]
+
+
+def train(settings):
+    return program_runs(settings, 1, ["regroup", *first_peers(settings)])
+
+
+def rounds(settings):
+    """What train leaves: its other peers, then further rounds of all."""
+    others = [name for name in settings.peers if name not in first_peers(settings)]
+    return [*program_runs(settings, 1, others),
+            *(step for number in range(2, settings.rounds + 1)
+              for step in program_runs(settings, number, ["regroup", *settings.peers]))]
 
 
 # --- decode
+
+def model_step(settings, shape):
+    return Step("model", training(settings, shape, "--prepare-only"), built=compute(settings),
+                makes=str(settings.work / shape))
+
 
 def decode(settings):
     shape = "tiny-mha" if settings.tiny else "1.5b-mha"
     loads = [(2, 64)] if settings.tiny else [(64, 4096), (8, 16384), (1, 4096)]
     more = ["--tokens", "4", "--rounds", "2"] if settings.tiny else []
-    return [Step("model", training(settings, shape, "--prepare-only")),
+    return [model_step(settings, shape),
             *(Step(f"batch-{batch}-context-{context}",
                    [settings.regroup, "--quiet", "bench", "decode", str(settings.work / shape), "--kv-heads", "16,8,4,2,1",
                     "--batch", str(batch), "--context", str(context), "--device", settings.device, "--dtype", "bf16",
-                    "--json", *more], json.loads, needs="model") for batch, context in loads)]
+                    "--json", *more], json.loads, needs="model", built=compute(settings)) for batch, context in loads)]
 
 
 # --- attention
@@ -136,10 +187,13 @@ def read_attention(text):
 
 def attention(settings):
     program = [str(settings.build / "bench/bench_alibi_attention"), "--device", settings.device]
+    ready = built(settings, "bench_alibi_attention")
     if settings.tiny:
-        return [Step("head-dim-64", [*program, "--lengths", "128", "--rounds", "2", "--dtype", "fp32"], read_attention)]
+        return [Step("head-dim-64", [*program, "--lengths", "128", "--rounds", "2", "--dtype", "fp32"], read_attention,
+                     built=ready)]
     return [Step(f"head-dim-{width}", [*program, "--heads", str(4096 // width), "--kv-heads", "8", "--head-dim", str(width),
-                                       "--batch", "4", "--rounds", "20"], read_attention) for width in (128, 64)]
+                                       "--batch", "4", "--rounds", "20"], read_attention, built=ready)
+            for width in (128, 64)]
 
 
 # --- conversion
@@ -148,7 +202,6 @@ def conversion(settings):
     """The conversion of best quality: statistics, lowrank and refitting on the device; lowrank also on the CPU."""
     shape, kv_heads, tokens, steps = ("tiny-mha", "4", "4096", "4") if settings.tiny else ("7b-4-layers", "8", "131072", "400")
     source, tokens_file = str(settings.work / shape), str(settings.work / "tokens.bin")
-    check = str(Path(__file__).resolve().parent / "check.py")
     statistics = str(settings.work / f"{shape}-statistics.safetensors")
     convert = ["convert", source, "OUT", "--kv-heads", kv_heads, "--pool", "lowrank", "--calibration", statistics, "--json"]
     refit = ["--refit", tokens_file, "--refit-steps", steps, "--refit-tokens", tokens]
@@ -156,15 +209,15 @@ def conversion(settings):
     def timed(name, *words, needs="model"):
         out = statistics if name == "calibrate" else str(settings.work / f"{shape}-{name}")
         words = [out if word == "OUT" else word for word in words]
-        return Step(name, [settings.python, check, "timed", source, out, settings.regroup, "--quiet", *words],
-                    json.loads, needs=needs)
-    here = ["--device", settings.device]
+        return Step(name, [settings.python, CHECK, "timed", source, out, settings.regroup, "--quiet", *words],
+                    json.loads, needs=needs, built=compute(settings), makes=out)
+
     def verified(name):
         return Step(f"verify-{name}", [settings.regroup, "--quiet", "verify", source, str(settings.work / f"{shape}-{name}"),
                                        "--calibration", statistics, "--logits", "--json", *here, *few], json.loads,
-                    needs=name)
+                    needs=name, built=compute(settings))
     here, few = ["--device", settings.device], ["--max-tokens", "64"] if settings.tiny else []
-    return [Step("model", training(settings, shape, "--prepare-only")),
+    return [model_step(settings, shape),
             timed("calibrate", "calibrate", source, "--data", tokens_file, "--max-tokens", tokens, "-o", "OUT", *here),
             timed("lowrank", *convert, *here, needs="calibrate"),
             timed("refit", *convert, *refit, *here, needs="calibrate"),
@@ -176,7 +229,12 @@ def conversion(settings):
 
 def memory(settings):
     """The peak of a training step, compared with the plan's figure."""
-    ways = {"plain": [], "checkpointing": ["--activation-checkpointing"], "bf16-moments": ["--moments", "bf16"],
-            "adafactor": ["--optimizer", "adafactor"]}
-    return [Step(f"{shape}-{name}", [*training(settings, shape, "--one", "regroup"), "--ours", *more], json.loads)
+    full = ["--memory", "full"]
+    ways = {"plain": full, "compact": ["--memory", "compact"], "host": ["--memory", "host"],
+            "checkpointing": [*full, "--activation-checkpointing"], "bf16-moments": [*full, "--moments", "bf16"],
+            "adafactor": [*full, "--optimizer", "adafactor"]}
+    if settings.device == "cpu":
+        del ways["host"]  # is refused: on a CPU everything is in host memory
+    return [Step(f"{shape}-{name}", [*training(settings, shape, "--one", "regroup"), "--ours", *more], json.loads,
+                 built=compute(settings))
             for shape in settings.shapes for name, more in ways.items()]

@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 LAST_LINES = 12
+STOPPING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # what ends the script
 MOST_STARTS = 2  # a step that was killed from outside this often has failed
 
 
@@ -23,14 +25,46 @@ class Step:
     skip: str = ""            # why this machine cannot do it
     continues: bool = False   # a second run goes on where the first was killed, as a build does
     needs: str = ""           # the step of the same part that must be done before
+    built: Tuple[str, ...] = ()  # "part/step", each of which builds a program that this one runs
+    makes: str = ""           # the file or folder that others need of it
+
+
+def write_whole(path, text):
+    """Replaces the file at once: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".part")
+    fresh.write_text(text)
+    os.replace(fresh, path)
 
 
 class Results:
-    """One JSON file per step, written whole or not at all."""
+    """One JSON file per step, written whole or not at all. `copy`: a folder that gets one file with all of them."""
 
     def __init__(self, folder, copy=None):
         self.folder = Path(folder)
-        self.copy = Path(copy) if copy else None
+        self.copy = Path(copy) / "results.json" if copy else None
+        if self.copy and self.copy.exists() and not self.all():
+            self.take_copy()
+
+    def take_copy(self):
+        """The folder is empty, as on a fresh machine: the results are those of the copy."""
+        try:
+            found = json.loads(self.copy.read_text())
+            for name, result in found.items():
+                part, step = name.split("/")
+                if result["state"] not in (DONE, FAILED, SKIPPED):
+                    raise ValueError(name)
+                write_whole(self.path(part, step), json.dumps(result, indent=1) + "\n")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+            sys.exit(f"gpu.sh: {self.copy} cannot be read as results: {fault!r}; move it away to begin anew")
+        if found:
+            print(f"gpu.sh: took {len(found)} results from {self.copy}", flush=True)
+
+    def all(self):
+        """Every result by "part/step"."""
+        paths = sorted(self.folder.glob("*/*.json"), key=lambda path: path.stat().st_mtime_ns)
+        found = {f"{path.parent.name}/{path.stem}": self.get(path.parent.name, path.stem) for path in paths}
+        return {name: result for name, result in found.items() if result is not None}
 
     def path(self, part, step):
         return self.folder / part / f"{step}.json"
@@ -42,14 +76,13 @@ class Results:
             return None
 
     def put(self, part, step, result):
-        text = json.dumps(result, indent=1) + "\n"
-        for folder in filter(None, (self.folder, self.copy)):
-            path = folder / part / f"{step}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_suffix(".part")
-            fresh.write_text(text)
-            os.replace(fresh, path)
+        write_whole(self.path(part, step), json.dumps(result, indent=1) + "\n")
         self.marker(part, step).unlink(missing_ok=True)
+        self.write_copy()
+
+    def write_copy(self):
+        if self.copy:
+            write_whole(self.copy, json.dumps(self.all(), indent=1) + "\n")
 
     def marker(self, part, step):
         return self.folder / part / f"{step}.starts"
@@ -63,9 +96,9 @@ class Results:
         return starts
 
     def forget(self, part):
-        for folder in filter(None, (self.folder, self.copy)):
-            for path in (folder / part).glob("*"):
-                path.unlink()
+        for path in (self.folder / part).glob("*"):
+            path.unlink()
+        self.write_copy()
 
 
 class Stopped(Exception):
@@ -76,11 +109,27 @@ def last_lines(text):
     return [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
 
 
+def let_signals_stop():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+def start(step):
+    """Starts the step's program, with signals that stop the script held back: its child would be lost and run on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        return subprocess.Popen(step.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                stdin=subprocess.DEVNULL, env={**os.environ, **step.env}, start_new_session=True,
+                                preexec_fn=let_signals_stop)
+    except BaseException:
+        let_signals_stop()
+        raise
+
+
 def run_command(step, seconds):
     """The exit status, or None after `seconds`, and both outputs."""
-    child = subprocess.Popen(step.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             stdin=subprocess.DEVNULL, env={**os.environ, **step.env}, start_new_session=True)
+    child = start(step)
     try:
+        let_signals_stop()
         out, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         return None, *end(child)

@@ -47,16 +47,26 @@ class Page:
             line = (f"{it['device']}, driver {it['driver']}, {it['cores']} CPU cores, LibTorch {it['libtorch']}, commit "
                     f"{it['commit']}")
             lines.append(line if len(machines) == 1 else f"{line}: {', '.join(names)}")
-        return "Measured on " + "; and on ".join(lines) + "." if lines else ""
+        return "Measured on " + "; and on ".join(lines) + "." + self.kernels() if lines else ""
+
+    def kernels(self):
+        """Whether the fused kernels were compiled in."""
+        result = self.found["build"].get("fused-kernels")
+        if not result or result["state"] == SKIPPED:
+            return ""
+        if result["state"] == FAILED:
+            return " " + one_line((result.get("last_lines") or [result["why"]])[-1]) + "."
+        return f" Fused CUDA kernels: {one_line(result['values']['kernels'])}."
 
     def tests(self):
-        rows = [[name, str(values["cases"]), str(values["assertions"])] for name, values in self.values("test").items()]
+        rows = [[name, str(values["cases"]), str(values["assertions"])]
+                for name, values in {**self.values("test"), **self.values("cpu-tests")}.items()]
         return "Tests that passed:\n\n" + table(["program", "cases", "assertions"], rows) if rows else ""
 
     def training(self):
-        found, rows = self.values("train"), []
+        found, rows = {**self.values("train"), **self.values("rounds")}, []
         for shape in self.settings.shapes:
-            rounds = {program: [found[name] for number in range(1, parts.ROUNDS + 1)
+            rounds = {program: [found[name] for number in range(1, self.settings.rounds + 1)
                                 if (name := f"{shape}-{program}-{number}") in found]
                       for program in ("regroup", *self.settings.peers)}
             for program, each in rounds.items():

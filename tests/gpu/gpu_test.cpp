@@ -214,7 +214,14 @@ TEST_CASE("training on a GPU matches the CPU and resumes", "[gpu]") {
   const double on_cpu = run_to_end(settings).after.value().loss;
   settings.device = device;
   settings.output = directory / "on-gpu";
-  CHECK(std::abs(run_to_end(settings).after.value().loss - on_cpu) < 1e-3);
+  settings.memory = GENERATE(MemoryMode::kFull, MemoryMode::kCompact, MemoryMode::kHost);
+  CAPTURE(name_of(*settings.memory));
+  if (device.is_cpu() && settings.memory == MemoryMode::kHost) {
+    return;  // refused
+  }
+  if (settings.memory != MemoryMode::kCompact) {  // which needs bf16
+    CHECK(std::abs(run_to_end(settings).after.value().loss - on_cpu) < 1e-3);
+  }
 
   settings.precision = Precision::kBf16;
   settings.optimizer.moments = Precision::kBf16;

@@ -3,6 +3,7 @@
 #include "tests/paper/paper_fused.h"
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ std::int64_t launches_of(const std::string& name) {
 
 const char* fail_to_launch(const kernels::GatedCall& /*call*/, void* /*stream*/) {
   return "no kernel image is available for execution on the device";
+}
+
+const char* run_out_of_memory(const kernels::RotationCall& /*call*/, void* /*stream*/) {
+  throw std::runtime_error("no memory\nin two lines");
 }
 
 // Rotates the wrong way.
@@ -157,7 +162,7 @@ TEST_CASE("a fused kernel that differs or fails is named and not used", "[paper]
     FusedKernel kernel;
     const char* said;
   };
-  std::vector<Fault> faults(4, {paper_kernels(), FusedKernel::kRotation, "RoPE differs by"});
+  std::vector<Fault> faults(5, {paper_kernels(), FusedKernel::kRotation, "RoPE differs by"});
   faults[0].kernels.rotate = rotate_back;
   faults[1].kernels.activate_gated = fail_to_launch;
   faults[1].kernel = FusedKernel::kGatedActivation;
@@ -169,6 +174,8 @@ TEST_CASE("a fused kernel that differs or fails is named and not used", "[paper]
   faults[3].kernels.take_cross_entropy = do_nothing;
   faults[3].kernel = FusedKernel::kCrossEntropy;
   faults[3].said = "cross-entropy differs by";
+  faults[4].kernels.rotate = run_out_of_memory;
+  faults[4].said = "RoPE failed: no memory";
   for (const Fault& fault : faults) {
     CAPTURE(fault.said);
     const PaperKernels broken(&fault.kernels);

@@ -12,6 +12,7 @@
 // LibTorch with CUDA contains NCCL. Its headers, and the CUDA headers that c10d includes, are in
 // separate packages.
 #if REGROUP_CUDA && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>) && \
+    __has_include(<crt/host_defines.h>) && __has_include(<nv/target>) && \
     __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
 #define REGROUP_NCCL 1
 #define USE_C10D_NCCL
