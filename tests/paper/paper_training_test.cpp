@@ -103,12 +103,10 @@ const std::vector<Mode> kModes = {
 
 // Random weights in the config of tests/golden's llama, widened.
 fs::path put_wide_llama(const fs::path& directory) {
-  Json config = Json::parse(golden_model("llama").config);
-  config.update(Json::parse(R"({"hidden_size": 256, "num_attention_heads": 8, "head_dim": 32,
+  return put_random_llama(directory,
+                          R"({"hidden_size": 256, "num_attention_heads": 8, "head_dim": 32,
       "num_key_value_heads": 2, "intermediate_size": 512, "num_hidden_layers": 6,
-      "vocab_size": 4000, "max_position_embeddings": 512})"));
-  write_new_model({config.dump(), "config.json"}, 3, DType::kF32, directory);
-  return directory;
+      "vocab_size": 4000, "max_position_embeddings": 512})");
 }
 
 void put_tokens(const Model& source, const fs::path& path, std::size_t count) {

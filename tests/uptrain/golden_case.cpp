@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 
 #include "tests/file_tree.h"
+#include "tests/tiny_models.h"
+#include "uptrain/model/initialise.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
 
@@ -44,6 +46,14 @@ TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& p
   const auto* ids = flat.const_data_ptr<std::int64_t>();
   put_file(path, bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
   return TokenFile::open(path);
+}
+
+std::filesystem::path put_random_llama(const std::filesystem::path& directory,
+                                       const std::string& changes) {
+  Json config = Json::parse(golden_model("llama").config);
+  config.update(Json::parse(changes));
+  write_new_model({config.dump(), "config.json"}, /*seed=*/3, DType::kF32, directory);
+  return directory;
 }
 
 }  // namespace regroup

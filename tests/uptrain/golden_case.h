@@ -29,6 +29,11 @@ at::Tensor read_tensor(const std::filesystem::path& file, const std::string& nam
 inline const std::vector<AttentionRole> kAllRoles{AttentionRole::kSelf, AttentionRole::kCross,
                                                   AttentionRole::kEncoder};
 
+/// Writes a model with random weights in fp32: the config of tests/golden's llama with `changes`, a
+/// JSON object. Returns `directory`.
+std::filesystem::path put_random_llama(const std::filesystem::path& directory,
+                                       const std::string& changes);
+
 /// The logits of a transformer, see window_logits().
 at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters, const at::Tensor& tokens);
 

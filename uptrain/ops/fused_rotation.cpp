@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
-#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -116,22 +115,7 @@ void turn_all(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, 
 }
 
 void turn_on_device(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, bool back) {
-  const kernels::RotationCall call = {
-      .type = number_type(x),
-      .x = x.const_data_ptr(),
-      .y = y.mutable_data_ptr(),
-      .x_strides = {x.stride(0), x.stride(1), x.stride(2)},
-      .y_strides = {y.stride(0), y.stride(1), y.stride(2)},
-      .cosine = table.cosine.const_data_ptr(),
-      .sine = table.sine.const_data_ptr(),
-      .batch = x.size(0),
-      .heads = x.size(1),
-      .length = x.size(2),
-      .width = static_cast<int>(x.size(3)),
-      .half = static_cast<int>(table.cosine.size(1)),
-      .interleaved = table.interleaved,
-      .inverse = back,
-  };
+  const kernels::RotationCall call = rotation_call(x, y, table, back);
   on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
     return device_kernels.rotate(call, stream);
   });
@@ -169,6 +153,26 @@ struct FusedRotation : torch::autograd::Function<FusedRotation> {
 };
 
 }  // namespace
+
+kernels::RotationCall rotation_call(const at::Tensor& x, const at::Tensor& y,
+                                    const RopeTable& table, bool inverse) {
+  return {
+      .type = number_type(x),
+      .x = x.const_data_ptr(),
+      .y = y.mutable_data_ptr(),
+      .x_strides = {x.stride(0), x.stride(1), x.stride(2)},
+      .y_strides = {y.stride(0), y.stride(1), y.stride(2)},
+      .cosine = table.cosine.const_data_ptr(),
+      .sine = table.sine.const_data_ptr(),
+      .batch = x.size(0),
+      .heads = x.size(1),
+      .length = x.size(2),
+      .width = static_cast<int>(x.size(3)),
+      .half = static_cast<int>(table.cosine.size(1)),
+      .interleaved = table.interleaved,
+      .inverse = inverse,
+  };
+}
 
 bool can_fuse_rotation(const at::Tensor& x, const RopeTable& table) {
   const at::ScalarType type = x.scalar_type();

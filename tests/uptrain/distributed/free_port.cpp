@@ -20,4 +20,13 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+Launch launch_of_two(int rank, int port) {
+  Launch launch;
+  launch.rank = rank;
+  launch.ranks = 2;
+  launch.address = "127.0.0.1";
+  launch.port = port;
+  return launch;
+}
+
 }  // namespace regroup

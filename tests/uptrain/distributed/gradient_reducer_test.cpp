@@ -31,12 +31,7 @@ struct Seen {
 std::array<Seen, 2> on_two_ranks(const std::function<Seen(ProcessGroup&)>& work) {
   const int port = free_port();
   const auto run = [&](int rank) {
-    Launch launch;
-    launch.rank = rank;
-    launch.ranks = 2;
-    launch.address = "127.0.0.1";
-    launch.port = port;
-    ProcessGroup group(launch, at::kCPU, std::chrono::seconds(60));
+    ProcessGroup group(launch_of_two(rank, port), at::kCPU, std::chrono::seconds(60));
     return work(group);
   };
   std::future<Seen> second = std::async(std::launch::async, run, 1);

@@ -28,6 +28,7 @@
 #include "tests/uptrain/ops/host_launcher.h"
 #include "tests/uptrain/ops/relative_error.h"
 #include "uptrain/ops/device_kernels.h"
+#include "uptrain/ops/fused_rotation.h"
 #include "uptrain/ops/rope.h"
 
 namespace regroup {
@@ -53,22 +54,7 @@ at::Tensor unset(const at::Tensor& like) { return at::full_like(like, NAN); }
 at::Tensor rotated(const at::Tensor& x, const RopeTable& table, bool inverse, bool backwards) {
   const at::Tensor y =
       at::full({x.size(0), x.size(2), x.size(1), x.size(3)}, NAN, x.options()).transpose(1, 2);
-  const kernels::RotationCall call = {
-      .type = number_type(x),
-      .x = x.const_data_ptr(),
-      .y = y.mutable_data_ptr(),
-      .x_strides = {x.stride(0), x.stride(1), x.stride(2)},
-      .y_strides = {y.stride(0), y.stride(1), y.stride(2)},
-      .cosine = table.cosine.const_data_ptr(),
-      .sine = table.sine.const_data_ptr(),
-      .batch = x.size(0),
-      .heads = x.size(1),
-      .length = x.size(2),
-      .width = static_cast<int>(x.size(3)),
-      .half = static_cast<int>(table.cosine.size(1)),
-      .interleaved = table.interleaved,
-      .inverse = inverse,
-  };
+  const kernels::RotationCall call = rotation_call(x, y, table, inverse);
   CHECK(kernels::rotate(call, OnHost(backwards)) == nullptr);
   return y;
 }

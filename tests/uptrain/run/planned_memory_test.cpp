@@ -36,13 +36,8 @@ std::array<UptrainPlan, 2> agreed(const Chosen& first, const Chosen& second) {
   const Model source = open_computable_model(settings.model);
   const int port = free_port();
   const auto run = [&](int rank) {
-    Launch launch;
-    launch.rank = rank;
-    launch.ranks = 2;
-    launch.address = "127.0.0.1";
-    launch.port = port;
     UptrainPlan plan = plan_with(settings, source, rank == 0 ? first : second);
-    ProcessGroup group(launch, at::kCPU, std::chrono::seconds(60));
+    ProcessGroup group(launch_of_two(rank, port), at::kCPU, std::chrono::seconds(60));
     agree_on_memory(plan, source.spec, group);
     return plan;
   };
