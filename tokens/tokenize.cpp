@@ -119,7 +119,10 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   TokenWriter writer(settings.output, settings.layout, vocabulary_of(tokenizer));
   DocumentWriter documents(writer, tokenizer.ends());
   const int threads = std::max(settings.threads, 1);
-  for (Batch batch; read_batch(reader, kBytesPerThread * threads, batch);) {
+  const auto wants_more = [&] {
+    return !settings.max_tokens || writer.tokens() < *settings.max_tokens;
+  };
+  for (Batch batch; wants_more() && read_batch(reader, kBytesPerThread * threads, batch);) {
     encode_batch(tokenizer, threads, stop, batch);
     throw_if_stopped(stop, "tokenizing was stopped; nothing was written");
     for (std::size_t i = 0; i < batch.parts.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct TokenizeSettings {
   std::filesystem::path output;
   TokenLayout layout = TokenLayout::kMegatron;
   int threads = 1;
+  std::optional<std::int64_t> max_tokens = std::nullopt;  ///< stop after about as many or more
 };
 
 struct TokenizeResult {

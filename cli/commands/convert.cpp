@@ -11,6 +11,7 @@
 #include "cli/measure/context_warning.h"
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
+#include "cli/measure/text_conversion.h"
 #include "cli/options/command.h"
 #include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
@@ -21,6 +22,7 @@
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "converter/plan/conversion_plan.h"
+#include "converter/pooling/attention_refiner.h"
 #include "converter/provenance/provenance.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -60,7 +62,8 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
 // Whether the conversion does more than moving and averaging heads, which needs LibTorch.
 bool solves(const ConversionRequest& request, const ConvertOptions& options) {
   return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
-         !options.refit.data.empty() || !options.budget.budget.empty();
+         !options.refit.data.empty() || !options.budget.budget.empty() ||
+         !options.text.files.empty();
 }
 
 void check_arguments(const ConvertOptions& options) {
@@ -73,6 +76,67 @@ void check_arguments(const ConvertOptions& options) {
         "calibrate {} --data TOKENS -o stats.safetensors makes them",
         printable(options.source, 0));
   }
+}
+
+// Whether a change of basis is possible, so that heads can be solved for.
+bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
+
+// Sets what --text implies for refitting, unless it is given.
+void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
+              const Console& console) {
+  if (!options.given("--refit-steps") && text.refit_steps == 0) {
+    return;
+  }
+  if (!can_refit(spec)) {
+    console.note(fmt::format(
+        "note: --text: no refitting: {} normalises keys with separate weights for each head",
+        printable(spec.architecture)));
+    return;
+  }
+  options.refit.data = text.tokens;
+  if (!options.given("--refit-steps")) {
+    options.refit.steps = text.refit_steps;
+  }
+  options.refit.max_tokens = text.windows * text.context;
+}
+
+// Prepares the text of --text, and sets the method and the options that it implies unless they are
+// given.
+std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
+                                     ConvertOptions& options, const Console& console) {
+  if (options.text.files.empty()) {
+    return std::nullopt;
+  }
+  if (!options.given("--pool") && can_solve(source.spec)) {
+    request.pooling.method = PoolMethod::kLowrank;
+  }
+  if (options.given("--refit-tokens")) {
+    options.text.tokens = options.refit.max_tokens;
+  }
+  const bool calibrates =
+      options.calibration.empty() && !options.dry_run &&
+      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
+  PreparedText text =
+      prepare_text(source, options.text, options.refit, options.destination, calibrates, console);
+  if (calibrates) {
+    options.calibration = text.statistics;
+  }
+  if (!options.budget.budget.empty() && options.budget.data.empty()) {
+    options.budget.data = text.tokens;
+  }
+  refit_on(text, source.spec, options, console);
+  return text;
+}
+
+// Compares the result with its source and with pooling by the mean.
+HeldOutReport compare_result(const PreparedText& text, const ConversionRequest& request,
+                             const Model& source, const ConvertOptions& options,
+                             const Console& console) {
+  ConversionRequest mean;
+  mean.kv_heads = request.kv_heads;
+  mean.roles = request.roles;
+  return compare_on_text(source, text, options.refit, plan_conversion(source, mean),
+                         options.destination, console);
 }
 
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
@@ -119,14 +183,14 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
   }
 }
 
-void run_conversion(ConversionRequest request, const ConvertOptions& options,
-                    const Console& console) {
+void run_conversion(ConversionRequest request, ConvertOptions options, const Console& console) {
   if (solves(request, options)) {
     exec_compute();
   }
   check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
+  const std::optional<PreparedText> text = use_text(source, request, options, console);
   std::optional<KvBudget> budget = complete_request(request, source, options, console);
   std::vector<LayerGrouping> groupings;
   const ConversionPlan plan = make_plan(source, request, options, console, groupings);
@@ -136,11 +200,16 @@ void run_conversion(ConversionRequest request, const ConvertOptions& options,
   report.budget = std::move(budget);
   if (!options.dry_run) {
     write_result(request, options, report, console);
+    if (text) {
+      report.held_out = compare_result(*text, request, source, options, console);
+    }
   }
   if (options.measure && report.layers.empty()) {
     report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
-  report.warnings = conversion_warnings(plan, options.source, report.layers);
+  if (!text || !options.dry_run) {  // a dry run does not calibrate
+    report.warnings = conversion_warnings(plan, report.layers);
+  }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   report.seconds = elapsed.count();
   print_report(report, options.json, console);

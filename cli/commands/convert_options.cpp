@@ -158,11 +158,28 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
   add_count(command, "--kv-budget-tokens", options.max_tokens, "read about this many tokens of it");
 }
 
+void add_text_options(Command command, TextOptions& options) {
+  command.add_option("--text", options.files,
+                     "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
+                     "compare source, mean and result on a part that is held out");
+  command
+      .add_option("--tokenizer", options.tokenizer,
+                  "the tokenizer of --text, as in regroup tokenize (default: the model's)")
+      .default_text("");
+  command
+      .add_option("--effort", options.effort,
+                  "how much work --text does: quick (32k tokens, no refitting), normal (131k "
+                  "tokens, 200 steps), thorough (262k tokens, 600 steps)")
+      .one_of({"quick", "normal", "thorough"});
+}
+
 // Options of the steps after pooling.
 void add_refit_options(Command command, RefitOptions& options) {
-  command.add_option("--refit", options.data,
-                     "token file: after pooling, train each attention by itself to reproduce the "
-                     "output of the source's on this text");
+  command
+      .add_option("--refit", options.data,
+                  "token file: after pooling, train each attention by itself to reproduce the "
+                  "output of the source's on this text")
+      .excludes("--text");
   add_count(command, "--refit-steps", options.steps, "steps for each attention");
   add_count(command, "--refit-batch", options.batch, "windows in a step", {1, kMostBatch});
   add_count(command, "--refit-tokens", options.max_tokens, "read about this many tokens");
@@ -171,7 +188,8 @@ void add_refit_options(Command command, RefitOptions& options) {
             {2, kMostContext})
       .default_text("");
   add_number(command, "--refit-lr", options.learning_rate,
-             "learning rate, relative to the size of the weights",
+             "learning rate, relative to the size of the weights (default: found for each "
+             "attention by short trials)",
              {0.0, 10.0, /*least_allowed=*/false});
   command.add_option("--device", options.device,
                      "where heads are solved for and measured, and where refitting and --kv-budget "
@@ -190,6 +208,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
              {1, kMostHeads});
   add_form_options(command, options);
   add_pooling_options(command, options);
+  add_text_options(command, options.text);
   add_budget_options(command, options.budget);
   add_refit_options(command, options.refit);
 }
@@ -249,13 +268,13 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
   if (options.given("--attention")) {
     check_roles(options, source);
   }
-  if (options.skip_comparison && (plan.in_place || !options.refit.data.empty())) {
+  if (options.skip_comparison && (plan.in_place || plan.refiner)) {
     refuse_without_effect("--skip-comparison",
                           plan.in_place ? "the result keeps the source's form and is not compared"
                                         : "a refitted result is not compared");
   }
   constexpr std::array kOfPooling{"--attention", "--pool",    "--grouping", "--calibration",
-                                  "--refit",     "--measure", "--device"};
+                                  "--refit",     "--measure", "--device",   "--text"};
   for (const char* option : kOfPooling) {
     const bool measures = option == std::string_view("--device") && options.given("--kv-budget");
     if (options.given(option) && !measures && pooled_layers(plan).empty()) {

@@ -8,6 +8,7 @@
 
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
+#include "cli/measure/text_conversion.h"
 #include "cli/options/command.h"
 #include "converter/plan/conversion_plan.h"
 
@@ -30,6 +31,7 @@ struct ConvertOptions {
   std::string calibration;
   RefitOptions refit;
   KvBudgetOptions budget;
+  TextOptions text;
   bool measure = false;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "converter/pooling/attention_refiner.h"
@@ -17,7 +18,7 @@ struct RefitOptions {
   std::int64_t batch = 2;    ///< windows in a step
   std::int64_t steps = 200;  ///< per attention
   std::int64_t max_tokens = 131'072;
-  double learning_rate = 0.1;
+  std::optional<double> learning_rate;  ///< none: found for each attention
   std::string device = "cpu";
   int threads = 0;  ///< 0: one per core
 };

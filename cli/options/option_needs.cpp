@@ -14,15 +14,17 @@ namespace regroup {
 namespace {
 
 constexpr std::array kNeeds = std::to_array<OptionNeed>({
-    {"convert", "--attention --pool --grouping --allow-nonfinite --refit --measure",
+    {"convert", "--attention --pool --grouping --allow-nonfinite --refit --measure --text",
      "--kv-heads --kv-budget"},
     {"convert", "--pool-seed", "--pool=random"},
-    {"convert", "--calibration", "--pool=select,aligned,lowrank --grouping=similar --measure"},
+    {"convert", "--calibration",
+     "--pool=select,aligned,lowrank --grouping=similar --measure --text"},
+    {"convert", "--tokenizer --effort", "--text"},
     {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
-    {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit"},
-    {"convert", "--refit-batch --refit-context", "--refit --kv-budget"},
+    {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text"},
+    {"convert", "--refit-batch --refit-context", "--refit --kv-budget --text"},
     {"convert", "--device",
-     "--refit --kv-budget --pool=select,aligned,lowrank --grouping=similar --measure"},
+     "--refit --kv-budget --pool=select,aligned,lowrank --grouping=similar --measure --text"},
     {"inspect", "--kv-heads --calibration", "--similarity"},
     {"inspect", "--filter --sort", "--tensors --stats"},
     {"inspect", "--conversion --run", "--html"},

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_measurements.h"
+#include "cli/report/held_out_report.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "converter/provenance/provenance.h"
@@ -55,6 +56,9 @@ void add_measurements(Json& report, const ConversionReport& done) {
   if (plan.cross_kv_bytes_per_token) {
     report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
     report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
+  }
+  if (done.held_out) {
+    report["held_out"] = held_out_json(*done.held_out);
   }
   if (done.comparison) {
     report["largest_logit_difference"] = done.comparison->largest_difference;
@@ -196,6 +200,9 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
                       without_rounding ? fmt::format(", {:.3g} without rounding to {}",
                                                      *without_rounding, name_of(plan.dtype.value()))
                                        : ""));
+    }
+    if (done.held_out) {
+      console.print("\n" + held_out_table(*done.held_out, console));
     }
   }
   for (const std::string& note : plan.notes) {

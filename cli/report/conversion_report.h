@@ -7,6 +7,7 @@
 
 #include "cli/measure/budget_report.h"
 #include "cli/measure/compare_result.h"
+#include "cli/measure/text_conversion.h"
 #include "cli/terminal/console.h"
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
@@ -27,6 +28,7 @@ struct ConversionReport {
   std::vector<LayerGrouping> groupings = {};      ///< of --grouping similar
   std::optional<KvBudget> budget = std::nullopt;  ///< of --kv-budget
   std::optional<OutputComparison> comparison = std::nullopt;
+  std::optional<HeldOutReport> held_out = std::nullopt;  ///< of --text
   double seconds = 0.0;
 };
 

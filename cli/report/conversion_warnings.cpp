@@ -2,38 +2,34 @@
 
 #include <fmt/format.h>
 
-#include "formats/base/printable.h"
-
 namespace regroup {
 namespace {
-
-// The commands that make statistics and use them.
-std::string calibrated_commands(const std::string& source) {
-  return fmt::format(
-      "regroup calibrate {} --data TOKENS -o stats.safetensors, then regroup convert with --pool "
-      "lowrank --calibration stats.safetensors",
-      printable(source, 0));
-}
 
 // Whether calibrate supports the model, and lowrank can use its statistics.
 bool can_calibrate(const ModelSpec& spec) {
   return spec.not_computable.empty() && !spec.attention_only() && !spec.clip_qkv;
 }
 
-std::string without_statistics(const ConversionPlan& plan, const std::string& source) {
-  return fmt::format(
-      "--pool {} without --calibration uses only the weights, not their inputs on a text: on real "
-      "models it can lose as much as the mean does{}{}",
-      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; this loses far less: " : "",
-      can_calibrate(plan.spec) ? calibrated_commands(source) : "");
+// The option that gives a better result; empty if it would not.
+std::string better_option(const ConversionPlan& plan) {
+  return can_calibrate(plan.spec)
+             ? "; --text FILE, with a text that the model should do well on, loses far less"
+             : "";
 }
 
-std::string of_plain_heads(const ConversionPlan& plan, const std::string& source) {
+std::string without_statistics(const ConversionPlan& plan) {
+  return fmt::format(
+      "--pool {} without --text or --calibration uses only the weights, not their inputs on a "
+      "text: "
+      "on real models it can lose as much as the mean does{}",
+      name_of(plan.pooling.method), better_option(plan));
+}
+
+std::string of_plain_heads(const ConversionPlan& plan) {
   return fmt::format(
       "--pool {}: heads of trained models have little in common, so the result may be almost "
-      "useless until it is uptrained{}{}",
-      name_of(plan.pooling.method), can_calibrate(plan.spec) ? "; this loses far less: " : "",
-      can_calibrate(plan.spec) ? calibrated_commands(source) : "");
+      "useless until it is uptrained{}",
+      name_of(plan.pooling.method), better_option(plan));
 }
 
 // Compares by select's own measure; empty if the chosen heads do not lose more than the mean would.
@@ -63,14 +59,13 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
   }
   return any && !helped
              ? "--refit changed nothing: no attention came closer to the source's on the held-out "
-               "tenth of the text; a smaller --refit-lr, for example a tenth of it, or more text "
-               "(--refit-tokens) may help"
+               "tenth of the text; more text (--refit-tokens) or a smaller --refit-lr may help"
              : "";
 }
 
 }  // namespace
 
-std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const std::string& source,
+std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers) {
   std::vector<std::string> warnings;
   if (pooled_layers(plan).empty()) {
@@ -78,9 +73,9 @@ std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const s
   }
   const PoolMethod method = plan.pooling.method;
   if (needs_solver(method) && !plan.calibration) {
-    warnings.push_back(without_statistics(plan, source));
+    warnings.push_back(without_statistics(plan));
   } else if (!needs_solver(method) && !plan.refiner) {
-    warnings.push_back(of_plain_heads(plan, source));
+    warnings.push_back(of_plain_heads(plan));
   }
   if (method == PoolMethod::kSelect) {
     warnings.push_back(worse_than_mean(layers));

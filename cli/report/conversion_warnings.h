@@ -9,9 +9,9 @@
 
 namespace regroup {
 
-/// One line for each warning, with a command that gives a better result. `source` is the path as
-/// given on the command line; `layers` are the measurements, if any.
-std::vector<std::string> conversion_warnings(const ConversionPlan& plan, const std::string& source,
+/// One line for each warning, with the option that gives a better result. `layers` are the
+/// measurements, if any.
+std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers);
 
 }  // namespace regroup

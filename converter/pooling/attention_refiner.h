@@ -17,6 +17,7 @@ namespace regroup {
 /// squared error / expected square, over text that was not used to improve it.
 struct RefinementReport {
   double error_before = 0.0, error_after = 0.0;
+  double learning_rate = 0.0;  ///< given or found
 };
 
 /// Progress of refining, after one step on one attention.
@@ -26,6 +27,12 @@ struct RefinementStep {
   std::int64_t step = 0;  ///< of steps(), counted from 1
   double error = 0.0;     ///< as in RefinementReport, on the text of this step
 };
+
+/// Whether heads of that model can be refined. Keys that are normalised with separate weights for
+/// each head allow no change of basis.
+inline bool can_refit(const ModelSpec& spec) {
+  return spec.qk_norm != QkNorm::kPerHead && spec.qk_norm != QkNorm::kProjection;
+}
 
 class AttentionRefiner {
  public:

@@ -44,6 +44,7 @@ Json json_of(const LayerReport& layer) {
   if (layer.refinement) {
     json["output_error_before_refit"] = layer.refinement->error_before;
     json["output_error_after_refit"] = layer.refinement->error_after;
+    json["refit_learning_rate"] = layer.refinement->learning_rate;
   }
   return json;
 }

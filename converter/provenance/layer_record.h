@@ -14,7 +14,8 @@ double keys_kept(const LayerReport& layer);
 double values_kept(const LayerReport& layer);
 
 /// Keys: "attention" and "layer"; "key_energy_kept" and "value_energy_kept" if groups were measured
-/// over a text; "output_error_before_refit" and "output_error_after_refit" if it was refitted.
+/// over a text; "output_error_before_refit", "output_error_after_refit" and "refit_learning_rate"
+/// if it was refitted.
 Json json_of(const LayerReport& layer);
 
 /// `config_text` with the records of all measured layers as "layers" of its "regroup" block, to six

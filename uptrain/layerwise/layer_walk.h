@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +53,8 @@ class LayerWalk {
   AttentionRole stack() const { return stack_; }  ///< kSelf, or kEncoder in an encoder-decoder
   std::size_t layer() const { return layer_; }
   const Block& block() const { return *block_; }
+  /// Replaces the layer until next(), for run().
+  void set_block(Block block) { block_ = std::move(block); }
 
   /// The pass context of the layer for batch number `batch`.
   Pass pass(std::size_t batch) const;

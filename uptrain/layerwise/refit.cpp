@@ -13,6 +13,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
@@ -28,6 +29,16 @@ namespace regroup {
 namespace {
 
 constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
+
+// A trial of a learning rate: few steps, judged by a part of the text that was held out.
+constexpr std::size_t kMostTrialBatches = 4;
+constexpr double kUsualTrials = 3.0;  // for each attention, see RateSearch
+
+std::int64_t trial_steps(std::int64_t steps) { return std::max<std::int64_t>(8, steps / 20); }
+
+LrSchedule schedule_of(double rate, std::int64_t steps) {
+  return {rate, kFinalRate, std::max<std::int64_t>(1, steps / 20), steps};
+}
 
 // The inputs, outputs and pass contexts of the source's attention, batch by batch.
 class RefitTarget {
@@ -75,17 +86,16 @@ class RefitTarget {
   const Batches& outputs_;
 };
 
-// Trains on the first `batches` batches. `progress` receives the error of each step.
+// Trains on the first `batches` batches. `progress`, unless empty, receives the error of each step.
 void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
-           const RefitSettings& settings, const std::atomic<bool>& stop,
+           const LrSchedule& schedule, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
   AdamW optimizer(MasterWeights(parameters), {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
-  const LrSchedule schedule{settings.learning_rate, kFinalRate,
-                            std::max<std::int64_t>(1, settings.steps / 20), settings.steps};
-  const at::Tensor go_on = at::zeros({}, at::TensorOptions(at::kFloat).device(settings.device));
-  for (std::int64_t step = 0; step < settings.steps; ++step) {
+  const at::Tensor go_on =
+      at::zeros({}, parameters.tensors().front().options().dtype(at::kFloat).requires_grad(false));
+  for (std::int64_t step = 0; step < schedule.steps; ++step) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");
     const std::size_t batch = static_cast<std::size_t>(step) % batches;
     gradients.clear();
@@ -94,12 +104,12 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
     gradients.add(error);
     optimizer.step(gradients.sums(), schedule.at(step),
                    clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
-    progress(step + 1, error);
+    call_if_given(progress, step + 1, error);
   }
 }
 
 void check_can_refit(const ModelSpec& spec) {
-  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
+  if (!can_refit(spec)) {
     throw_usage("refitting: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
@@ -108,7 +118,7 @@ void check_can_refit(const ModelSpec& spec) {
 Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSettings& settings) {
   check_can_refit(spec);
   data.check_vocabulary(spec.vocab_size);
-  if (settings.steps < 1 || !(settings.learning_rate > 0.0)) {
+  if (settings.steps < 1 || !(settings.learning_rate.value_or(1.0) > 0.0)) {
     throw_usage("refitting needs one step or more and a learning rate above 0");
   }
   Batches windows = read_windows(data, settings.windows);
@@ -184,14 +194,23 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   const at::Tensor order =
       at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
           .to(settings_.device);
-  const AttentionFit attention(heads, role == AttentionRole::kCross ? block.cross : block.attention,
-                               order, settings_.device);
+  const AttentionLayer& rest = role == AttentionRole::kCross ? block.cross : block.attention;
+  const auto start = [&] { return AttentionFit(heads, rest, order, settings_.device); };
   const Record& record = records_.at(role);
   const RefitTarget target(spec_, role, walk_, order, record.inputs, record.outputs);
   const std::size_t learned = batches_ - measured_;
+  const auto trial = [&](double rate) {
+    const AttentionFit tried = start();
+    learn(tried, target, learned, schedule_of(rate, trial_steps(settings_.steps)), stop_, {});
+    return target.error_of(tried.attention(), learned,
+                           std::min(batches_, learned + kMostTrialBatches));
+  };
   RefinementReport report;
+  report.learning_rate =
+      settings_.learning_rate ? *settings_.learning_rate : rates_[role].best(trial);
+  const AttentionFit attention = start();
   report.error_before = target.error_of(attention.attention(), learned, batches_);
-  learn(attention, target, learned, settings_, stop_,
+  learn(attention, target, learned, schedule_of(report.learning_rate, settings_.steps), stop_,
         [&](std::int64_t step, const at::Tensor& error) {
           if (progress_) {
             progress_({role, layer, step, error.item<double>()});
@@ -207,11 +226,12 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
 }
 
 std::string Refit::recipe() const {
-  return Json{{"tokens", tokens_},
-              {"context", settings_.windows.context},
-              {"steps", settings_.steps},
-              {"tokens_per_step", settings_.windows.batch * settings_.windows.context},
-              {"learning_rate", settings_.learning_rate}}
+  return Json{
+      {"tokens", tokens_},
+      {"context", settings_.windows.context},
+      {"steps", settings_.steps},
+      {"tokens_per_step", settings_.windows.batch * settings_.windows.context},
+      {"learning_rate", settings_.learning_rate ? Json(*settings_.learning_rate) : Json("auto")}}
       .dump();
 }
 
@@ -221,9 +241,15 @@ double Refit::training_token_equivalents(const ModelSpec& grouped) const {
   const double head = static_cast<double>(spec_.vocab_size * spec_.embedding_width());
   const auto per_batch = static_cast<double>(settings_.windows.batch * settings_.windows.context);
   const double walk = 2.0 * (all - head) * static_cast<double>(tokens_);
-  const double refit =
-      refitted_weights(spec_, grouped) * per_batch *
-      (6.0 * static_cast<double>(settings_.steps) + 2.0 * 2.0 * static_cast<double>(measured_));
+  const auto batches_of = [](std::int64_t steps, std::size_t forward) {
+    return 6.0 * static_cast<double>(steps) + 2.0 * static_cast<double>(forward);
+  };
+  const double refit = refitted_weights(spec_, grouped) * per_batch *
+                       (batches_of(settings_.steps, 2 * measured_) +
+                        (settings_.learning_rate
+                             ? 0.0
+                             : kUsualTrials * batches_of(trial_steps(settings_.steps),
+                                                         std::min(measured_, kMostTrialBatches))));
   return (walk + refit) / (6.0 * all);
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "formats/model/model.h"
 #include "formats/token_files/token_file.h"
 #include "uptrain/layerwise/layer_walk.h"
+#include "uptrain/layerwise/rate_search.h"
 
 namespace regroup {
 
@@ -26,8 +28,9 @@ struct RefitSettings {
   /// Windows of the text. A step uses one batch of windows and cycles through the batches.
   WindowSettings windows{.context = 512, .batch = 2, .max_tokens = 131'072};
   std::int64_t steps = 200;  ///< for each attention
-  /// The peak, relative to the root mean square of the weights that it moves.
-  double learning_rate = 0.1;
+  /// The peak, relative to the root mean square of the weights that it moves. Unless given, short
+  /// trials find one for each attention, see RateSearch.
+  std::optional<double> learning_rate;
   c10::Device device = c10::kCPU;
 };
 
@@ -40,9 +43,10 @@ class Refit : public AttentionRefiner {
         const std::atomic<bool>& stop);
 
   /// Minimises the mean squared error of the output with AdamW (no decay, cosine schedule), all
-  /// weights scaled to a root mean square of 1. Keeps the heads unchanged if the error does not
-  /// decrease. Holds the inputs and outputs of one layer over the whole text in memory, in fp32.
-  /// Throws kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
+  /// weights scaled to a root mean square of 1. Reports no progress of trials. Keeps the heads
+  /// unchanged if the error does not decrease. Holds the inputs and outputs of one layer over the
+  /// whole text in memory, in fp32. Throws kInterrupted soon after `stop` turns true, kEnvironment
+  /// without memory or device.
   RefinementReport refine(AttentionRole role, std::size_t layer,
                           std::span<const std::int64_t> query_order,
                           AttentionHeads& heads) override;
@@ -72,6 +76,7 @@ class Refit : public AttentionRefiner {
   std::size_t measured_ = 0;  // the last of them, held out
   LayerWalk walk_;
   std::map<AttentionRole, Record> records_;  // of the current layer of the walk
+  std::map<AttentionRole, RateSearch> rates_;
 };
 
 }  // namespace regroup

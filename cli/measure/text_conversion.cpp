@@ -1,0 +1,163 @@
+#include "cli/measure/text_conversion.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli/process/interrupt.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "tokens/tokenize.h"
+#include "uptrain/layerwise/calibrate.h"
+#include "uptrain/layerwise/text_quality.h"
+#include "uptrain/model/device.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How much of a text is used, in tokens, and the steps of refitting.
+struct Effort {
+  std::string_view name;
+  std::int64_t tokens, held_out, refit_steps;
+};
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0},
+                              Effort{"normal", 131'072, 8'192, 200},
+                              Effort{"thorough", 262'144, 16'384, 600}};
+
+Effort effort_of(const TextOptions& text) {
+  Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
+                                [&](const Effort& each) { return each.name == text.effort; });
+  effort.tokens = text.tokens.value_or(effort.tokens);
+  return effort;
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextOptions& text) {
+  if (!text.tokenizer.empty()) {
+    return open_tokenizer(text.tokenizer);
+  }
+  std::error_code fault;
+  if (!fs::is_directory(source.path, fault)) {
+    throw_usage(
+        "--text: {} is one file without a tokenizer that regroup reads; name one with "
+        "--tokenizer",
+        printable(source.path.string(), 0));
+  }
+  return open_tokenizer(source.path.string());
+}
+
+// Writes at least `wanted` tokens of the text to `output`, unless it has fewer.
+void write_tokens(const Model& source, const TextOptions& text, int threads, std::int64_t wanted,
+                  const fs::path& output) {
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
+  if (vocabulary_of(*tokenizer) > source.spec.vocab_size) {
+    throw_usage(
+        "--text: the tokenizer has {} tokens, the model {}; name the model's with "
+        "--tokenizer",
+        vocabulary_of(*tokenizer), source.spec.vocab_size);
+  }
+  TokenizeSettings settings;
+  settings.inputs = text.files;
+  settings.output = output;
+  settings.layout = TokenLayout::kNumpy;
+  settings.max_tokens = wanted;
+  settings.threads =
+      threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  tokenize(*tokenizer, settings, {}, interrupt_requested());
+}
+
+std::uint64_t layers_of(const ModelSpec& spec) {
+  return spec.layers.size() + spec.encoder_layers.size();
+}
+
+// The windows of the token file; an objective may need one token after the last.
+std::int64_t windows_in(const TokenFile& data, std::int64_t context) {
+  return (data.size() - 1) / context;
+}
+
+// Shares the windows of the token file between conversion and evaluation.
+void share_windows(const Effort& effort, std::int64_t batch, PreparedText& prepared) {
+  const TokenFile data = TokenFile::open(prepared.tokens);
+  const std::int64_t context = prepared.context;
+  const std::int64_t all = windows_in(data, context);
+  const std::int64_t fewest = 2 * batch + 1;  // refitting holds out a batch of its own
+  if (all < fewest) {
+    throw_bad_input("--text: {} tokens are too few; {} windows of {} tokens are needed, better {}",
+                    data.size(), fewest, context,
+                    with_thousands(static_cast<std::uint64_t>(effort.tokens + effort.held_out)));
+  }
+  prepared.held_out = std::clamp<std::int64_t>(all / 10, 1, (effort.held_out - 1) / context + 1);
+  prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
+}
+
+void calibrate_source(const Model& source, const RefitOptions& refit, PreparedText& prepared,
+                      const Console& console) {
+  const TokenFile data = TokenFile::open(prepared.tokens);
+  WindowSettings windows;
+  windows.context = prepared.context;
+  windows.max_tokens = prepared.windows * prepared.context;
+  const fs::path output = prepared.files->path() / "statistics.safetensors";
+  Progress progress(console, "calibrate", layers_of(source.spec), "layers");
+  calibrate(
+      source, data, windows, parse_device(refit.device), output,
+      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  prepared.statistics = output.string();
+}
+
+}  // namespace
+
+PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
+                          const std::string& destination, bool calibrates, const Console& console) {
+  check_computable("--text", source);
+  const Effort effort = effort_of(text);
+  PreparedText prepared;
+  prepared.context = context_of(source, refit);
+  prepared.refit_steps = effort.refit_steps;
+  prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
+  const fs::path tokens = prepared.files->path() / "tokens.npy";
+  prepared.tokens = tokens.string();
+  write_tokens(source, text, refit.threads, effort.tokens + effort.held_out + 1, tokens);
+  share_windows(effort, refit.batch, prepared);
+  if (calibrates) {
+    set_compute_threads(refit.threads);
+    with_torch_errors([&] { calibrate_source(source, refit, prepared, console); });
+  }
+  return prepared;
+}
+
+HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
+                              const RefitOptions& refit, const ConversionPlan& mean,
+                              const std::string& result, const Console& console) {
+  HeldOutReport report{.context = text.context};
+  Progress progress(console, "evaluate", 3 * layers_of(source.spec), "layers");
+  std::uint64_t done = 0;
+  with_torch_errors([&] {
+    const TokenFile data = TokenFile::open(text.tokens);
+    const TextQualityMeter meter(
+        source, data,
+        {.first = (windows_in(data, text.context) - text.held_out) * text.context,
+         .windows = text.held_out,
+         .context = text.context},
+        parse_device(refit.device), interrupt_requested(), [&] { progress.update(++done); });
+    const auto add = [&](const char* model, const TextQuality& quality) {
+      report.rows.push_back({model, quality.loss, quality.cosine});
+    };
+    add("source", meter.of_source());
+    add("mean", meter.of(mean));
+    add("result", meter.of(open_model(result)));
+    report.tokens = text.held_out * text.context;
+  });
+  progress.finish();
+  return report;
+}
+
+}  // namespace regroup

@@ -1,0 +1,60 @@
+// `regroup convert --text`: calibration, refitting and evaluation from a text, in one command.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/measure/refit_options.h"
+#include "cli/terminal/console.h"
+#include "converter/plan/conversion_plan.h"
+#include "formats/base/staged_directory.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+
+struct TextOptions {
+  std::vector<std::string> files;                     ///< text or JSON lines; empty: no --text
+  std::string tokenizer;                              ///< empty: the model's own
+  std::string effort = "normal";                      ///< quick, normal or thorough
+  std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
+};
+
+/// Tokens of the text and statistics of the source over them.
+struct PreparedText {
+  std::unique_ptr<StagedDirectory> files;  ///< beside the destination, removed with this object
+  std::string tokens;                      ///< a token file
+  std::string statistics;                  ///< empty if the source is not calibrated
+  std::int64_t context = 0;                ///< tokens in a window
+  std::int64_t windows = 0;                ///< that the conversion may use, from the start
+  std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
+  std::int64_t refit_steps = 0;            ///< 0: no refitting
+};
+
+/// One model on held-out text.
+struct HeldOutRow {
+  std::string model;           ///< "source", "mean" or "result"
+  std::optional<double> loss;  ///< nats per token; none for models that cannot predict
+  double cosine = 1.0;         ///< of last hidden states with the source's
+};
+
+struct HeldOutReport {
+  std::int64_t tokens = 0, context = 0;
+  std::vector<HeldOutRow> rows = {};
+};
+
+/// Tokenizes as much of the text as the effort needs, and calibrates the source unless
+/// `calibrates` is false. Throws kUsage if there is no tokenizer for the model and in a build
+/// without LibTorch, kBadInput for a text that is too short.
+PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
+                          const std::string& destination, bool calibrates, const Console& console);
+
+/// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
+/// on the held-out windows.
+HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
+                              const RefitOptions& refit, const ConversionPlan& mean,
+                              const std::string& result, const Console& console);
+
+}  // namespace regroup

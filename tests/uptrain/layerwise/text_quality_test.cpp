@@ -1,0 +1,90 @@
+// The layer-by-layer measurement against evaluate(), which runs whole models.
+#include "uptrain/layerwise/text_quality.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/evaluate/evaluate.h"
+
+namespace regroup {
+namespace {
+
+constexpr WindowRange kWholeText{.first = 0, .windows = 12, .context = 16, .batch = 5};
+
+TokenFile text_for(const Model& model, const std::filesystem::path& path) {
+  const auto vocabulary = static_cast<std::uint16_t>(model.spec.vocab_size);
+  put_file(path, bytes_of_numbers(learnable_text(12 * 16 + 1, vocabulary)));
+  return TokenFile::open(path);
+}
+
+double evaluated_loss(const Model& model, const TokenFile& text) {
+  EvaluationSettings settings;
+  settings.context = 16;
+  settings.task = with_special_tokens({}, model);
+  return evaluate(load_transformer(model, at::kFloat, at::kCPU), text, settings, {}, kNeverStopped)
+      .loss;
+}
+
+}  // namespace
+
+TEST_CASE("the loss on a text is that of evaluate for source, plan and result", "[uptrain]") {
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "bert", "t5", "gpt_neox"}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const Model source = load_golden_case(name).source;
+    const TokenFile text = text_for(source, directory / "text");
+    ConversionRequest request;
+    request.kv_heads = {1};
+    const ConversionPlan plan = plan_conversion(source, request);
+    convert(source.path, directory / "mean", request);
+    const Model result = open_model(directory / "mean");
+    const TextQualityMeter meter(source, text, kWholeText, at::kCPU, kNeverStopped);
+    const auto matches = [](double loss) { return Catch::Matchers::WithinRel(loss, 1e-5); };
+    CHECK_THAT(meter.of_source().loss.value(), matches(evaluated_loss(source, text)));
+    CHECK_THAT(meter.of(plan).loss.value(), matches(evaluated_loss(result, text)));
+    CHECK_THAT(meter.of(result).loss.value(), matches(evaluated_loss(result, text)));
+    CHECK(meter.of(source).cosine == Catch::Approx(1.0));
+    CHECK(meter.of(result).cosine < 0.9999);
+    CHECK(meter.of(result).cosine == Catch::Approx(meter.of(plan).cosine).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("a model without a head has no loss but a cosine", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model source = load_golden_case("bert_base").source;
+  REQUIRE(!source.missing_head.empty());
+  const TokenFile text = text_for(source, directory / "text");
+  ConversionRequest request;
+  request.kv_heads = {1};
+  const TextQualityMeter meter(source, text, kWholeText, at::kCPU, kNeverStopped);
+  const TextQuality quality = meter.of(plan_conversion(source, request));
+  CHECK(!quality.loss);
+  CHECK(quality.cosine < 0.9999);
+  CHECK(meter.predicted_tokens() == 0);
+}
+
+TEST_CASE("a text that ends too soon or has other tokens is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model source = load_golden_case("llama_mha").source;
+  const TokenFile text = text_for(source, directory / "text");
+  WindowRange beyond = kWholeText;
+  beyond.first = 16;
+  CHECK_THAT(refusal_of([&] { TextQualityMeter(source, text, beyond, at::kCPU, kNeverStopped); }),
+             is_bad_input("text"));
+  put_file(directory / "large", bytes_of_numbers(std::vector<std::uint16_t>(256, 64)));
+  const TokenFile large = TokenFile::open(directory / "large");
+  CHECK_THAT(
+      refusal_of([&] { TextQualityMeter(source, large, kWholeText, at::kCPU, kNeverStopped); }),
+      is_bad_input("large", "64"));
+}
+
+}  // namespace regroup

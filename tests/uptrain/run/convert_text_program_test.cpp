@@ -1,0 +1,137 @@
+// `regroup convert --text` as a program: from a model and a text to the table of losses.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/child_program.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// A random model of bytes, and a text.
+struct ModelAndText {
+  TemporaryDirectory directory;
+  std::string model = put_random_llama(directory / "model", R"({"vocab_size": 256})").string();
+  std::string text = (directory / "text.txt").string();
+  std::string output = (directory / "out").string();
+
+  ModelAndText() {
+    std::string words;
+    for (int i = 0; i < 4000; ++i) {
+      words += std::to_string(i * i % 97) + (i % 7 == 0 ? ".\n" : " ");
+    }
+    put_file(text, words);
+  }
+
+  ProgramResult convert(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"convert", model,           output, "--kv-heads",
+                                       "1",       "--text",        text,   "--refit-context",
+                                       "32",      "--refit-steps", "20"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  }
+};
+
+double loss_of(const Json& report, std::size_t row) {
+  return report["held_out"]["models"][row]["loss"].get<double>();
+}
+
+}  // namespace
+
+TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptrain]") {
+  const ModelAndText files;
+  const ProgramResult done = files.convert({"--tokenizer", "bytes", "--json"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  const Json report = done.json();
+  CHECK(report["pool"] == "lowrank");
+  CHECK(report["refit"]["steps"] == 20);
+  CHECK(report["refit"]["learning_rate"] == "auto");
+  for (const Json& layer : report["layers"]) {
+    CHECK(layer["refit_learning_rate"] > 0.0);
+    CHECK(layer["output_error_after_refit"] < layer["output_error_before_refit"]);
+  }
+  REQUIRE(report["held_out"]["models"].size() == 3);
+  CHECK(report["held_out"]["models"][0]["cosine"] == 1.0);
+  CHECK(report["held_out"]["models"][2]["cosine"] > report["held_out"]["models"][1]["cosine"]);
+  CHECK(report["warnings"].empty());
+  // Only the result is left beside the source and the text.
+  CHECK(tree_of(files.directory.path() / "out").size() > 0);
+  for (const auto& entry : std::filesystem::directory_iterator(files.directory.path())) {
+    CHECK_THAT(entry.path().filename().string(), !ContainsSubstring("partial"));
+  }
+  CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
+}
+
+TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[uptrain]") {
+  const ModelAndText files;
+  // The text has about 11,000 bytes: a tenth of its windows is held out, at the end.
+  const ProgramResult done =
+      files.convert({"--tokenizer", "bytes", "--effort", "quick", "--json", "--pool", "mean"});
+  REQUIRE(done.exit_code == 0);
+  const Json report = done.json();
+  const std::string text = bytes_of_file(files.text);
+  const auto windows = static_cast<std::int64_t>((text.size() - 1) / 32);
+  const std::int64_t held_out = report["held_out"]["tokens"].get<std::int64_t>() / 32;
+  REQUIRE(held_out == windows / 10);
+  const std::string last = text.substr(static_cast<std::size_t>(32 * (windows - held_out)),
+                                       static_cast<std::size_t>(32 * held_out + 1));
+  put_file(files.directory / "last.txt", last);
+  const std::string tokens = (files.directory / "last.npy").string();
+  REQUIRE(run_program({"tokenize", (files.directory / "last.txt").string(), "--tokenizer", "bytes",
+                       "-o", tokens})
+              .exit_code == 0);
+  const auto evaluated = [&](const std::string& model) {
+    return run_program({"eval", model, "--data", tokens, "--context", "32", "--json"})
+        .json()["contexts"][0]["loss"]
+        .get<double>();
+  };
+  CHECK(std::abs(loss_of(report, 0) - evaluated(files.model)) < 1e-4);
+  CHECK(std::abs(loss_of(report, 2) - evaluated(files.output)) < 1e-4);
+}
+
+TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrain]") {
+  const ModelAndText files;
+  const auto before = tree_of(files.directory.path());
+  const ProgramResult shown = files.convert({"--tokenizer", "bytes", "--dry-run", "--json"});
+  CAPTURE(shown.err);
+  REQUIRE(shown.exit_code == 0);
+  CHECK(shown.json()["pool"] == "lowrank");
+  CHECK(!shown.json().contains("held_out"));
+  CHECK(tree_of(files.directory.path()) == before);
+}
+
+TEST_CASE("a text that does not fit the model is refused before anything is computed",
+          "[uptrain]") {
+  const ModelAndText files;
+  const auto before = tree_of(files.directory.path());
+  const auto refused = [&](const std::vector<std::string>& more, const char* reason) {
+    const ProgramResult result = files.convert(more);
+    CAPTURE(result.err);
+    CHECK(result.exit_code != 0);
+    CHECK(result.one_line_of_error());
+    CHECK_THAT(result.err, ContainsSubstring(reason));
+    CHECK(tree_of(files.directory.path()) == before);
+  };
+  refused({}, "tokenizer");  // the model has none
+  refused({"--tokenizer", "bytes", "--refit-context", "4096"}, "too few");
+  refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
+  refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
+}
+
+TEST_CASE("options of --text need it", "[uptrain]") {
+  const ModelAndText files;
+  for (const char* option : {"--tokenizer=bytes", "--effort=quick"}) {
+    const ProgramResult result =
+        run_program({"convert", files.model, files.output, "--kv-heads", "1", option});
+    CHECK(result.exit_code == kExitUsage);
+    CHECK_THAT(result.err, ContainsSubstring("--text"));
+  }
+}
+
+}  // namespace regroup
