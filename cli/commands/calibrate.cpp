@@ -10,6 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/measure/context_warning.h"
 #include "cli/measure/precision_warning.h"
+#include "cli/measure/text_tokens.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/output_name.h"
@@ -28,6 +29,7 @@ namespace {
 struct CalibrateOptions {
   std::string model;
   std::string data;
+  TextInput text;
   std::string output;
   std::int64_t context = 0;
   WindowSettings settings;
@@ -43,11 +45,13 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   warn_of_device(device, console);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
-  const TokenFile data = TokenFile::open(options.data);
   WindowSettings settings = options.settings;
   settings.context =
       options.context > 0 ? options.context : usual_context(source, settings.context);
   warn_of_context(source, settings.context, console);
+  const TokenInput input(options.data, options.text, source, options.threads,
+                         settings.max_tokens + settings.context);
+  const TokenFile data = TokenFile::open(input.path());
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
@@ -58,13 +62,14 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   progress.finish();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   if (options.json) {
-    console.print(text_of_json({{"model", options.model},
-                                {"data", options.data},
-                                {"output", options.output},
-                                {"layers", layers},
-                                {"tokens", tokens},
-                                {"context", settings.context},
-                                {"seconds", elapsed.count()}}));
+    console.print(text_of_json(
+        {{"model", options.model},
+         {"data", options.text.files.empty() ? options.data : options.text.files.front()},
+         {"output", options.output},
+         {"layers", layers},
+         {"tokens", tokens},
+         {"context", settings.context},
+         {"seconds", elapsed.count()}}));
   }
   console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
                            layers, with_thousands(static_cast<std::uint64_t>(tokens))));
@@ -76,7 +81,8 @@ void add_calibrate_command(Command program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
   Command command = add_whole_command(program, "calibrate");
   command.add_option("model", options->model, "model directory").required();
-  command.add_option("--data", options->data, "token file: raw u16, llm.c, or numpy").required();
+  command.add_option("--data", options->data, "token file: raw u16, llm.c, or numpy");
+  add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", options->output, "statistics file to make").required();
   add_count(command, "--context", options->context,
             "tokens in a window (default: 512, or the model's positions if fewer)",
@@ -88,7 +94,7 @@ void add_calibrate_command(Command program, Console& console) {
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup calibrate Llama-2-7b-hf --data tokens.bin -o stats.safetensors\n"
+      "Example: regroup calibrate Llama-2-7b-hf --text articles.txt -o stats.safetensors\n"
       "Memory: one layer at a time, and 4 bytes per token and hidden feature.\n"
       "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
   command.on_run(

@@ -63,7 +63,7 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
 bool solves(const ConversionRequest& request, const ConvertOptions& options) {
   return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
          !options.refit.data.empty() || !options.budget.budget.empty() ||
-         !options.text.files.empty();
+         !options.text.input.files.empty();
 }
 
 void check_arguments(const ConvertOptions& options) {
@@ -104,7 +104,7 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
 // given.
 std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
                                      ConvertOptions& options, const Console& console) {
-  if (options.text.files.empty()) {
+  if (options.text.input.files.empty()) {
     return std::nullopt;
   }
   if (!options.given("--pool") && can_solve(source.spec)) {

@@ -159,13 +159,9 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
 }
 
 void add_text_options(Command command, TextOptions& options) {
-  command.add_option("--text", options.files,
-                     "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
-                     "compare source, mean and result on a part that is held out");
-  command
-      .add_option("--tokenizer", options.tokenizer,
-                  "the tokenizer of --text, as in regroup tokenize (default: the model's)")
-      .default_text("");
+  add_text_input(command, options.input,
+                 "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
+                 "compare source, mean and result on a part that is held out");
   command
       .add_option("--effort", options.effort,
                   "how much work --text does: quick (32k tokens, no refitting), normal (131k "

@@ -11,6 +11,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/precision_warning.h"
+#include "cli/measure/text_tokens.h"
 #include "cli/options/command.h"
 #include "cli/options/document_options.h"
 #include "cli/options/number_options.h"
@@ -35,6 +36,7 @@ namespace {
 struct EvalOptions {
   std::string model;
   std::string data;
+  TextInput text;
   DocumentOptions documents;
   std::vector<std::int64_t> contexts;
   std::int64_t batch = 8;
@@ -49,9 +51,15 @@ struct EvalOptions {
   bool json = false;
 };
 
+// The name of the data or of the first text.
+std::string text_name(const EvalOptions& options) {
+  return options.text.files.empty() ? options.data : options.text.files.front();
+}
+
 // The evaluation to run, made and checked before the weights are read.
 struct EvalRequest {
   Model source;
+  std::shared_ptr<const TokenInput> input;
   TokenFile data;
   EvaluationSettings settings;  // for the first of `contexts`
   std::vector<std::int64_t> contexts;
@@ -107,8 +115,12 @@ void check_contexts(const EvalRequest& request, bool writes) {
 
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
-  EvalRequest request{open_predicting_model(options.model),
-                      TokenFile::open(options.data),
+  Model source = open_predicting_model(options.model);
+  const auto input = std::make_shared<const TokenInput>(options.data, options.text, source,
+                                                        options.threads, std::nullopt);
+  EvalRequest request{std::move(source),
+                      input,
+                      TokenFile::open(input->path()),
                       {},
                       options.contexts,
                       parse_device(options.device),
@@ -154,7 +166,7 @@ void check_finite(const EvalOptions& options, std::int64_t context, const Evalua
     throw_bad_input(
         "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
         "inspect --stats finds them) or in the {} computation{}",
-        printable(options.model, 0), printable(options.data, 0), evaluation.loss, context,
+        printable(options.model, 0), text_name(options), evaluation.loss, context,
         options.precision, options.precision == "fp32" ? "" : " (try --dtype fp32)");
   }
 }
@@ -197,7 +209,7 @@ void run_logits(const EvalOptions& options, const EvalRequest& request, const Co
   progress.finish();
   if (options.json) {
     console.print(text_of_json({{"model", options.model},
-                                {"data", options.data},
+                                {"data", text_name(options)},
                                 {"logits", options.logits},
                                 {"windows", windows},
                                 {"context", request.settings.context},
@@ -225,9 +237,9 @@ void run_eval(const EvalOptions& options, const Console& console) {
   Progress progress(console, "eval", tokens, "tokens");
   std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
   progress.finish();
-  print_eval_report(
-      {options.model, options.data, request.objective(), warnings_of(request), std::move(results)},
-      options.json, console);
+  print_eval_report({options.model, text_name(options), request.objective(), warnings_of(request),
+                     std::move(results)},
+                    options.json, console);
 }
 
 }  // namespace
@@ -236,10 +248,9 @@ void add_eval_command(Command program, Console& console) {
   auto options = std::make_shared<EvalOptions>();
   Command command = add_whole_command(program, "eval");
   command.add_option("model", options->model, "model directory").required();
-  command
-      .add_option("--data", options->data,
-                  "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx")
-      .required();
+  command.add_option("--data", options->data,
+                     "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx");
+  add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   add_counts(command, "--context", options->contexts,
              "tokens in a window (default: 1024, or fewer where the model declares fewer positions "
              "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",

@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <optional>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -13,7 +12,6 @@
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/tokenize.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
@@ -37,40 +35,6 @@ Effort effort_of(const TextOptions& text) {
                                 [&](const Effort& each) { return each.name == text.effort; });
   effort.tokens = text.tokens.value_or(effort.tokens);
   return effort;
-}
-
-std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextOptions& text) {
-  if (!text.tokenizer.empty()) {
-    return open_tokenizer(text.tokenizer);
-  }
-  std::error_code fault;
-  if (!fs::is_directory(source.path, fault)) {
-    throw_usage(
-        "--text: {} is one file without a tokenizer that regroup reads; name one with "
-        "--tokenizer",
-        printable(source.path.string(), 0));
-  }
-  return open_tokenizer(source.path.string());
-}
-
-// Writes at least `wanted` tokens of the text to `output`, unless it has fewer.
-void write_tokens(const Model& source, const TextOptions& text, int threads, std::int64_t wanted,
-                  const fs::path& output) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
-  if (vocabulary_of(*tokenizer) > source.spec.vocab_size) {
-    throw_usage(
-        "--text: the tokenizer has {} tokens, the model {}; name the model's with "
-        "--tokenizer",
-        vocabulary_of(*tokenizer), source.spec.vocab_size);
-  }
-  TokenizeSettings settings;
-  settings.inputs = text.files;
-  settings.output = output;
-  settings.layout = TokenLayout::kNumpy;
-  settings.max_tokens = wanted;
-  settings.threads =
-      threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  tokenize(*tokenizer, settings, {}, interrupt_requested());
 }
 
 std::uint64_t layers_of(const ModelSpec& spec) {
@@ -123,9 +87,9 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   prepared.context = context_of(source, refit);
   prepared.refit_steps = effort.refit_steps;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
-  const fs::path tokens = prepared.files->path() / "tokens.npy";
+  const fs::path tokens = prepared.files->path() / "tokens.bin";
   prepared.tokens = tokens.string();
-  write_tokens(source, text, refit.threads, effort.tokens + effort.held_out + 1, tokens);
+  write_tokens(source, text.input, refit.threads, effort.tokens + effort.held_out + 1, tokens);
   share_windows(effort, refit.batch, prepared);
   if (calibrates) {
     set_compute_threads(refit.threads);

@@ -57,9 +57,9 @@ AttentionLayer with_heads(const AttentionLayer& attention, AttentionPooler& pool
 
 }  // namespace
 
-TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data, const WindowRange& part,
-                                   c10::Device device, const std::atomic<bool>& stop,
-                                   std::function<void()> progress)
+TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
+                                   const WindowRange& part, c10::Device device,
+                                   const std::atomic<bool>& stop, std::function<void()> progress)
     : source_(source), device_(device), stop_(stop), progress_(std::move(progress)) {
   const at::NoGradGuard no_gradients;
   data.check_vocabulary(source.spec.vocab_size);

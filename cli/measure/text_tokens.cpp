@@ -1,0 +1,74 @@
+#include "cli/measure/text_tokens.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "cli/process/interrupt.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "tokens/tokenize.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text) {
+  if (!text.tokenizer.empty()) {
+    return open_tokenizer(text.tokenizer);
+  }
+  std::error_code fault;
+  if (!fs::is_directory(source.path, fault)) {
+    throw_usage(
+        "--text: {} is one file, and regroup does not read its tokenizer; name one with "
+        "--tokenizer",
+        printable(source.path.string(), 0));
+  }
+  return open_tokenizer(source.path.string());
+}
+
+}  // namespace
+
+void add_text_input(Command command, TextInput& input, const std::string& purpose) {
+  command.add_option("--text", input.files, purpose);
+  command
+      .add_option("--tokenizer", input.tokenizer,
+                  "the tokenizer of --text, as in regroup tokenize (default: the model's)")
+      .default_text("");
+}
+
+void write_tokens(const Model& source, const TextInput& text, int threads,
+                  std::optional<std::int64_t> wanted, const fs::path& output) {
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
+  if (vocabulary_of(*tokenizer) > source.spec.vocab_size) {
+    throw_usage(
+        "--text: the tokenizer has {} tokens, the model {}; name the model's with "
+        "--tokenizer",
+        vocabulary_of(*tokenizer), source.spec.vocab_size);
+  }
+  TokenizeSettings settings;
+  settings.inputs = text.files;
+  settings.output = output;
+  settings.layout = TokenLayout::kMegatron;
+  settings.max_tokens = wanted;
+  settings.threads =
+      threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  tokenize(*tokenizer, settings, {}, interrupt_requested());
+}
+
+TokenInput::TokenInput(const std::string& data, const TextInput& text, const Model& source,
+                       int threads, std::optional<std::int64_t> wanted)
+    : path_(data) {
+  if (data.empty() == text.files.empty()) {
+    throw_usage(
+        "{}: --data takes a token file, --text takes text",
+        data.empty() ? "--data or --text is needed" : "--data and --text exclude each other");
+  }
+  if (data.empty()) {
+    made_ = std::make_unique<StagedDirectory>(fs::temp_directory_path() / "regroup-tokens");
+    path_ = made_->path() / "text.bin";
+    write_tokens(source, text, threads, wanted, path_);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,45 @@
+// `--text`: text files where a command takes tokens.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options/command.h"
+#include "formats/base/staged_directory.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+
+struct TextInput {
+  std::vector<std::string> files;  ///< text or JSON lines; empty: no --text
+  std::string tokenizer;           ///< empty: the model's own
+};
+
+/// Adds --text, described by `purpose`, and --tokenizer. `input` must outlive `command`.
+void add_text_input(Command command, TextInput& input, const std::string& purpose);
+
+/// Writes the tokens of the text to `output`, a new .bin with an .idx: at least `wanted` of
+/// them, or all if the text has fewer or no number is given. Throws kUsage if there is no tokenizer
+/// for the model, kBadInput for text that cannot be read.
+void write_tokens(const Model& source, const TextInput& text, int threads,
+                  std::optional<std::int64_t> wanted, const std::filesystem::path& output);
+
+/// A token file of one command: named by the user, or made of text and removed with this object.
+class TokenInput {
+ public:
+  /// One of `data`, a token file, and `text` must be given; throws kUsage for none or both, and
+  /// what write_tokens() throws.
+  TokenInput(const std::string& data, const TextInput& text, const Model& source, int threads,
+             std::optional<std::int64_t> wanted);
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::unique_ptr<StagedDirectory> made_;
+  std::filesystem::path path_;
+};
+
+}  // namespace regroup
