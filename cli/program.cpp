@@ -118,6 +118,9 @@ void prepare_program(Command command, Console& console) {
       "print results and errors only");
   program.add_flag_callback(
       "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "print more messages");
+  program.add_flag_callback(
+      "--json-progress", [&] { console.set_progress_format(ProgressFormat::kJson); },
+      "print progress as lines of JSON on stderr");
   // Only listed in the help: without_help_command() handles the words.
   program.add_subcommand("help", "Explain a command: regroup help convert")
       ->add_option("command", "the command to explain");

@@ -1,4 +1,5 @@
-# Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb.
+# Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb. The component "programs" is what
+# users of the program need: cmake/wheel packs it.
 
 include(PublicHeaders)
 
@@ -19,7 +20,7 @@ function(regroup_install_program target folder)
   file(RELATIVE_PATH up "/prefix/${folder}" "/prefix/${REGROUP_PRIVATE_LIBRARIES}")
   set_target_properties(${target} PROPERTIES
     INSTALL_RPATH "$ORIGIN/${up};$ORIGIN/${up}/torch/lib;${CMAKE_INSTALL_RPATH}")
-  install(TARGETS ${target} RUNTIME DESTINATION "${folder}")
+  install(TARGETS ${target} RUNTIME DESTINATION "${folder}" COMPONENT programs)
 endfunction()
 
 # The libraries and their headers, for others to link as regroup::formats and regroup::converter.
@@ -79,13 +80,14 @@ macro(regroup_install_package)
   if(_fmt MATCHES "\\.so")
     file(REAL_PATH "${_fmt}" _fmt_file)
     string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
-    install(FILES "${_fmt_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "libfmt.so.${_fmt_abi}")
+    install(FILES "${_fmt_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "libfmt.so.${_fmt_abi}"
+      COMPONENT programs)
   endif()
   if(SentencePiece_FOUND AND SentencePiece_LIBRARY MATCHES "\\.so")
     file(REAL_PATH "${SentencePiece_LIBRARY}" _sentencepiece_file)
     string(REGEX MATCH "\\.so\\.[0-9]+" _sentencepiece_abi "${_sentencepiece_file}")
     install(FILES "${_sentencepiece_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}"
-      RENAME "libsentencepiece${_sentencepiece_abi}")
+      RENAME "libsentencepiece${_sentencepiece_abi}" COMPONENT programs)
   endif()
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
   _regroup_install_libraries()
