@@ -1,0 +1,104 @@
+"""regroup.uptrain(): steps, Ctrl-C, and exceptions in callbacks."""
+
+import array
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import program
+import regroup
+
+STEPS = 60
+
+# Is interrupted as a terminal does it: SIGINT to all processes of its group. A second one would end the program at once.
+INTERRUPTED = """
+import os, regroup, signal, sys, threading
+from uptrain_test import run_of
+def on_step(line):
+    if line["step"] == 5:
+        threading.Timer(0.02, lambda: os.killpg(0, signal.SIGINT)).start()
+try:
+    regroup.uptrain(**run_of(sys.argv[1], "stopped", steps=100000), on_step=on_step)
+except regroup.StateSaved as stopped:
+    print(stopped)
+"""
+
+
+def put_tokens(path):
+    path.write_bytes(array.array("H", [(i * i // 7) % 64 for i in range(3000)]).tobytes())
+
+
+def run_of(folder, output, **options):
+    folder = pathlib.Path(folder)
+    return {
+        "model": program.GOLDEN / "llama",
+        "output": folder / output,
+        "data": folder / "tokens.bin",
+        "steps": STEPS,
+        "context": 12,
+        "batch": 2,
+        "threads": 1,
+        "seed": 5,
+        **options,
+    }
+
+
+class Uptrain(unittest.TestCase):
+    def setUp(self):
+        self.scratch = program.Scratch()
+        self.addCleanup(self.scratch.cleanup)
+        put_tokens(self.scratch / "tokens.bin")
+
+    def run_here(self, output, **options):
+        return regroup.uptrain(**run_of(self.scratch.name, output, **options))
+
+    def weights(self, output):
+        return (self.scratch / output / "model.safetensors").read_bytes()
+
+    def test_each_step_is_a_line_of_the_metrics(self):
+        lines = []
+        report = self.run_here("out", eval_data=self.scratch / "tokens.bin", eval_max_tokens=120, on_step=lines.append)
+        metrics = (self.scratch / "out.run/metrics.jsonl").read_text().splitlines()
+        self.assertEqual(lines, [json.loads(line) for line in metrics])
+        self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, STEPS + 1)))
+        self.assertEqual(report["after"]["loss"], lines[-1]["eval_loss"])
+
+    def test_ctrl_c_saves_the_state_and_the_run_can_be_resumed(self):
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", INTERRUPTED, self.scratch.name],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            check=True,
+        )
+        self.assertIn("--resume", done.stdout)
+        self.assertFalse((self.scratch / "stopped").exists())
+        self.assertTrue(list((self.scratch / "stopped.run").glob("state-*")))
+
+    def test_an_exception_of_a_callback_stops_the_run_with_its_state_saved(self):
+        def on_step(line):
+            if line["step"] == 5:
+                raise ZeroDivisionError
+
+        with self.assertRaises(ZeroDivisionError):
+            self.run_here("stopped", on_step=on_step)
+        self.assertFalse((self.scratch / "stopped").exists())
+        steps = []
+        self.run_here("stopped", resume=True, on_step=lambda line: steps.append(line["step"]))
+        self.assertGreater(steps[0], 5)
+        self.run_here("whole")
+        self.assertEqual(self.weights("stopped"), self.weights("whole"))
+
+    def test_a_complete_run_is_left_alone_by_resume_auto(self):
+        self.run_here("out")
+        self.assertEqual(
+            self.run_here("out", resume="auto"), {"output": str(self.scratch / "out"), "complete": True}
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
