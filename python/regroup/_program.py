@@ -34,15 +34,16 @@ def program() -> str:
 
     Raises EnvironmentFailedError if there is none.
     """
+    named = os.environ.get("REGROUP_PROGRAM")
     schemes = (sysconfig.get_default_scheme(), f"{os.name}_user")
     folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
-    candidates = [os.environ.get("REGROUP_PROGRAM"), *(os.path.join(folder, "regroup") for folder in folders)]
-    for path in filter(None, candidates):
-        if os.access(path, os.X_OK):
+    for path in [named] if named else [os.path.join(folder, "regroup") for folder in folders]:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    found = shutil.which("regroup")
+    found = None if named else shutil.which("regroup")
     if found is None:
-        raise EnvironmentFailedError("the program regroup is not installed in this Python environment, nor on PATH", 4)
+        fault = f"REGROUP_PROGRAM: {named} is not a program" if named else "there is no program regroup in this environment"
+        raise EnvironmentFailedError(fault, 4)
     return found
 
 

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import unittest
+import unittest.mock
 
 import program
 import regroup
@@ -117,6 +118,11 @@ class Errors(unittest.TestCase):
             regroup.convert(LLAMA, "/proc/none/out", kv_heads=2)
         with self.assertRaises(regroup.UsageError):
             regroup.expand(LLAMA, "nowhere", kv_heads=5)
+
+    def test_a_program_that_is_not_there_is_an_error(self):
+        with unittest.mock.patch.dict("os.environ", REGROUP_PROGRAM="/nowhere/regroup"):
+            with self.assertRaisesRegex(regroup.EnvironmentFailedError, "/nowhere/regroup is not a program"):
+                regroup.inspect(LLAMA)
 
     def test_a_difference_has_the_report(self):
         with self.assertRaises(regroup.DifferenceFoundError) as found:
