@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 
 class RegroupError(Exception):
-    """A command failed. The text is the program's one line; `exit_code` its exit code (1: a bug in regroup)."""
+    """A command failed. The text is the program's one line; `exit_code` its exit code (1: a bug in regroup; -N: it was
+    ended by signal N).
+    """
 
     def __init__(self, line: str, exit_code: int) -> None:
-        super().__init__(line)
+        super().__init__(line, exit_code)  # all arguments: pickle passes them to a copy
         self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class UsageError(RegroupError):
@@ -30,6 +36,7 @@ class DifferenceFoundError(RegroupError):
 
     def __init__(self, line: str, exit_code: int, report: dict[str, Any]) -> None:
         super().__init__(line, exit_code)
+        self.args = (line, exit_code, report)
         self.report = report
 
 
@@ -46,11 +53,12 @@ _KINDS: dict[int, type[RegroupError]] = {2: UsageError, 3: BadInputError, 4: Env
 
 
 def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException:
-    """The exception for a command that ended with `exit_code` (-N: by signal N)."""
+    """The exception for a command that ended with `exit_code` (-N: by signal N) and a last line on stderr."""
     if exit_code == 75:
         return StateSaved(line)
     if exit_code == 5:
         return DifferenceFoundError(line, exit_code, report)
-    if exit_code < 0 or not line:
-        line = line or f"regroup ended with exit code {exit_code}"
+    if exit_code < 0:  # the last line is not about that
+        line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
+    line = line or f"regroup ended with exit code {exit_code}"
     return _KINDS.get(exit_code, RegroupError)(line, exit_code)

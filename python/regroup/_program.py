@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import numbers
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Union
 
-from regroup._errors import EnvironmentFailedError, StateSaved, error_of
+from regroup._errors import EnvironmentFailedError, StateSaved, UsageError, error_of
 
 Path = Union[str, "os.PathLike[str]"]
 Option = Union[None, bool, int, float, Path, Sequence[Union[int, float]], Sequence[Path]]
@@ -27,6 +28,8 @@ _log = logging.getLogger("regroup")
 # Flags whose absence means "as the tokenizer does", and an option whose value is true or false.
 NEGATED_BY_FALSE = frozenset({"bos", "eos"})
 TAKES_TRUE_OR_FALSE = frozenset({"scale_by_parameter"})
+# Flags that run() sets, or that print something else than a report.
+NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress"})
 
 
 def program() -> str:
@@ -65,12 +68,12 @@ def words_of(options: dict[str, Option]) -> list[str]:
 
 
 def _texts(value: Any) -> list[str]:
-    if isinstance(value, (int, float)):
-        return [repr(value)]
+    if isinstance(value, numbers.Real):
+        return [str(value)]
     if isinstance(value, (str, os.PathLike)):
         return [os.fspath(value)]
-    if all(isinstance(each, (int, float)) for each in value):
-        return [",".join(map(repr, value))]
+    if all(isinstance(each, numbers.Real) for each in value):
+        return [",".join(map(str, value))]
     return [os.fspath(each) for each in value]
 
 
@@ -85,6 +88,7 @@ def run(
 
     Notes and warnings of the program go to the logger "regroup". Raises the exception of the exit code.
     """
+    _check_options(command, options, quiet_allowed=on_progress is None and on_step is None)
     words = [program(), *command.split(), *words_of(options)]
     words += [] if options.get("quiet") else ["--json-progress"]
     words += [] if command == "plot" else ["--json"]  # plot reports nothing
@@ -100,8 +104,18 @@ def run(
     return report
 
 
+def _check_options(command: str, options: dict[str, Option], quiet_allowed: bool) -> None:
+    for key in NOT_FOR_CALLERS.intersection(options):
+        raise UsageError(f"regroup {command}: {key} is no option of the function", 2)
+    if options.get("quiet") and not quiet_allowed:
+        raise UsageError(f"regroup {command}: with quiet=True there is no progress to call back with", 2)
+
+
 def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
-    """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second signal ends it at once."""
+    """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second signal ends it at once.
+
+    With REGROUP_PARENT it stops by itself if this process is killed.
+    """
     return subprocess.Popen(
         words,
         stdin=None if words[-1] == "-" else subprocess.DEVNULL,
@@ -109,6 +123,7 @@ def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
+        env={**os.environ, "REGROUP_PARENT": str(os.getpid())},
         start_new_session=True,
     )
 
@@ -143,9 +158,12 @@ def _follow(child: subprocess.Popen[str], on_progress: Callback | None, on_step:
 
 def _is_progress(line: str, on_progress: Callback | None, on_step: Callback | None) -> bool:
     """Whether this is a line of --json-progress; passes it to its callback."""
-    if not line.startswith("{"):
+    if not line.startswith(('{"progress":', '{"step":')):
         return False
-    event = json.loads(line)
+    try:
+        event = json.loads(line)
+    except ValueError:  # a message that begins like it
+        return False
     callback = on_progress if "progress" in event else on_step
     if callback is not None:
         callback(event)

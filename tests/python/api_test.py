@@ -1,8 +1,12 @@
 """The package regroup: options, reports and errors are the program's."""
 
+import contextlib
+import fractions
 import inspect
 import json
 import pathlib
+import pickle
+import signal
 import subprocess
 import unittest
 import unittest.mock
@@ -66,6 +70,7 @@ class KeywordArguments(unittest.TestCase):
             ({"scale_by_parameter": False}, ["--scale-by-parameter=false"]),
             ({"resume": True}, ["--resume"]),
             ({"resume": "auto"}, ["--resume=auto"]),
+            ({"kv_heads": fractions.Fraction(8), "layers": (fractions.Fraction(1), 2)}, ["--kv-heads=8", "--layers=1,2"]),
         ]:
             self.assertEqual(words_of(options), words)
 
@@ -73,6 +78,13 @@ class KeywordArguments(unittest.TestCase):
         with self.assertRaisesRegex(regroup.UsageError, "--kv-head is not an option; did you mean --kv-heads") as found:
             regroup.convert(LLAMA, "nowhere", kv_head=2)
         self.assertEqual(found.exception.exit_code, 2)
+
+    def test_those_that_the_functions_set_are_refused(self):
+        for name in _program.NOT_FOR_CALLERS:
+            with self.assertRaisesRegex(regroup.UsageError, f"{name} is no option of the function"):
+                regroup.inspect(LLAMA, **{name: True})
+        with self.assertRaisesRegex(regroup.UsageError, "with quiet=True there is no progress"):
+            regroup.inspect(LLAMA, quiet=True, on_progress=print)
 
     def test_paths_may_begin_with_a_dash(self):
         with self.assertRaisesRegex(regroup.BadInputError, "^-x: "):
@@ -98,15 +110,29 @@ class Reports(unittest.TestCase):
         report = regroup.inspect(LLAMA, layers=True, context="1k")
         self.assertEqual(report, printed_by("inspect", LLAMA, "--layers", "--context", "1024", "--json"))
 
-    def test_progress_is_reported_unless_quiet(self):
+    def test_progress_is_reported(self):
         with program.Scratch() as scratch:
             lines = []
             regroup.convert(LLAMA, pathlib.Path(scratch) / "a", kv_heads=2, on_progress=lines.append)
             self.assertEqual({line["progress"] for line in lines}, {"convert"})
             self.assertEqual(lines[-1]["done"], lines[-1]["total"])
-            lines.clear()
-            regroup.convert(LLAMA, pathlib.Path(scratch) / "b", kv_heads=2, quiet=True, on_progress=lines.append)
-            self.assertEqual(lines, [])
+
+    def test_a_message_that_looks_like_progress_is_a_message(self):
+        script = """echo '{"step": 1, not JSON' >&2; echo '{out} is complete' >&2; echo '{"same": true}'"""
+        with a_program(script), self.assertLogs("regroup") as notes:
+            self.assertEqual(regroup.diff("a", "b", on_progress=self.fail), {"same": True})
+        self.assertEqual(len(notes.output), 2)
+
+
+@contextlib.contextmanager
+def a_program(script):
+    """Runs a shell script in place of the program."""
+    with program.Scratch() as scratch:
+        path = pathlib.Path(scratch) / "regroup"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o700)
+        with unittest.mock.patch.dict("os.environ", REGROUP_PROGRAM=str(path)):
+            yield
 
 
 class Errors(unittest.TestCase):
@@ -123,6 +149,17 @@ class Errors(unittest.TestCase):
         with unittest.mock.patch.dict("os.environ", REGROUP_PROGRAM="/nowhere/regroup"):
             with self.assertRaisesRegex(regroup.EnvironmentFailedError, "/nowhere/regroup is not a program"):
                 regroup.inspect(LLAMA)
+
+    def test_a_signal_is_named_instead_of_the_last_message(self):
+        with a_program("echo 'warning: of something else' >&2; kill -KILL $$"), self.assertLogs("regroup"):
+            with self.assertRaisesRegex(regroup.RegroupError, "^regroup was ended by signal 9") as found:
+                regroup.inspect(LLAMA)
+        self.assertEqual(found.exception.exit_code, -signal.SIGKILL)
+
+    def test_they_reach_other_processes(self):
+        for error in (regroup.BadInputError("a line", 3), regroup.DifferenceFoundError("a line", 5, {"same": False})):
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((str(copy), vars(copy)), ("a line", vars(error)))
 
     def test_a_difference_has_the_report(self):
         with self.assertRaises(regroup.DifferenceFoundError) as found:

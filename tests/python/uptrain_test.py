@@ -4,8 +4,10 @@ import array
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import program
@@ -24,6 +26,15 @@ try:
     regroup.uptrain(**run_of(sys.argv[1], "stopped", steps=100000), on_step=on_step)
 except regroup.StateSaved as stopped:
     print(stopped)
+"""
+
+KILLED = """
+import os, regroup, signal, sys
+from uptrain_test import run_of
+def on_step(line):
+    if line["step"] == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+regroup.uptrain(**run_of(sys.argv[1], "stopped", steps=100000), on_step=on_step)
 """
 
 
@@ -66,18 +77,32 @@ class Uptrain(unittest.TestCase):
         self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, STEPS + 1)))
         self.assertEqual(report["after"]["loss"], lines[-1]["eval_loss"])
 
-    def test_ctrl_c_saves_the_state_and_the_run_can_be_resumed(self):
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", INTERRUPTED, self.scratch.name],
+    def states(self):
+        return list((self.scratch / "stopped.run").glob("state-*"))
+
+    def run_in_another_python(self, code):
+        return subprocess.run(
+            [sys.executable, "-B", "-c", code, self.scratch.name],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             start_new_session=True,
-            check=True,
+            check=False,
         )
+
+    def test_ctrl_c_saves_the_state_and_the_run_can_be_resumed(self):
+        done = self.run_in_another_python(INTERRUPTED)
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("--resume", done.stdout)
         self.assertFalse((self.scratch / "stopped").exists())
-        self.assertTrue(list((self.scratch / "stopped.run").glob("state-*")))
+        self.assertTrue(self.states())
+
+    def test_the_program_stops_with_its_state_saved_if_python_is_killed(self):
+        self.assertEqual(self.run_in_another_python(KILLED).returncode, -signal.SIGKILL)
+        latest = time.monotonic() + 60
+        while not self.states() and time.monotonic() < latest:
+            time.sleep(0.01)
+        self.assertTrue(self.states())
 
     def test_an_exception_of_a_callback_stops_the_run_with_its_state_saved(self):
         def on_step(line):
