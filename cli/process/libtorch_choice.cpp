@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/options/quantity.h"
 #include "cli/process/child_output.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -145,7 +146,8 @@ std::string libtorch_remedy(const fs::path& prefix, std::string_view version) {
   const fs::path python = prefix / "bin/python3";
   // Debian's own Python installs elsewhere, if at all.
   if (prefix != "/usr" && is_there(python)) {
-    return fmt::format("{} -m pip install {}", printable(python.string(), 0), package);
+    return fmt::format("{} -m pip install {}", printable(shell_quoted(python.string()), 0),
+                       package);
   }
   return fmt::format(
       "python3 -m pip install {} in an environment, and set LibTorch_ROOT to its torch folder, or "

@@ -57,8 +57,8 @@ TEST_CASE("a LibTorch in the program's Python environment is used if its version
   put_file(second.parent_path() / "nvidia/cu13/lib/libcudart.so.13", "");
   const LibTorchChoice fitting = choose_libtorch(prefix.path(), "2.13.0");
   CHECK(fitting.mismatch.empty());
-  CHECK(fitting.library_path == (second / "lib").string() + ":" +
-                                    (second.parent_path() / "nvidia/cu13/lib").string());
+  CHECK(fitting.library_path ==
+        (second / "lib").string() + ":" + (second.parent_path() / "nvidia/cu13/lib").string());
 }
 
 TEST_CASE("a virtual environment may see a LibTorch that is elsewhere", "[cli]") {
@@ -100,6 +100,9 @@ TEST_CASE("what to type for a missing LibTorch depends on the installation", "[c
   put_file(prefix / "bin/python3", "");
   CHECK(libtorch_remedy(prefix.path(), "2.13.0") ==
         (prefix / "bin/python3").string() + " -m pip install 'torch==2.13.*'");
+  put_file(prefix / "my env/bin/python3", "");
+  CHECK(libtorch_remedy(prefix / "my env", "2.13.0") ==
+        "'" + (prefix / "my env/bin/python3").string() + "' -m pip install 'torch==2.13.*'");
   CHECK_THAT(libtorch_remedy("/usr", "2.13.0"), ContainsSubstring("set LibTorch_ROOT"));
 }
 
