@@ -6,7 +6,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "cli/process/interrupt.h"
+
 namespace regroup {
+namespace {
+
+extern "C" void on_parent_end(int) { request_interrupt(SIGTERM); }
+
+}  // namespace
 
 void stop_with_parent() {
   const char* named = std::getenv("REGROUP_PARENT");
@@ -14,9 +21,16 @@ void stop_with_parent() {
   if (named == nullptr || parent != named) {
     return;
   }
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // A signal of its own: it comes several times if the parent has threads, which end one by one,
+  // and a second SIGTERM ends the program at once.
+  struct sigaction action{};
+  action.sa_handler = on_parent_end;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGUSR1);
   if (std::to_string(::getppid()) != parent) {  // it ended before the call
-    std::raise(SIGTERM);
+    request_interrupt(SIGTERM);
   }
 }
 

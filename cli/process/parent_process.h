@@ -1,12 +1,12 @@
-// Ends the program with the process that started it.
+// Stops the program with the process that started it.
 #pragma once
 
 namespace regroup {
 
-/// If REGROUP_PARENT is the number of the parent process, this process receives SIGTERM when the
-/// parent ends. Otherwise, the variable of another process was inherited, and nothing is done. The
-/// Python package sets it: its programs are in process groups of their own, which no terminal or
-/// notebook ends.
+/// If REGROUP_PARENT is the number of the parent process, the end of the parent requests a stop as
+/// SIGTERM does. Otherwise the variable is another process's, and nothing is done. The Python
+/// package sets it: it starts programs in sessions of their own, which a terminal or notebook that
+/// is closed does not end.
 void stop_with_parent();
 
 }  // namespace regroup
