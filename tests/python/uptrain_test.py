@@ -30,7 +30,14 @@ except regroup.StateSaved as stopped:
 
 KILLED = """
 import os, regroup, signal, sys, threading, time
+from regroup import _program
 from uptrain_test import run_of
+start = _program._start
+def print_and_start(*given):
+    child = start(*given)
+    print(child.pid, flush=True)
+    return child
+_program._start = print_and_start
 for _ in range(8):  # as a notebook has them
     threading.Thread(target=time.sleep, args=[60], daemon=True).start()
 def on_step(line):
@@ -57,6 +64,14 @@ def run_of(folder, output, **options):
         "seed": 5,
         **options,
     }
+
+
+def is_running(process):
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 class Uptrain(unittest.TestCase):
@@ -100,9 +115,11 @@ class Uptrain(unittest.TestCase):
         self.assertTrue(self.states())
 
     def test_the_program_stops_with_its_state_saved_if_python_is_killed(self):
-        self.assertEqual(self.run_in_another_python(KILLED).returncode, -signal.SIGKILL)
+        done = self.run_in_another_python(KILLED)
+        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
         latest = time.monotonic() + 60
-        while not self.states() and time.monotonic() < latest:
+        while is_running(int(done.stdout)):
+            self.assertLess(time.monotonic(), latest)
             time.sleep(0.01)
         self.assertTrue(self.states())
 
