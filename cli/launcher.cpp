@@ -15,6 +15,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/process/exec_compute.h"
+#include "cli/process/libtorch_choice.h"
 #include "cli/process/malloc_tuning.h"
 #include "cli/process/missing_library.h"
 #include "cli/process/standard_streams.h"
@@ -56,17 +57,11 @@ fs::path program_with_libtorch() {
   return fs::exists(built, fault) ? built : here / REGROUP_LIBEXEC / "regroup-compute";
 }
 
-// Makes the loader search LibTorch_ROOT, the torch/ folder of a wheel, before the program's
-// RUNPATH.
-void prefer_named_libtorch() {
-  const char* root = std::getenv("LibTorch_ROOT");
-  if (root == nullptr || *root == '\0') {
-    return;
-  }
+// Makes the loader search these folders before the program's RUNPATH.
+void search_first(const std::string& folders) {
   const char* previous = std::getenv("LD_LIBRARY_PATH");
   const std::string paths =
-      std::string(root) + "/lib" +
-      (previous != nullptr && *previous != '\0' ? ":" + std::string(previous) : "");
+      folders + (previous != nullptr && *previous != '\0' ? ":" + std::string(previous) : "");
   ::setenv("LD_LIBRARY_PATH", paths.c_str(), 1);
 }
 
@@ -81,22 +76,30 @@ void let_threads_sleep() {
 
 char** arguments = nullptr;  // argv, for execv()
 
-// Tells how to provide a library that regroup-compute needs and the loader does not find.
-std::string how_to_get(const std::string& library) {
-  return fmt::format(
-      "this command needs LibTorch {}, and {} was not found: set LibTorch_ROOT to the torch folder "
-      "of a wheel (python3 -m pip install torch=={}), or link that folder to {}",
-      REGROUP_LIBTORCH_VERSION, printable(library), REGROUP_LIBTORCH_VERSION,
-      printable((folder_of_program().parent_path() / "lib/regroup/torch").string(), 0));
+// The installation's prefix: the program is in its bin/.
+fs::path installation_prefix() { return folder_of_program().parent_path(); }
+
+std::string how_to_get_libtorch(const std::string& fault) {
+  return fmt::format("this command needs LibTorch {}, and {}: {}",
+                     libtorch_interface(REGROUP_LIBTORCH_VERSION), fault,
+                     libtorch_remedy(installation_prefix(), REGROUP_LIBTORCH_VERSION));
 }
 
 // Returns only if that fails, with the reason.
 std::string exec_program_with_libtorch() {
   const fs::path program = program_with_libtorch();
-  prefer_named_libtorch();
+  const LibTorchChoice libtorch = choose_libtorch(installation_prefix(), REGROUP_LIBTORCH_VERSION);
+  if (libtorch.named && !libtorch.mismatch.empty()) {
+    return how_to_get_libtorch(libtorch.mismatch);
+  }
+  if (!libtorch.library_path.empty()) {
+    search_first(libtorch.library_path);
+  }
   let_threads_sleep();
   if (const std::string missing = missing_library(program); !missing.empty()) {
-    return how_to_get(missing);
+    return how_to_get_libtorch(libtorch.mismatch.empty()
+                                   ? fmt::format("{} was not found", printable(missing))
+                                   : libtorch.mismatch);
   }
   ::execv(program.c_str(), arguments);
   const std::string fault = std::strerror(errno);

@@ -18,6 +18,7 @@
 #include "cli/options/config_file.h"
 #include "cli/options/option_needs.h"
 #include "cli/process/interrupt.h"
+#include "cli/process/parent_process.h"
 #include "cli/process/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/out_of_memory.h"
@@ -118,6 +119,9 @@ void prepare_program(Command command, Console& console) {
       "print results and errors only");
   program.add_flag_callback(
       "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "print more messages");
+  program.add_flag_callback(
+      "--json-progress", [&] { console.set_progress_format(ProgressFormat::kJson); },
+      "print progress as lines of JSON on stderr");
   // Only listed in the help: without_help_command() handles the words.
   program.add_subcommand("help", "Explain a command: regroup help convert")
       ->add_option("command", "the command to explain");
@@ -130,6 +134,7 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
   CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");
   try {
     install_interrupt_handlers();
+    stop_with_parent();
     prepare_program(program, console);
     add_commands(program, console);
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

@@ -158,7 +158,7 @@ find_package_handle_standard_args(LibTorch
   REASON_FAILURE_MESSAGE
     "Run scripts/setup, or pass -DLibTorch_ROOT=DIR, or build without it: -DREGROUP_LIBTORCH=OFF")
 
-if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
+if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch AND NOT CMAKE_SCRIPT_MODE_FILE)
   if(_libtorch_folder)
     _libtorch_import("${_libtorch_folder}")
   else()

@@ -1,4 +1,5 @@
-# Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb.
+# Install rules, and the packages that cpack makes: a relocatable .tar.gz and a .deb. The component "programs" is what
+# users of the program need: cmake/wheel packs it.
 
 include(PublicHeaders)
 
@@ -19,7 +20,7 @@ function(regroup_install_program target folder)
   file(RELATIVE_PATH up "/prefix/${folder}" "/prefix/${REGROUP_PRIVATE_LIBRARIES}")
   set_target_properties(${target} PROPERTIES
     INSTALL_RPATH "$ORIGIN/${up};$ORIGIN/${up}/torch/lib;${CMAKE_INSTALL_RPATH}")
-  install(TARGETS ${target} RUNTIME DESTINATION "${folder}")
+  install(TARGETS ${target} RUNTIME DESTINATION "${folder}" COMPONENT programs)
 endfunction()
 
 # The libraries and their headers, for others to link as regroup::formats and regroup::converter.
@@ -69,25 +70,35 @@ function(_regroup_configure_cpack)
   include(CPack)
 endfunction()
 
+# _regroup_install_private_library(<file> <name>): under the name that programs ask for, with the terms of its licence
+# where Debian's packages have them.
+function(_regroup_install_private_library file name)
+  file(REAL_PATH "${file}" file)
+  install(FILES "${file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "${name}" COMPONENT programs)
+  string(REPLACE ".so." "" package "${name}")
+  cmake_path(GET file PARENT_PATH folder)
+  set(terms "${folder}/../../share/doc/${package}/copyright")
+  if(EXISTS "${terms}")
+    install(FILES "${terms}" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME "copyright.${package}" COMPONENT programs)
+  endif()
+endfunction()
+
 # regroup_install_package(): all but the programs and what they say of themselves, see cli/.
 macro(regroup_install_package)
-  # A program finds it under the name that it asks for.
   get_target_property(_fmt fmt::fmt IMPORTED_LOCATION_NONE)
   if(NOT _fmt)
     get_target_property(_fmt fmt::fmt LOCATION)
   endif()
   if(_fmt MATCHES "\\.so")
-    file(REAL_PATH "${_fmt}" _fmt_file)
     string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
-    install(FILES "${_fmt_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}" RENAME "libfmt.so.${_fmt_abi}")
+    _regroup_install_private_library("${_fmt}" "libfmt.so.${_fmt_abi}")
   endif()
   if(SentencePiece_FOUND AND SentencePiece_LIBRARY MATCHES "\\.so")
     file(REAL_PATH "${SentencePiece_LIBRARY}" _sentencepiece_file)
     string(REGEX MATCH "\\.so\\.[0-9]+" _sentencepiece_abi "${_sentencepiece_file}")
-    install(FILES "${_sentencepiece_file}" DESTINATION "${REGROUP_PRIVATE_LIBRARIES}"
-      RENAME "libsentencepiece${_sentencepiece_abi}")
+    _regroup_install_private_library("${_sentencepiece_file}" "libsentencepiece${_sentencepiece_abi}")
   endif()
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
   _regroup_install_libraries()
   _regroup_configure_cpack()
 endmacro()

@@ -149,6 +149,14 @@ void plan_and_train(const UptrainOptions& options, const Launch& launch, const C
   }
 }
 
+// For --resume=auto.
+void report_complete(const std::filesystem::path& output, bool json, const Console& console) {
+  if (json) {
+    console.print(text_of_json({{"output", output.string()}, {"complete", true}}));
+  }
+  console.note(fmt::format("{} is complete", printable(output.string(), 0)));
+}
+
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
   UptrainSettings& settings = options.settings;
   check_directory_name(settings.output);
@@ -159,7 +167,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   const bool automatic = options.resuming == "auto";
   if (automatic && path_exists(settings.output)) {
     if (launch.rank == 0) {
-      console.note(fmt::format("{} is complete", printable(settings.output.string(), 0)));
+      report_complete(settings.output, options.json, console);
     }
     return;
   }

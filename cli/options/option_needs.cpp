@@ -150,6 +150,9 @@ std::string text_of_needs(std::string_view command, std::string_view option) {
 
 void check_options(const CLI::App& program) {
   check_values(program);
+  if (program.count("--json-progress") > 0 && program.count("--quiet") > 0) {
+    refuse_without_effect("--json-progress", "--quiet prints no progress");
+  }
   std::string path;
   for (auto chosen = program.get_subcommands(); !chosen.empty();
        chosen = chosen.front()->get_subcommands()) {

@@ -36,6 +36,12 @@ void install_interrupt_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+void request_interrupt(int number) {
+  if (!requested.exchange(true)) {
+    signal_number = number;
+  }
+}
+
 const std::atomic<bool>& interrupt_requested() { return requested; }
 
 int interrupting_signal() { return signal_number; }

@@ -9,6 +9,10 @@ namespace regroup {
 /// Installs handlers for SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
 void install_interrupt_handlers();
 
+/// Requests a stop as the signal `number` does, unless one is requested already; a second call does
+/// nothing. Signal handlers may call it.
+void request_interrupt(int number);
+
 /// Becomes true with the first signal. Long-running code checks it between its steps.
 const std::atomic<bool>& interrupt_requested();
 

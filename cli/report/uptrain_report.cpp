@@ -201,6 +201,12 @@ void ConsoleObserver::on_step(const StepReport& report) {
       fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_, text_of_count(tokens_per_second())));
 }
 
+void ConsoleObserver::on_metrics(const Json& line) {
+  if (console_.progress_format() == ProgressFormat::kJson) {
+    console_.note(line.dump());
+  }
+}
+
 void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {
   progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:.4f}", step,
                                        evaluation.loss, evaluation.perplexity));

@@ -11,6 +11,9 @@ namespace regroup {
 /// How much to print. Results and errors are always printed; --quiet suppresses everything else.
 enum class Verbosity { kQuiet, kNormal, kVerbose };
 
+/// How to report the progress of work on stderr: a bar or lines of text, or lines of JSON.
+enum class ProgressFormat { kText, kJson };
+
 /// The meaning of a colour. Colours only repeat what the text says.
 enum class Tint { kNone, kHeading, kGood, kBad, kNotice };
 
@@ -20,6 +23,9 @@ class Console {
 
   void set_verbosity(Verbosity verbosity) { verbosity_ = verbosity; }
   Verbosity verbosity() const { return verbosity_; }
+
+  void set_progress_format(ProgressFormat format) { progress_format_ = format; }
+  ProgressFormat progress_format() const { return progress_format_; }
 
   /// Whether stderr is a terminal that can redraw a line.
   bool redraws() const { return redraws_; }
@@ -50,6 +56,7 @@ class Console {
 
  private:
   Verbosity verbosity_ = Verbosity::kNormal;
+  ProgressFormat progress_format_ = ProgressFormat::kText;
   bool redraws_ = false;
   bool colours_ = false;
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/terminal/text.h"
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {
@@ -69,9 +70,21 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
   return code_points(fmt::format("{} {}{}", state.label, bar, rest), 0, columns);
 }
 
+std::string json_line_of(const ProgressState& state, std::string_view detail) {
+  Json line{{"progress", state.label},
+            {"unit", state.unit},
+            {"done", state.done},
+            {"total", state.total > 0 ? Json(state.total) : Json()},
+            {"seconds", state.seconds}};
+  if (!detail.empty()) {
+    line["detail"] = detail;
+  }
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
     : console_(console), state_{std::move(label), std::move(unit), total} {
-  if (!console_.redraws()) {
+  if (!console_.redraws() && !is_json()) {
     next_ = begin_ + kPlainLine;
   }
 }
@@ -90,7 +103,10 @@ void Progress::update(std::uint64_t done, std::string_view detail) {
   }
   state_.seconds = seconds();
   constexpr std::size_t kLogColumns = 120;  // of lines in a log
-  if (console_.redraws()) {
+  if (is_json()) {
+    console_.note(json_line_of(state_, detail));
+    next_ = now + kRedraw;
+  } else if (console_.redraws()) {
     const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
     draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail, width)));
     drawn_ = true;
@@ -116,7 +132,13 @@ void Progress::interrupt_with(std::string_view text) {
 
 void Progress::finish() {
   clear();
-  if (!std::exchange(finished_, true)) {
+  if (std::exchange(finished_, true)) {
+    return;
+  }
+  if (is_json()) {
+    state_.seconds = seconds();
+    console_.note(json_line_of(state_, ""));
+  } else {
     const auto moved = static_cast<double>(state_.done - state_.done_before);
     const double taken = seconds();
     console_.note(fmt::format("{}: {} in {} ({}/s)", state_.label, amount(moved, state_.unit),

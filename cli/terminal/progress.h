@@ -1,4 +1,5 @@
-// A progress bar with rate and ETA on a terminal; without a terminal, a line every 15 seconds.
+// A progress bar with rate and ETA on a terminal; without a terminal, a line every 15 seconds. With
+// --json-progress, lines of JSON.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,10 @@ struct ProgressState {
 /// nothing is done, the line has no ETA.
 std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns);
 
+/// The same as a line of JSON: "progress" (the label), "unit", "done", "total" (null if unknown),
+/// "seconds", and "detail" unless it is empty.
+std::string json_line_of(const ProgressState& state, std::string_view detail);
+
 class Progress {
  public:
   /// The parameters are described in ProgressState.
@@ -39,7 +44,8 @@ class Progress {
   /// Prints a line above the bar.
   void interrupt_with(std::string_view text);
 
-  /// Clears the bar and prints one line with the amount of work and the time, unless --quiet.
+  /// Clears the bar and prints one line with the amount of work and the time, unless --quiet. As
+  /// JSON this is a line like those before it.
   void finish();
 
   /// Sets the work done before this run, such as the steps of a resumed run. It does not count in
@@ -50,6 +56,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   double seconds() const;
+  bool is_json() const { return console_.progress_format() == ProgressFormat::kJson; }
   void clear();
 
   const Console& console_;

@@ -123,5 +123,32 @@ TEST_CASE("colour is used on terminals unless NO_COLOR or TERM forbid it", "[end
   CHECK_THAT(run_on_terminal(command, 100, {"NO_COLOR=1"}).out, ContainsSubstring("shape"));
 }
 
+TEST_CASE("progress is lines of JSON on request", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program({"convert", golden("llama").string(), (directory / "out").string(), "--kv-heads",
+                   "2", "--json-progress"});
+  CHECK(result.exit_code == 0);
+  std::vector<Json> lines;
+  std::istringstream text(result.err);
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("{")) {
+      lines.push_back(Json::parse(line));
+    }
+  }
+  REQUIRE(lines.size() >= 2);
+  for (const Json& line : lines) {
+    CHECK(line["progress"] == "convert");
+    CHECK(line["unit"] == "bytes");
+    CHECK(line["done"] <= line["total"]);
+  }
+  CHECK(lines.back()["done"] == lines.back()["total"]);
+  const ProgramResult quiet =
+      run_program({"--quiet", "--json-progress", "inspect", golden("llama").string()});
+  CHECK(quiet.exit_code == kExitUsage);
+  CHECK(quiet.one_line_of_error());
+  CHECK_THAT(quiet.err, ContainsSubstring("--json-progress has no effect"));
+}
+
 }  // namespace
 }  // namespace regroup

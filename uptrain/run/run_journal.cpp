@@ -44,6 +44,7 @@ void RunJournal::record_evaluation(std::int64_t step, const Evaluation& evaluati
 void RunJournal::append(const Json& line) {
   if (metrics_) {
     metrics_->append(line);
+    observer_.on_metrics(line);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/json/json.h"
 #include "uptrain/data/data_loader.h"
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/evaluate/evaluate.h"
@@ -22,6 +23,8 @@ class UptrainObserver {
   virtual ~UptrainObserver() = default;
   virtual void on_start(const TrainingProgress&) {}
   virtual void on_step(const StepReport&) {}
+  /// A line of metrics.jsonl, when it is in the file.
+  virtual void on_metrics(const Json& /*line*/) {}
   virtual void on_evaluation(std::int64_t /*step*/, const Evaluation&) {}
   virtual void on_saved(const std::filesystem::path& /*run directory*/, std::int64_t /*step*/) {}
   virtual void on_warning(const std::string&) {}

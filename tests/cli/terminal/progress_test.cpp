@@ -56,5 +56,16 @@ TEST_CASE("on a narrow terminal first the bar and then the end of the line are o
              !ContainsSubstring("[") && ContainsSubstring("error 12.3 %"));
 }
 
+TEST_CASE("a progress line of JSON has the amounts as numbers", "[cli]") {
+  ProgressState bytes{
+      .label = "convert", .unit = "bytes", .total = 1U << 30, .done = 1U << 29, .seconds = 2.5};
+  CHECK(json_line_of(bytes, "a \"name\" \xff") ==
+        R"({"progress":"convert","unit":"bytes","done":536870912,"total":1073741824,)"
+        R"("seconds":2.5,"detail":"a \"name\" )"
+        "\xef\xbf\xbd\"}");
+  bytes.total = 0;
+  CHECK_THAT(json_line_of(bytes, ""), ContainsSubstring("\"total\":null,\"seconds\":2.5}"));
+}
+
 }  // namespace
 }  // namespace regroup

@@ -1,6 +1,7 @@
 // `regroup uptrain` and `regroup eval` as programs: signals, kills, exit codes.
 #include <array>
 #include <csignal>
+#include <sstream>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -37,6 +38,19 @@ TEST_CASE("SIGTERM and SIGHUP save the state and a resumed run gives the same re
   const ProgramResult resumed = run_program(with(arguments, "--resume"));
   CHECK(resumed.exit_code == 0);
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("with --json-progress every line of the metrics is printed", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program(with(uptrain_arguments(directory, "out"), "--json-progress"));
+  REQUIRE(result.exit_code == 0);
+  std::string steps;
+  std::istringstream text(result.err);
+  for (std::string line; std::getline(text, line);) {
+    steps += line.starts_with("{\"step\":") ? line + "\n" : "";
+  }
+  CHECK(steps == bytes_of_file(directory / "out.run/metrics.jsonl"));
 }
 
 TEST_CASE("training continues if its messages cannot be written", "[uptrain]") {

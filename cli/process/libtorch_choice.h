@@ -1,0 +1,39 @@
+// Chooses the LibTorch that regroup-compute is started with.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+/// The version of LibTorch in `folder`, the torch/ folder of a wheel or an unpacked LibTorch:
+/// "2.13.0". Empty if it does not say.
+std::string libtorch_version(const std::filesystem::path& folder);
+
+/// The torch/ folders of wheels in the Python environment whose bin/ is in `prefix`. If a virtual
+/// environment contains none, the one that its Python finds elsewhere.
+std::vector<std::filesystem::path> torch_folders(const std::filesystem::path& prefix);
+
+struct LibTorchChoice {
+  /// Folders that the loader must search first, separated by colons; empty: none.
+  std::string library_path{};
+  /// If LibTorch was found in another version than the program's: its folder and version, as text.
+  std::string mismatch{};
+  /// Whether the user named it, so that no other may be used.
+  bool named = false;
+};
+
+/// Looks for a LibTorch for programs built with `version`, whose first two numbers must agree: in
+/// LibTorch_ROOT, in `prefix`/lib/regroup/torch, then in the Python environment of `prefix`.
+LibTorchChoice choose_libtorch(const std::filesystem::path& prefix, std::string_view version);
+
+/// "2.13.0" -> "2.13": versions that agree in this have the same interface.
+std::string_view libtorch_interface(std::string_view version);
+
+/// What to type to get it: "/env/bin/python3 -m pip install 'torch==2.13.*'", and how to name it if
+/// it is not found by itself there.
+std::string libtorch_remedy(const std::filesystem::path& prefix, std::string_view version);
+
+}  // namespace regroup

@@ -1,0 +1,70 @@
+"""Runs regroup's commands and returns what they report.
+
+Each function is a command of the program, and its dictionary is what `--json` prints. Keyword arguments are the
+command's options: `kv_heads=8` is `--kv-heads 8`. The program checks them; `regroup help COMMAND` lists them.
+
+    import regroup
+    regroup.convert("Llama-2-7b-hf", "Llama-2-7b-gqa8", kv_heads=8)
+    report = regroup.verify("Llama-2-7b-hf", "Llama-2-7b-gqa8")
+
+Errors are exceptions with the program's one line (`RegroupError` and its subclasses). Ctrl-C stops a command as it
+stops the program; see `StateSaved`.
+"""
+
+from regroup._commands import (
+    bench_decode,
+    bench_train,
+    calibrate,
+    convert,
+    demo,
+    diff,
+    eval,
+    expand,
+    init,
+    inspect,
+    plan,
+    plot,
+    teach,
+    tokenize,
+    uptrain,
+    verify,
+)
+from regroup._errors import (
+    BadInputError,
+    DifferenceFoundError,
+    EnvironmentFailedError,
+    RegroupError,
+    StateSaved,
+    UsageError,
+)
+from regroup._program import Callback, Option, Path, Report, program
+
+__all__ = [
+    "BadInputError",
+    "Callback",
+    "DifferenceFoundError",
+    "EnvironmentFailedError",
+    "Option",
+    "Path",
+    "RegroupError",
+    "Report",
+    "StateSaved",
+    "UsageError",
+    "bench_decode",
+    "bench_train",
+    "calibrate",
+    "convert",
+    "demo",
+    "diff",
+    "eval",
+    "expand",
+    "init",
+    "inspect",
+    "plan",
+    "plot",
+    "program",
+    "teach",
+    "tokenize",
+    "uptrain",
+    "verify",
+]

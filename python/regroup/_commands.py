@@ -1,0 +1,120 @@
+"""A function for each command of the program.
+
+Every function takes the command's options as keyword arguments (`kv_heads=8` is `--kv-heads 8`) and `on_progress`,
+which is called up to ten times a second with a line of `--json-progress`: `progress` (what is done), `unit`, `done`,
+`total` (None if unknown), `seconds`, and perhaps `detail`. An exception in a callback stops the command as Ctrl-C does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+from regroup._program import Callback, Option, Path, Report, run
+
+Paths = Union[Path, Sequence[Path]]
+
+
+def inspect(path: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """What a checkpoint is: heads per layer, KV cache, dtypes, provenance, disagreements. Reads headers only."""
+    return run("inspect", [path], options, on_progress)
+
+
+def plan(path: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """What fewer kv heads would change: cache, memory and least time of a step. A config.json is enough."""
+    return run("plan", [path], options, on_progress)
+
+
+def diff(before: Path, after: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Compares two checkpoints. Raises DifferenceFoundError, with the report, if they differ."""
+    return run("diff", [before, after], options, on_progress)
+
+
+def verify(source: Path, result: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Repeats a recorded conversion and compares `result` with it. Raises DifferenceFoundError if it differs."""
+    return run("verify", [source, result], options, on_progress)
+
+
+def convert(source: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Makes `output`, a model with fewer kv heads (`kv_heads`), or in another container or architecture."""
+    return run("convert", [source, output], options, on_progress)
+
+
+def expand(
+    source: Path, output: Path, *, kv_heads: int, on_progress: Callback | None = None, **options: Option
+) -> Report:
+    """Stores the kv heads of a grouped model several times, `kv_heads` in all; it computes the same."""
+    return run("expand", [source, output], {"kv_heads": kv_heads, **options}, on_progress)
+
+
+def tokenize(
+    inputs: Paths, output: Path, *, tokenizer: Path, on_progress: Callback | None = None, **options: Option
+) -> Report:
+    """Makes the token file `output` of text or JSON lines. `tokenizer`: a tokenizer.model, a model, or "bytes"."""
+    return run("tokenize", _several(inputs), {"output": output, "tokenizer": tokenizer, **options}, on_progress)
+
+
+def calibrate(
+    model: Path, output: Path, *, data: Path, on_progress: Callback | None = None, **options: Option
+) -> Report:
+    """Measures the inputs of a model's attention on tokens, for `convert(calibration=output)`. Needs LibTorch."""
+    return run("calibrate", [model], {"output": output, "data": data, **options}, on_progress)
+
+
+def eval(model: Path, *, data: Path, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Loss (nats per token) and perplexity of a model on a token file. Needs LibTorch."""
+    return run("eval", [model], {"data": data, **options}, on_progress)
+
+
+def init(config: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Makes a model with random weights for a config.json. Needs LibTorch."""
+    return run("init", [config, output], options, on_progress)
+
+
+def teach(
+    model: Path, output: Path, *, data: Paths, on_progress: Callback | None = None, **options: Option
+) -> Report:
+    """Stores a teacher's predictions, for `uptrain(teacher_logits=output)`. Needs LibTorch."""
+    return run("teach", [model], {"output": output, "data": data, **options}, on_progress)
+
+
+def uptrain(
+    model: Path,
+    output: Path,
+    *,
+    data: Paths,
+    on_step: Callback | None = None,
+    on_progress: Callback | None = None,
+    **options: Option,
+) -> Report:
+    """Trains a model for a fraction (`alpha`) of its pretraining, or for `steps`. Needs LibTorch.
+
+    `on_step` is called with each line of metrics.jsonl: after a step (`step`, `loss`, `lr`, ...), and after an
+    evaluation (`step`, `eval_loss`, ...). Ctrl-C saves the state and raises StateSaved; the same call with
+    `resume=True` continues.
+    """
+    return run("uptrain", [model], {"output": output, "data": data, **options}, on_progress, on_step)
+
+
+def bench_train(model: Path, *, data: Paths, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Measures training steps: tokens/s, share of the machine's speed, memory. Needs LibTorch."""
+    return run("bench train", [model], {"data": data, **options}, on_progress)
+
+
+def bench_decode(models: Paths, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Measures time per token and size of the KV cache when decoding. Needs LibTorch."""
+    return run("bench decode", _several(models), options, on_progress)
+
+
+def demo(*, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Trains a small model, converts it to fewer kv heads, uptrains it, and compares the losses. Needs LibTorch."""
+    return run("demo", [], options, on_progress)
+
+
+def plot(runs: Paths, output: Path, **options: Option) -> None:
+    """Draws the curves of training runs into `output`: one chart (.svg), or a page of all (.html)."""
+    run("plot", _several(runs), {"output": output, **options})
+
+
+def _several(paths: Paths) -> Sequence[Path]:
+    return paths if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]

@@ -1,0 +1,64 @@
+"""The program's exit codes as exceptions."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+
+class RegroupError(Exception):
+    """A command failed. The text is the program's one line; `exit_code` its exit code (1: a bug in regroup; -N: it was
+    ended by signal N).
+    """
+
+    def __init__(self, line: str, exit_code: int) -> None:
+        super().__init__(line, exit_code)  # all arguments: pickle passes them to a copy
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UsageError(RegroupError):
+    """An unknown option, a wrong value, or an option without effect (exit code 2)."""
+
+
+class BadInputError(RegroupError):
+    """A file that is missing, damaged or not supported (exit code 3)."""
+
+
+class EnvironmentFailedError(RegroupError):
+    """I/O, memory or a device failed, or LibTorch is missing (exit code 4)."""
+
+
+class DifferenceFoundError(RegroupError):
+    """`verify` or `diff` found a difference (exit code 5). `report` is the dictionary of the command."""
+
+    def __init__(self, line: str, exit_code: int, report: dict[str, Any]) -> None:
+        super().__init__(line, exit_code)
+        self.args = (line, exit_code, report)
+        self.report = report
+
+
+class StateSaved(KeyboardInterrupt):
+    """`uptrain` was stopped and has saved its state (exit code 75): the same call with `resume=True` continues.
+
+    Like every KeyboardInterrupt, it is not an Exception.
+    """
+
+    exit_code = 75
+
+
+_KINDS: dict[int, type[RegroupError]] = {2: UsageError, 3: BadInputError, 4: EnvironmentFailedError}
+
+
+def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException:
+    """The exception for a command that ended with `exit_code` (-N: by signal N) and a last line on stderr."""
+    if exit_code == 75:
+        return StateSaved(line)
+    if exit_code == 5:
+        return DifferenceFoundError(line, exit_code, report)
+    if exit_code < 0:  # the last line is not about that
+        line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
+    line = line or f"regroup ended with exit code {exit_code}"
+    return _KINDS.get(exit_code, RegroupError)(line, exit_code)

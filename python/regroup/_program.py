@@ -1,0 +1,170 @@
+"""Runs the program as a child process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import numbers
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import IO, Any, Union
+
+from regroup._errors import EnvironmentFailedError, StateSaved, UsageError, error_of
+
+Path = Union[str, "os.PathLike[str]"]
+Option = Union[None, bool, int, float, Path, Sequence[Union[int, float]], Sequence[Path]]
+"""The value of an option. True is a flag, False and None leave the option out, numbers in a sequence are joined by
+commas, and other sequences give the option several times."""
+Report = dict[str, Any]
+Callback = Callable[[Report], object]
+
+_log = logging.getLogger("regroup")
+
+# Flags whose absence means "as the tokenizer does", and an option whose value is true or false.
+NEGATED_BY_FALSE = frozenset({"bos", "eos"})
+TAKES_TRUE_OR_FALSE = frozenset({"scale_by_parameter"})
+# Flags that run() sets, or that print something else than a report.
+NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress"})
+
+
+def program() -> str:
+    """The path of the program: $REGROUP_PROGRAM, that of the Python environment, or the one on PATH.
+
+    Raises EnvironmentFailedError if there is none.
+    """
+    named = os.environ.get("REGROUP_PROGRAM")
+    schemes = (sysconfig.get_default_scheme(), f"{os.name}_user")
+    folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
+    for path in [named] if named else [os.path.join(folder, "regroup") for folder in folders]:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    found = None if named else shutil.which("regroup")
+    if found is None:
+        fault = f"REGROUP_PROGRAM: {named} is not a program" if named else "there is no program regroup in this environment"
+        raise EnvironmentFailedError(fault, 4)
+    return found
+
+
+def words_of(options: dict[str, Option]) -> list[str]:
+    """Keyword arguments as words of the command line."""
+    words = []
+    for key, value in options.items():
+        name = "--" + key.replace("_", "-")
+        if value is True or value is False:
+            if key in TAKES_TRUE_OR_FALSE:
+                words.append(f"{name}={str(value).lower()}")
+            elif value:
+                words.append(name)
+            elif key in NEGATED_BY_FALSE:
+                words.append("--no-" + name.removeprefix("--"))
+        elif value is not None:
+            words += [f"{name}={text}" for text in _texts(value)]
+    return words
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, numbers.Real):
+        return [str(value)]
+    if isinstance(value, (str, os.PathLike)):
+        return [os.fspath(value)]
+    if all(isinstance(each, numbers.Real) for each in value):
+        return [",".join(map(str, value))]
+    return [os.fspath(each) for each in value]
+
+
+def run(
+    command: str,
+    operands: Sequence[Path],
+    options: dict[str, Option],
+    on_progress: Callback | None = None,
+    on_step: Callback | None = None,
+) -> Report:
+    """Runs a command with --json and returns its report; an empty one if it prints none.
+
+    Notes and warnings of the program go to the logger "regroup". Raises the exception of the exit code.
+    """
+    _check_options(command, options, quiet_allowed=on_progress is None and on_step is None)
+    words = [program(), *command.split(), *words_of(options)]
+    words += [] if options.get("quiet") else ["--json-progress"]
+    words += [] if command == "plot" else ["--json"]  # plot reports nothing
+    words += ["--", *(os.fspath(each) for each in operands)]
+    with tempfile.TemporaryFile() as printed:
+        child = _start(words, printed)
+        line = _follow(child, on_progress, on_step)
+        printed.seek(0)
+        text = printed.read()
+    report: Report = json.loads(text) if text.strip() else {}
+    if child.returncode != 0:
+        raise error_of(child.returncode, line.removeprefix("regroup: "), report)
+    return report
+
+
+def _check_options(command: str, options: dict[str, Option], quiet_allowed: bool) -> None:
+    for key in NOT_FOR_CALLERS.intersection(options):
+        raise UsageError(f"regroup {command}: {key} is no option of the function", 2)
+    if options.get("quiet") and not quiet_allowed:
+        raise UsageError(f"regroup {command}: with quiet=True there is no progress to call back with", 2)
+
+
+def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
+    """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second signal ends it at once.
+
+    With REGROUP_PARENT it stops by itself if this process is killed.
+    """
+    return subprocess.Popen(
+        words,
+        stdin=None if words[-1] == "-" else subprocess.DEVNULL,
+        stdout=printed,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "REGROUP_PARENT": str(os.getpid())},
+        start_new_session=True,
+    )
+
+
+def _follow(child: subprocess.Popen[str], on_progress: Callback | None, on_step: Callback | None) -> str:
+    """Calls the callbacks until the program ends, and returns its last line on stderr that is not progress.
+
+    Ctrl-C, and an exception of a callback, send SIGINT to the program. They are raised again when it has ended.
+    """
+    assert child.stderr is not None
+    last, stop = "", None
+    while True:
+        try:
+            for line in child.stderr:
+                line = line.rstrip("\n")
+                if not _is_progress(line, on_progress, on_step):
+                    _log.log(logging.WARNING if line.startswith("warning: ") else logging.INFO, "%s", line)
+                    last = line
+            child.stderr.close()
+            child.wait()
+            break
+        except BaseException as fault:
+            stop = stop or fault
+            on_progress = on_step = None
+            child.send_signal(signal.SIGINT)
+    if isinstance(stop, KeyboardInterrupt) and child.returncode == StateSaved.exit_code:
+        raise StateSaved(last.removeprefix("regroup: ")) from None
+    if stop is not None:
+        raise stop
+    return last
+
+
+def _is_progress(line: str, on_progress: Callback | None, on_step: Callback | None) -> bool:
+    """Whether this is a line of --json-progress; passes it to its callback."""
+    if not line.startswith(('{"progress":', '{"step":')):
+        return False
+    try:
+        event = json.loads(line)
+    except ValueError:  # a message that begins like it
+        return False
+    callback = on_progress if "progress" in event else on_step
+    if callback is not None:
+        callback(event)
+    return True

@@ -1,0 +1,36 @@
+"""The Python code in docs/python.md runs, with short trainings, on a small model."""
+
+import os
+import pathlib
+import re
+import unittest
+
+import program
+import regroup
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHORT = "context=32, batch=1, pretrain_steps=40"
+
+
+class Document(unittest.TestCase):
+    def setUp(self):
+        scratch = program.Scratch()
+        self.addCleanup(scratch.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(scratch.name)
+        regroup.init(ROOT / "tests/docs/llama.json", "Llama-2-7b-hf", seed=1)
+        for name in ("corpus.bin", "held-out.bin"):
+            regroup.tokenize(ROOT / "docs/python.md", name, tokenizer="bytes")
+
+    def test_its_code_runs(self):
+        text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 3)
+        names = {}
+        for block in blocks:
+            exec(block.replace("pretrain_steps=500000", SHORT), names)
+        self.assertEqual(len(names["losses"]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
