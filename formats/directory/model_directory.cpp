@@ -137,8 +137,12 @@ ModelDirectory open_meta_directory(const fs::path& path) {
           companions_of(path)};
 }
 
-void copy_companions(const ModelDirectory& source, const fs::path& destination) {
+void copy_companions(const ModelDirectory& source, const fs::path& destination,
+                     const std::vector<std::string>& left_out) {
   for (const fs::path& name : source.companions) {
+    if (std::find(left_out.begin(), left_out.end(), name.string()) != left_out.end()) {
+      continue;
+    }
     const File from = File::open(source.path / name);
     File to = File::create(destination / name);
     to.copy_from(from, 0, 0, from.size());

@@ -243,6 +243,19 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
   return with_member(object, {key}, with_member(child, rest, value));
 }
 
+std::string without_member(std::string_view object, std::string_view key) {
+  const std::vector<Member> members = Scanner(object).members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].key == key) {
+      const bool first = i == 0, only = members.size() == 1;
+      const std::size_t begin = first ? members[i].key_begin : members[i - 1].value_end;
+      const std::size_t end = first && !only ? members[i + 1].key_begin : members[i].value_end;
+      return std::string(object.substr(0, begin)) + std::string(object.substr(end));
+    }
+  }
+  return std::string(object);
+}
+
 std::string with_each_element(
     std::string_view object, const std::vector<std::string>& path,
     const std::function<std::string(std::size_t, std::string_view)>& change) {
