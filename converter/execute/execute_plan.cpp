@@ -240,7 +240,10 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
     file.check_unchanged();
   }
   if (!single) {
-    copy_companions(source, staged.path());
+    copy_companions(source, staged.path(), plan.left_out);
+    for (const LoaderFile& file : plan.loader_files) {
+      write_text(staged.path() / file.name, file.text);
+    }
     write_text(
         staged.path() / "config.json",
         config_with_checksums(config_with_layers(plan.config_text, pooler.reports()), checksums));
