@@ -1,6 +1,7 @@
 #include "formats/json/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -273,5 +274,13 @@ std::string with_each_element(
 }
 
 std::string json_number(double value) { return nlohmann::json(value).dump(); }
+
+Json number_or_null(std::optional<double> value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json();
+}
+
+std::optional<double> number_if_any(const Json& json) {
+  return json.is_number() ? std::optional(json.get<double>()) : std::nullopt;
+}
 
 }  // namespace regroup

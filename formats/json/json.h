@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,5 +42,9 @@ std::string with_each_element(
 
 /// Shortest text that reads back as the same double: "0.0625", "1e-05".
 std::string json_number(double value);
+
+/// `value`, or null if there is none or it is not finite, which JSON cannot hold; and back.
+Json number_or_null(std::optional<double> value);
+std::optional<double> number_if_any(const Json& json);
 
 }  // namespace regroup
