@@ -29,6 +29,10 @@ const std::map<std::string, Container> kContainers{{"safetensors", Container::kS
                                                    {"gguf", Container::kGguf},
                                                    {"llama2c", Container::kLlama2c}};
 
+const std::map<std::string, LoaderChoice> kLoaders{{"auto", LoaderChoice::kAuto},
+                                                   {"transformers", LoaderChoice::kTransformers},
+                                                   {"none", LoaderChoice::kNone}};
+
 std::vector<AttentionRole> parse_roles(const std::string& text) {
   std::vector<AttentionRole> roles;
   std::istringstream items(text + ",");
@@ -109,6 +113,13 @@ void add_form_options(Command command, ConvertOptions& options) {
       .add_option("--dtype", options.dtype,
                   "store floating tensors as this type (q8_0: matrices, in GGUF only)")
       .one_of(kDtypes);
+  command
+      .add_option("--loader", options.loader,
+                  "code written next to the weights, for families whose stock loaders do not "
+                  "support grouped heads: transformers (for trust_remote_code, also in place of "
+                  "the model's own code), none, or auto (transformers, if the model has no code "
+                  "of its own)")
+      .one_of(kLoaders);
   command.add_flag("--skip-comparison", options.skip_comparison,
                    "do not check by computing that a result in another form gives the same logits");
   command.add_option("--layout", options.layout,
@@ -225,9 +236,11 @@ ConversionRequest convert_request(const ConvertOptions& options) {
   request.container = container_of(options);
   request.kv_heads = options.kv_heads;
   if (options.kv_heads.empty() && options.budget.budget.empty() && options.target == "same" &&
-      options.positions == "keep" && options.dtype.empty() && !request.container) {
+      options.positions == "keep" && options.dtype.empty() && !request.container &&
+      options.loader == "auto") {
     throw_usage(
-        "nothing to do: --kv-heads, --kv-budget, --to, --target, --positions or --dtype is needed");
+        "nothing to do: --kv-heads, --kv-budget, --to, --target, --positions, --dtype or --loader "
+        "is needed");
   }
   request.roles = parse_roles(options.attention);
   request.pooling = {parse_pool_method(options.pool), options.pool_seed};
@@ -236,6 +249,7 @@ ConversionRequest convert_request(const ConvertOptions& options) {
   if (!options.dtype.empty()) {
     request.dtype = kDtypes.at(options.dtype);
   }
+  request.loader = kLoaders.at(options.loader);
   request.max_shard_bytes = options.max_shard_bytes;
   request.allow_nonfinite = options.allow_nonfinite;
   return request;
@@ -263,6 +277,10 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
   }
   if (options.given("--attention")) {
     check_roles(options, source);
+  }
+  if (options.loader == "none" &&
+      !has_loader_choice(plan.config_text, plan.target, plan.container)) {
+    refuse_without_effect("--loader none", "no code would be written");
   }
   if (options.skip_comparison && (plan.in_place || plan.refiner)) {
     refuse_without_effect("--skip-comparison",

@@ -25,6 +25,7 @@ struct ConvertOptions {
   std::string target = "same";
   std::string positions = "keep";
   std::string dtype;
+  std::string loader = "auto";
   std::string pool = "mean";
   std::uint64_t pool_seed = 0;
   std::string grouping = "contiguous";

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "converter/card/model_card.h"
 #include "converter/execute/refuse_numbers.h"
 #include "converter/execute/tensor_checksums.h"
 #include "converter/execute/tensor_parts.h"
@@ -216,6 +217,19 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
   return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
 }
 
+// Everything in a result's directory except the weights.
+void write_other_files(const ConversionPlan& plan, const Model& source, const fs::path& directory,
+                       const std::vector<LayerReport>& layers, const TensorChecksums& checksums) {
+  copy_companions(source, directory, plan.left_out);
+  for (const LoaderFile& file : plan.loader_files) {
+    write_text(directory / file.name, file.text);
+  }
+  const std::string config_text =
+      config_with_checksums(config_with_layers(plan.config_text, layers), checksums);
+  write_text(directory / "config.json", config_text);
+  write_model_card(source, directory, config_text, plan.target);
+}
+
 }  // namespace
 
 std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
@@ -240,10 +254,7 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
     file.check_unchanged();
   }
   if (!single) {
-    copy_companions(source, staged.path());
-    write_text(
-        staged.path() / "config.json",
-        config_with_checksums(config_with_layers(plan.config_text, pooler.reports()), checksums));
+    write_other_files(plan, source, staged.path(), pooler.reports(), checksums);
   }
   if (check) {
     check(single ? staged.path() / kStagedFile : staged.path());

@@ -189,12 +189,15 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   Target target = choose_target(source, plan.grouped, request, plan.container);
   if (written) {
     keep_from_stock_loaders(target, plan.container, request.target);
+    choose_loader_code(target, source, plan.container, request.loader);
   }
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
   plan_steps(plan, source, request);
   count_bytes(plan, checkpoint);
   add_record(plan, source, target);
+  plan.loader_files = std::move(target.loader_files);
+  plan.left_out = std::move(target.left_out);
   plan.notes = std::move(target.notes);
   if (!is_single_file(plan.container)) {
     const std::vector<std::string> left_out = notes_on_companions(source);

@@ -10,6 +10,7 @@
 
 #include "converter/heads/head_order.h"
 #include "converter/pooling/attention_pooler.h"
+#include "converter/target/loader_choice.h"
 #include "converter/target/target.h"
 #include "converter/tensor_mapping/tensor_step.h"
 #include "formats/model/model.h"
@@ -44,6 +45,7 @@ struct ConversionRequest {
   std::optional<Container> container = std::nullopt;    ///< none: the source's own
   /// The dtype of all floating tensors (Q8_0: of matrices, in GGUF); none: unchanged.
   std::optional<DType> dtype = std::nullopt;
+  LoaderChoice loader = LoaderChoice::kAuto;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;  ///< accept NaN and infinities in K and V
 };
@@ -67,6 +69,8 @@ struct ConversionPlan {
   std::string config_text;  ///< the result's config.json; empty where it has none
   std::map<std::string, std::string> metadata;  ///< of the result's safetensors files
   std::optional<GgufMetadata> gguf;             ///< of the result, a GGUF file
+  std::vector<LoaderFile> loader_files;         ///< of the result, next to config.json
+  std::vector<std::string> left_out;            ///< companions of the source that are not copied
   std::vector<std::string> notes;               ///< for the user, about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;

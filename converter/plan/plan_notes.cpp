@@ -25,7 +25,8 @@ bool has_own_names(const ConversionPlan& plan) {
 std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   const ModelSpec& target = plan.target;
-  const bool hugging_face = !is_single_file(plan.container) && !has_own_names(plan);
+  const bool hugging_face =
+      !is_single_file(plan.container) && !has_own_names(plan) && plan.loader_files.empty();
   const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
   const auto roles = target.roles();
   const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/families/loader_files.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
 
@@ -32,6 +33,8 @@ struct Target {
   std::optional<GgufMetadata> gguf;  ///< of Container::kGguf, before provenance is added
   /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
+  std::vector<LoaderFile> loader_files = {};  ///< code to write, see choose_loader_code()
+  std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
 };
 
 /// The source's own architecture with the heads of `grouped`.

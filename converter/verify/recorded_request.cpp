@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/loader_agreement.h"
+#include "formats/families/loader_code.h"
 #include "formats/json/printable_json.h"
 #include "formats/version.h"
 
@@ -244,6 +245,8 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
   read_grouping(request, facts, source, result);
   read_pooling(request, facts, result, std::move(calibration));
   read_target(request, facts, source, result);
+  request.loader =
+      has_loader_code(result.config) ? LoaderChoice::kTransformers : LoaderChoice::kNone;
   request.dtype = requested_dtype(request, facts, source, result);
   return request;
 }

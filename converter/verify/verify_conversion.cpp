@@ -13,6 +13,7 @@
 #include "converter/target/recorded_target.h"
 #include "converter/verify/recorded_request.h"
 #include "formats/base/callback.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
 
@@ -207,6 +208,18 @@ std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const M
   return found;
 }
 
+// Compares the code that the result carries with this version's.
+void compare_loader_files(Verification& found, const ConversionPlan& plan, const Model& result) {
+  for (const LoaderFile& file : plan.loader_files) {
+    const std::filesystem::path path = result.path / file.name;
+    const bool exists = path_exists(path);
+    if (!exists || read_text(path, kMaxConfigBytes) != file.text) {
+      found.settings.push_back({std::string(file.name), Json("the code of regroup"),
+                                exists ? std::optional(Json("other code")) : std::nullopt});
+    }
+  }
+}
+
 }  // namespace
 
 Verification verify_conversion(const ConversionPlan& plan, const Model& source, const Model& result,
@@ -221,6 +234,7 @@ Verification verify_conversion(const ConversionPlan& plan, const Model& source, 
   const std::vector<JsonDifference> settings = compare_settings(plan, result);
   found.settings.insert(found.settings.begin(), settings.begin(), settings.end());
   compare_origin(found, plan, result);
+  compare_loader_files(found, plan, result);
   return found;
 }
 

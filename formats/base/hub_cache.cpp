@@ -161,4 +161,24 @@ fs::path resolve_model_path(const fs::path& path) {
   return resolve_model_path(path, HubEnvironment::of_process());
 }
 
+std::string hub_name_of(const fs::path& path) {
+  constexpr std::string_view kPrefix = "models--", kSlash = "--";
+  std::error_code fault;
+  const fs::path real = fs::canonical(path, fault);
+  for (const fs::path& snapshot : {real, real.parent_path()}) {
+    const std::string folder = snapshot.parent_path().parent_path().filename().string();
+    if (snapshot.parent_path().filename() != "snapshots" || !folder.starts_with(kPrefix)) {
+      continue;
+    }
+    const std::string name = folder.substr(kPrefix.size());
+    const std::size_t slash = name.find(kSlash);
+    const std::string organisation = name.substr(0, slash);
+    if (slash != std::string::npos && is_plain_name(organisation) &&
+        is_plain_name(name.substr(slash + kSlash.size()))) {
+      return organisation + "/" + name.substr(slash + kSlash.size());
+    }
+  }
+  return "";
+}
+
 }  // namespace regroup

@@ -30,4 +30,8 @@ std::filesystem::path resolve_model_path(const std::filesystem::path& path,
 /// The same, with the environment of this process.
 std::filesystem::path resolve_model_path(const std::filesystem::path& path);
 
+/// The "org/name" of the model whose snapshot in a cache is `path` or contains it directly. Empty
+/// if `path` is elsewhere.
+std::string hub_name_of(const std::filesystem::path& path);
+
 }  // namespace regroup

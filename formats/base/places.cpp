@@ -85,9 +85,11 @@ bool leads_out(const fs::path& entry) {
   if (unknown) {
     return true;
   }
-  const bool snapshot = home.parent_path().filename() == "snapshots";
-  return !begins_with(target, home) &&
-         !(snapshot && begins_with(target, home.parent_path().parent_path() / "blobs")) &&
+  const auto in_blobs_of = [&](const fs::path& snapshot) {
+    return snapshot.parent_path().filename() == "snapshots" &&
+           begins_with(target, snapshot.parent_path().parent_path() / "blobs");
+  };
+  return !begins_with(target, home) && !in_blobs_of(home) && !in_blobs_of(home.parent_path()) &&
          !is_cached_blob(target);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
 
 #include "formats/base/error.h"
@@ -40,16 +41,71 @@ bool is_companion(const fs::directory_entry& entry) {
          !is_weight_file(entry.path());
 }
 
-// The names of companion files: with `outside` those that link out of the directory, else the
-// others.
-std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (is_companion(entry) && leads_out(entry.path()) == outside) {
-      found.push_back(entry.path().filename());
+constexpr std::string_view kModulesFile = "modules.json";
+constexpr std::uint64_t kMaxModulesBytes = 1U << 20;
+
+// The list in modules.json, by which sentence-transformers finds the parts of a model. A file that
+// is no such list is none of its, and is copied like any other.
+Json modules_of(const fs::path& directory) {
+  const fs::path path = directory / kModulesFile;
+  std::error_code unusable;
+  if (!fs::is_regular_file(path, unusable) || leads_out(path)) {
+    return Json::array();
+  }
+  try {
+    const std::string text = read_text(path, kMaxModulesBytes);
+    return parse_json_object("{\"modules\": " + text + "}", kModulesFile)["modules"];
+  } catch (const Error&) {
+    return Json::array();
+  }
+}
+
+// The folders of the other parts: "1_Pooling" and the like, next to the model itself, "".
+std::vector<fs::path> module_folders(const fs::path& directory) {
+  std::vector<fs::path> folders;
+  for (const Json& module : modules_of(directory)) {
+    const auto path = module.is_object() ? module.find("path") : module.end();
+    if (!module.is_object() || path == module.end() || !path->is_string()) {
+      continue;
+    }
+    const fs::path folder = path->get<std::string>();
+    std::error_code unusable;
+    if (!folder.empty() && folder.filename() == folder && !folder.string().starts_with('.') &&
+        fs::is_directory(directory / folder, unusable) && !fs::is_symlink(directory / folder)) {
+      folders.push_back(folder);
     }
   }
+  return folders;
+}
+
+void add_files(std::vector<fs::path>& found, const fs::path& directory, const fs::path& folder,
+               const std::function<bool(const fs::directory_entry&)>& wanted) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory / folder)) {
+    if (wanted(entry)) {
+      found.push_back(folder / entry.path().filename());
+    }
+  }
+}
+
+bool is_shown_file(const fs::directory_entry& entry) {
+  std::error_code unusable;
+  return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
+}
+
+// The names of companion files: with `outside` those that link out of the directory, else the
+// others. Parts of the model in folders include their weights.
+std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
+  std::vector<fs::path> found;
+  add_files(found, directory, "", [&](const fs::directory_entry& entry) {
+    return is_companion(entry) && leads_out(entry.path()) == outside;
+  });
+  for (const fs::path& folder : module_folders(directory)) {
+    add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
+      return is_shown_file(entry) && leads_out(entry.path()) == outside;
+    });
+  }
   std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
 
@@ -137,8 +193,13 @@ ModelDirectory open_meta_directory(const fs::path& path) {
           companions_of(path)};
 }
 
-void copy_companions(const ModelDirectory& source, const fs::path& destination) {
+void copy_companions(const ModelDirectory& source, const fs::path& destination,
+                     const std::vector<std::string>& left_out) {
   for (const fs::path& name : source.companions) {
+    if (std::find(left_out.begin(), left_out.end(), name.string()) != left_out.end()) {
+      continue;
+    }
+    fs::create_directories((destination / name).parent_path());
     const File from = File::open(source.path / name);
     File to = File::create(destination / name);
     to.copy_from(from, 0, 0, from.size());

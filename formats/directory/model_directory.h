@@ -32,8 +32,10 @@ ModelDirectory open_model_directory(const std::filesystem::path& path);
 /// The same for a directory in Meta's convention, with params.json as the config.
 ModelDirectory open_meta_directory(const std::filesystem::path& path);
 
-/// Copies the companions into `destination`, an existing directory.
-void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination);
+/// Copies the companions, except those named in `left_out`, into `destination`, an existing
+/// directory.
+void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination,
+                     const std::vector<std::string>& left_out = {});
 
 /// A sentence for each file that is not copied because it is a link to outside the directory. The
 /// target of such a link may not be meant for publication.

@@ -23,6 +23,13 @@ ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::
 /// ALiBi model of the family with the recorded slopes.
 std::string with_alibi_names(const std::string& config_text);
 
+/// The model_type of `config` without regroup's own prefix; empty if there is none.
+std::string stock_model_type(const Json& config);
+
+/// `config_text` with transformers' name of the architecture, if it is that of a class in loaders/
+/// that only adds grouped heads.
+std::string with_stock_architecture(const std::string& config_text);
+
 /// Whether `config` has such names, which stock loaders reject.
 bool has_alibi_names(const Json& config);
 

@@ -52,6 +52,8 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
 // because positions were changed to ALiBi or heads were reordered with their ALiBi slopes.
 constexpr std::string_view kAlibiModelType = "regroup_alibi_";
 constexpr std::string_view kAlibiArchitecture = "RegroupAlibi";
+// The prefix of the classes in loaders/, which transformers saves as the architecture.
+constexpr std::string_view kLoaderArchitecture = "Regroup";
 
 // Removes `prefix`; returns whether it was present.
 bool cut_prefix(std::string& text, std::string_view prefix) {
@@ -85,6 +87,7 @@ Names names_in(const ConfigReader& config) {
   Names names{config.text_or({"model_type"}, ""), architecture_of(config)};
   const bool own_type = cut_prefix(names.model_type, kAlibiModelType);
   names.own = cut_prefix(names.architecture, kAlibiArchitecture) || own_type;
+  cut_prefix(names.architecture, kLoaderArchitecture);
   return names;
 }
 
@@ -118,6 +121,20 @@ std::string with_alibi_names(const std::string& config_text) {
   }
   // With this key, loaders run the model's own code, regardless of its name.
   return config.contains("auto_map") ? with_member(text, {"auto_map"}, "{}") : text;
+}
+
+std::string with_stock_architecture(const std::string& config_text) {
+  const Json config = parse_json_object(config_text, "config.json");
+  const Names names = names_in(ConfigReader(config, "config.json"));
+  const std::string before = architecture_of(ConfigReader(config, "config.json"));
+  return names.own || names.architecture == before
+             ? config_text
+             : with_member(config_text, {"architectures"},
+                           Json::array({names.architecture}).dump());
+}
+
+std::string stock_model_type(const Json& config) {
+  return names_in(ConfigReader(config, "config.json")).model_type;
 }
 
 bool has_alibi_names(const Json& config) {

@@ -1,6 +1,7 @@
 #include "formats/json/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -243,6 +244,19 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
   return with_member(object, {key}, with_member(child, rest, value));
 }
 
+std::string without_member(std::string_view object, std::string_view key) {
+  const std::vector<Member> members = Scanner(object).members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].key == key) {
+      const bool first = i == 0, only = members.size() == 1;
+      const std::size_t begin = first ? members[i].key_begin : members[i - 1].value_end;
+      const std::size_t end = first && !only ? members[i + 1].key_begin : members[i].value_end;
+      return std::string(object.substr(0, begin)) + std::string(object.substr(end));
+    }
+  }
+  return std::string(object);
+}
+
 std::string with_each_element(
     std::string_view object, const std::vector<std::string>& path,
     const std::function<std::string(std::size_t, std::string_view)>& change) {
@@ -260,5 +274,13 @@ std::string with_each_element(
 }
 
 std::string json_number(double value) { return nlohmann::json(value).dump(); }
+
+Json number_or_null(std::optional<double> value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json();
+}
+
+std::optional<double> number_if_any(const Json& json) {
+  return json.is_number() ? std::optional(json.get<double>()) : std::nullopt;
+}
 
 }  // namespace regroup

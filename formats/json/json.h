@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,11 @@ nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,
                         std::string_view value);
 
+/// Returns `object` without its member `key`. Every other byte stays, except the white space and
+/// the comma before it (or after it, if it is the first). Returns it unchanged if there is no such
+/// member.
+std::string without_member(std::string_view object, std::string_view key);
+
 /// Returns `object` with each element of the list at `path` replaced by `change`(index, element
 /// text). Every other byte stays. Throws kBadInput if there is no list at `path`.
 std::string with_each_element(
@@ -36,5 +42,9 @@ std::string with_each_element(
 
 /// Shortest text that reads back as the same double: "0.0625", "1e-05".
 std::string json_number(double value);
+
+/// `value`, or null if there is none or it is not finite, which JSON cannot hold; and back.
+Json number_or_null(std::optional<double> value);
+std::optional<double> number_if_any(const Json& json);
 
 }  // namespace regroup

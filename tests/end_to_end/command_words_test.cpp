@@ -73,6 +73,12 @@ TEST_CASE("convert refuses options without effect on the model", "[end_to_end]")
                 "--skip-comparison has no effect");
   check_refused({"convert", model, out + ".gguf", "--to", "gguf", "--max-shard-size", "1MB"},
                 "--max-shard-size has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--loader", "transformers"},
+                "--loader transformers has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--loader", "none"},
+                "--loader none has no effect");
+  check_refused({"convert", golden("bloom").string(), out + ".gguf", "--loader", "transformers"},
+                "single file");
   check_refused({"convert", model, out, "--dtype", "bf16", "--pool", "first"},
                 "--pool has no effect without");
   CHECK(tree_of(directory.path()).empty());

@@ -27,7 +27,7 @@ TEST_CASE("convert pools a golden model bit for bit and reports what it did", "[
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, ContainsSubstring("12 query heads, kv heads 12 -> 4 (mean)"));
   CHECK_THAT(result.err, ContainsSubstring("wrote " + text(directory / "gqa")));
-  CHECK(tree_of(directory.path()).size() == 3);  // the directory, its config and its weights
+  CHECK(tree_of(directory.path()).size() == 4);  // the directory, its config, card and weights
 
   const Checkpoint converted = open_checkpoint(directory / "gqa");
   const Checkpoint pooled = open_checkpoint(golden("llama_bf16") / "pooled.safetensors");
@@ -97,7 +97,7 @@ TEST_CASE("convert reports as JSON on stdout and notes on stderr", "[end_to_end]
   CHECK(report.at("kv_bytes_per_token_after") == 2 * 2 * 18 * 4);
   CHECK(report.at("source_bytes").get<int>() - report.at("output_bytes").get<int>() ==
         2 * 37 * 36 * 4);
-  // No stock loader supports it, and 3 is not a power of two.
+  // The result carries code, and 3 is not a power of two.
   CHECK(report.at("notes").size() == 2);
   CHECK_THAT(result.err, ContainsSubstring("note: "));
 }
@@ -239,7 +239,7 @@ TEST_CASE("of eight conversions to one destination one succeeds and the others r
     CHECK((result.exit_code == 0 || result.exit_code == 2 || result.exit_code == 4));
   }
   CHECK(winners == 1);
-  CHECK(tree_of(directory / "out").size() == 3);
+  CHECK(tree_of(directory / "out").size() == 6);
   CHECK(run_program({"inspect", text(directory / "out" / "gqa")}).exit_code == 0);
 }
 

@@ -122,12 +122,11 @@ def random_tokens(vocab_size, windows, context, seed):
     return np.random.RandomState(seed).randint(0, vocab_size, (windows, context)).astype(np.int64)
 
 
-def load(directory, attention="eager", **options):
-    """The directory's model in float32; raises if any tensor is missing, unexpected or misshapen."""
-    config = options.get("config") or transformers.AutoConfig.from_pretrained(directory)
-    model, info = auto_class(config).from_pretrained(
-        directory, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, **options
-    )
+def load(directory, attention="eager", dtype=torch.float32, trusted=False, **options):
+    """The directory's model; raises if any tensor is missing, unexpected or misshapen. `trusted`: runs its own code."""
+    config = options.get("config") or transformers.AutoConfig.from_pretrained(directory, trust_remote_code=trusted)
+    options |= {"dtype": dtype, "attn_implementation": attention, "trust_remote_code": trusted}
+    model, info = auto_class(config).from_pretrained(directory, output_loading_info=True, **options)
     complaints = {kind: found for kind, found in info.items() if found}
     if complaints:
         raise ValueError(f"{directory}: transformers loads it with {complaints}")

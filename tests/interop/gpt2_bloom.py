@@ -41,6 +41,8 @@ def check_tensors(layout, before, after, kv_heads_of_layer):
 def check_config(source, target, kv_heads):
     before, after = (json.loads((directory / "config.json").read_text()) for directory in (source, target))
     note = after.pop("regroup", {})
+    expect(("auto_map" in after) == (kv_heads != HEADS), f"{target}: auto_map: {after.get('auto_map')}")
+    after.pop("auto_map", None)
     found = after.pop("num_key_value_heads", HEADS)  # a copy need not have the key, which the families do not know
     expect(found == kv_heads, f"{target}: num_key_value_heads is {found}")
     expect(note.get("kv_heads") == kv_heads, f"{target}: regroup.kv_heads is {note.get('kv_heads')}")

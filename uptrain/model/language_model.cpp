@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "converter/card/model_card.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -53,6 +54,7 @@ void save_model(const Model& source, std::span<const StateTensor> tensors,
   save_parameters(tensors, source.spec, source.checkpoint, staged.path());
   write_text(staged.path() / "config.json", config_text);
   copy_companions(source, staged.path());
+  write_model_card(source, staged.path(), config_text, source.spec);
   staged.publish();
 }
 

@@ -28,7 +28,7 @@ Transformer load_transformer(const Model& source, at::ScalarType type, at::Devic
 
 /// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
 /// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
-/// as config.json, and the source's other files.
+/// as config.json, the source's other files, and a model card (see write_model_card()).
 void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
                 const std::filesystem::path& destination);
 

@@ -1,23 +1,15 @@
 #include "uptrain/run/run_journal.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include "formats/json/json.h"
 
 namespace regroup {
-namespace {
-
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
-}  // namespace
-
 void RunJournal::record_step(const StepReport& report) {
   append({{"step", report.step},
-          {"loss", finite_or_null(report.loss)},
+          {"loss", number_or_null(report.loss)},
           {"lr", report.learning_rate},
-          {"grad_norm", finite_or_null(report.gradient_norm)},
+          {"grad_norm", number_or_null(report.gradient_norm)},
           {"tokens", report.step * report.tokens},
           {"seconds", report.seconds},
           {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
@@ -36,8 +28,8 @@ void RunJournal::record_step(const StepReport& report) {
 
 void RunJournal::record_evaluation(std::int64_t step, const Evaluation& evaluation) {
   append({{"step", step},
-          {"eval_loss", finite_or_null(evaluation.loss)},
-          {"eval_perplexity", finite_or_null(evaluation.perplexity)},
+          {"eval_loss", number_or_null(evaluation.loss)},
+          {"eval_perplexity", number_or_null(evaluation.perplexity)},
           {"eval_tokens", evaluation.tokens}});
 }
 

@@ -21,7 +21,8 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
 }
 
 std::string config_of_result(const UptrainPlan& plan, const Model& source,
-                             const TrainingProgress& progress) {
+                             const TrainingProgress& progress,
+                             const std::optional<Evaluation>& after) {
   if (!plan.settings.record) {
     return source.config_text;
   }
@@ -35,6 +36,11 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
     }
   }
   block["sequence_length"] = plan.sequence_length;  // also if it was not set explicitly
+  if (after) {
+    block["eval_loss_before"] = number_or_null(progress.loss_before);
+    block["eval_loss"] = number_or_null(after->loss);
+    block["eval_tokens"] = after->tokens;
+  }
   std::string text = block.dump(2);
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
     text.insert(at + 1, "    ");  // the indentation in the file

@@ -116,6 +116,9 @@ class Run {
     Trainer trainer = student_.trainer(loss_, data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
+      if (result_.before) {
+        progress_.loss_before = result_.before->loss;
+      }
     } else if (evaluation_is_due() && progress_.evaluated != progress_.step) {
       result_.after = evaluate_now();  // the earlier run was stopped before it finished this
     }
@@ -128,7 +131,7 @@ class Run {
     const std::vector<StateTensor> whole =
         ShardedState(group_, student_.masters().tensors()).gather();
     on_first([&] {
-      save_model(source_, whole, config_of_result(plan_, source_, progress_),
+      save_model(source_, whole, config_of_result(plan_, source_, progress_, result_.after),
                  plan_.settings.output);
       tell(saver_.wait());
       directory_->remove_states();

@@ -53,13 +53,16 @@ std::optional<TrainingProgress> progress_of_first(ProcessGroup& group,
                                                   const std::optional<TrainingProgress>& own) {
   Json text;
   if (own) {
-    text = {own->step, own->samples, own->skipped, own->skipped_in_a_row, own->evaluated};
+    text = {own->step,      own->samples,
+            own->skipped,   own->skipped_in_a_row,
+            own->evaluated, number_or_null(own->loss_before)};
   }
   const Json first = Json::parse(group.exchange(text.dump()).front());
   if (first.is_null()) {
     return std::nullopt;
   }
-  return TrainingProgress{first[0], first[1], first[2], first[3], first[4]};
+  return TrainingProgress{first[0], first[1], first[2],
+                          first[3], first[4], number_if_any(first[5])};
 }
 
 }  // namespace regroup

@@ -93,7 +93,8 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
       {"version", kStateVersion},        {"run", run},
       {"step", progress.step},           {"samples", progress.samples},
       {"skipped", progress.skipped},     {"skipped_in_a_row", progress.skipped_in_a_row},
-      {"evaluated", progress.evaluated}, {"tensors", std::move(checksums)}};
+      {"evaluated", progress.evaluated}, {"loss_before", number_or_null(progress.loss_before)},
+      {"tensors", std::move(checksums)}};
   write_text(staged.path() / kStateFile, sealed(state));
   staged.publish();
 }
@@ -114,8 +115,9 @@ TrainingProgress load_training_state(const std::filesystem::path& directory,
     for (const StateTensor& tensor : tensors) {
       read_tensor(checkpoint, tensor, state.at("tensors"));
     }
-    return {state.at("step"), state.at("samples"), state.at("skipped"),
-            state.at("skipped_in_a_row"), state.at("evaluated")};
+    return {state.at("step"),      state.at("samples"),
+            state.at("skipped"),   state.at("skipped_in_a_row"),
+            state.at("evaluated"), number_if_any(state.value("loss_before", Json()))};
   } catch (const Json::exception& fault) {
     throw_bad_input("{}: {}", where, printable(fault.what()));
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,7 +17,8 @@ struct TrainingProgress {
   std::int64_t samples = 0;  ///< the next sample to draw
   std::int64_t skipped = 0;  ///< steps without an update, because of non-finite gradients
   std::int64_t skipped_in_a_row = 0;
-  std::int64_t evaluated = -1;  ///< the step after which it was last evaluated
+  std::int64_t evaluated = -1;                       ///< the step after which it was last evaluated
+  std::optional<double> loss_before = std::nullopt;  ///< of the evaluation before the first step
 };
 
 /// Writes `tensors` and `progress` as `directory`, which appears only when it is complete: the

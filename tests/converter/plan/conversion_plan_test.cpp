@@ -120,7 +120,12 @@ TEST_CASE("notes say which loaders read the result", "[converter]") {
   CHECK(plan_of(tiny_llama(), {3}).notes.size() == 1);  // not a power of two
   const auto bloom = plan_of(tiny_bloom(), {4}).notes;
   REQUIRE(bloom.size() == 1);
-  CHECK(bloom[0].find("BloomForCausalLM") != std::string::npos);
+  CHECK(bloom[0].find("trust_remote_code=True") != std::string::npos);
+  const auto without_code =
+      plan_conversion(open_model(golden("bloom")), {.kv_heads = {2}, .loader = LoaderChoice::kNone})
+          .notes;
+  REQUIRE(without_code.size() == 1);
+  CHECK(without_code[0].find("stock BloomForCausalLM loaders") != std::string::npos);
   const auto mixed = plan_of(tiny_llama(), {4, 2}).notes;
   REQUIRE(mixed.size() == 1);
   CHECK(mixed[0].find("differ between layers") != std::string::npos);
@@ -169,7 +174,7 @@ TEST_CASE("an unknown tensor of a pooled projection is refused", "[converter]") 
   CHECK(changed(plan_of(with_buffers, {4})).size() == 4);
 }
 
-TEST_CASE("the converted config differs from the original in two members only", "[converter]") {
+TEST_CASE("the converted config differs from the original in three members only", "[converter]") {
   for (const std::string_view name :
        {"llama_mha", "llama_fp16", "gpt2", "gpt2_base", "bloom", "bloom_base"}) {
     CAPTURE(name);
@@ -180,6 +185,7 @@ TEST_CASE("the converted config differs from the original in two members only", 
     CHECK(edited.at("regroup").at("kv_heads") == 2);
     edited.erase("regroup");
     edited.erase("num_key_value_heads");
+    edited.erase("auto_map");
     Json original = source.config;
     original.erase("num_key_value_heads");
     CHECK(edited.dump() == original.dump());  // including the order of keys

@@ -124,7 +124,8 @@ TEST_CASE("a list of kv heads has one entry per layer of each stack", "[converte
 
 TEST_CASE("a note says if kv heads differ in the encoder only", "[converter]") {
   const ConversionPlan plan =
-      plan_conversion(open_model(golden("t5")), {.kv_heads = {6, 2}, .roles = {kEncoder}});
+      plan_conversion(open_model(golden("t5")),
+                      {.kv_heads = {6, 2}, .roles = {kEncoder}, .loader = LoaderChoice::kNone});
   REQUIRE(plan.notes.size() == 1);
   CHECK(plan.notes[0].find("differ between layers") != std::string::npos);
 }

@@ -100,8 +100,9 @@ TEST_CASE("reordered heads with slopes are refused in one step where stock loade
              is_wrong_usage("ALiBi"));  // multi_query
   const ConversionPlan plan =
       plan_conversion(open_model(golden("bloom")), moved({.kv_heads = {2}}));
-  REQUIRE(plan.notes.size() == 1);  // but no note about grouped heads in stock loaders
+  REQUIRE(plan.notes.size() == 2);  // but no note about grouped heads in stock loaders
   CHECK(plan.notes[0].find("ALiBi slopes") != std::string::npos);
+  CHECK(plan.notes[1].find("trust_remote_code=True") != std::string::npos);
 }
 
 // As written by old versions: reordered slopes under the family's own model_type.

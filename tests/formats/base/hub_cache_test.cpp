@@ -52,6 +52,21 @@ TEST_CASE("a name resolves to the snapshot of its main branch or of the given re
   CHECK(cache.resolved("org/tiny-1.0@aaab") == cache.snapshot(kSecond));
 }
 
+TEST_CASE("a snapshot in a cache and files in it have the name of their model", "[formats]") {
+  const Cache cache;
+  CHECK(hub_name_of(cache.snapshot(kFirst)) == "org/tiny-1.0");
+  CHECK(hub_name_of(cache.snapshot(kFirst) / "config.json") == "org/tiny-1.0");
+  CHECK(hub_name_of(cache.model()).empty());
+  CHECK(hub_name_of(cache.model() / "refs" / "main").empty());
+  CHECK(hub_name_of("/no/models--a--b/snapshots/c").empty());
+  const TemporaryDirectory directory;
+  for (const char* odd : {"models--a", "models--a--", "models--..--b", "models--a--b c", "a--b"}) {
+    CAPTURE(odd);
+    fs::create_directories(directory / odd / "snapshots" / "c");
+    CHECK(hub_name_of(directory / odd / "snapshots" / "c").empty());
+  }
+}
+
 TEST_CASE("existing paths and names that are not hub names are returned unchanged", "[formats]") {
   const Cache cache;
   CHECK(cache.resolved(cache.model().string()) == cache.model());

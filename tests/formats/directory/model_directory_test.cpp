@@ -188,6 +188,48 @@ TEST_CASE("copy_companions copies companions only", "[formats]") {
         std::map<std::string, std::string>{{"tokenizer.json", "{}"}, {"LICENSE", ""}});
 }
 
+TEST_CASE("the folders that modules.json names are companions, with their weights", "[formats]") {
+  const TemporaryDirectory directory;
+  const fs::path from = put_model(directory / "from", tiny_llama());
+  const std::map<std::string, std::string> expected{
+      {"modules.json",
+       R"([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}, {"path": "3_Normalize"},
+           {"path": "../out"}, {"path": ".git"}, {"path": "link"}, {"path": 1}, {}, 7])"},
+      {"1_Pooling/", ""},
+      {"1_Pooling/config.json", "{}"},
+      {"2_Dense/", ""},
+      {"2_Dense/model.safetensors", "dense"}};
+  for (const auto& [name, text] : expected) {
+    if (!name.ends_with('/')) {
+      put_file(from / name, text);
+    }
+  }
+  for (const char* name : {"1_Pooling/.hidden", ".git/config", "onnx/model.onnx", "../out/file"}) {
+    put_file(from / name, "secret");
+  }
+  fs::create_directory_symlink("../out", from / "link");
+  fs::create_symlink("../../out/file", from / "1_Pooling" / "linked");
+  fs::create_directory(directory / "to");
+  const ModelDirectory opened = open_model_directory(from);
+  copy_companions(opened, directory / "to");
+  CHECK(tree_of(directory / "to") == expected);
+  const auto notes = notes_on_companions(opened);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].starts_with("1_Pooling/linked is left out"));
+}
+
+TEST_CASE("a modules.json of something else is a file like any other", "[formats]") {
+  for (const char* text : {"", "[", "{}", "3", R"({"path": "folder"})", R"(["folder"])"}) {
+    CAPTURE(text);
+    const TemporaryDirectory directory;
+    put_model(directory.path(), tiny_llama());
+    put_file(directory / "modules.json", text);
+    put_file(directory / "folder/config.json", "{}");
+    CHECK(names(open_model_directory(directory.path()).companions) ==
+          std::vector<std::string>{"modules.json"});
+  }
+}
+
 TEST_CASE("an output inside its source is refused", "[formats]") {
   const TemporaryDirectory directory;
   const fs::path from = put_model(directory / "from", tiny_llama());

@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <fmt/format.h>
 
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
@@ -66,6 +67,10 @@ TEST_CASE("uptraining lowers the loss and writes a model and metrics", "[uptrain
   const Model saved = open_computable_model(settings.output);
   CHECK(saved.config["regroup"]["uptrain"]["steps"] == 25);
   CHECK(saved.config["regroup"]["uptrain"]["tokens"] == 25 * 72);
+  CHECK(saved.config["regroup"]["uptrain"]["eval_loss_before"] == result.before->loss);
+  CHECK(saved.config["regroup"]["uptrain"]["eval_loss"] == result.after->loss);
+  CHECK(bytes_of_file(settings.output / "README.md")
+            .find(fmt::format("| after | {:.4f} |", result.after->loss)) != std::string::npos);
   const auto lines = timeless_metrics(directory / "out.run");
   CHECK(lines.size() == 25 + 4);                      // evaluated at steps 0, 10, 20 and 25
   CHECK(tree_of(directory / "out.run").size() == 2);  // run.json and metrics.jsonl, no states

@@ -1,0 +1,127 @@
+#include "converter/card/loading_section.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "converter/target/kv_head_request.h"
+#include "converter/target/target.h"
+#include "formats/base/error.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/loader_code.h"
+
+namespace regroup {
+namespace {
+
+// Who supports the model's heads in transformers.
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNothing };
+
+LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
+  if (has_loader_code(config)) {
+    return LoadedBy::kCarriedCode;
+  }
+  if (has_own_code(config)) {
+    return LoadedBy::kOwnCode;
+  }
+  if (spec.attention_only()) {
+    return LoadedBy::kUnknown;
+  }
+  return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
+                                                              : LoadedBy::kNothing;
+}
+
+constexpr std::string_view kWithoutHead = "AutoModel";
+
+std::string_view auto_class_of(const ModelSpec& spec) {
+  const std::string_view name = spec.architecture;
+  if (name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")) {
+    return "AutoModelForCausalLM";
+  }
+  if (name.ends_with("ForConditionalGeneration")) {
+    return "AutoModelForSeq2SeqLM";
+  }
+  return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
+}
+
+std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
+  const auto call = [&](std::string_view options) {
+    return fmt::format("`{}.from_pretrained(DIRECTORY{})`", auto_class_of(spec), options);
+  };
+  switch (loader) {
+    case LoadedBy::kStockClasses: return call("");
+    case LoadedBy::kCarriedCode:
+      return call(", trust_remote_code=True") + ": runs the two Python files of this directory";
+    case LoadedBy::kOwnCode:
+      return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
+    case LoadedBy::kUnknown: return "not known for this architecture";
+    case LoadedBy::kNothing: break;
+  }
+  return "no: its classes do not support these heads";
+}
+
+// sentence-transformers loads the model as transformers does.
+std::string sentence_transformers_row(LoadedBy loader, std::string_view metadata) {
+  if (metadata.find("library_name: sentence-transformers\n") == std::string_view::npos ||
+      loader == LoadedBy::kUnknown || loader == LoadedBy::kNothing) {
+    return "";
+  }
+  return fmt::format("| sentence-transformers | `SentenceTransformer(DIRECTORY{})` |\n",
+                     loader == LoadedBy::kStockClasses ? "" : ", trust_remote_code=True");
+}
+
+std::string in_vllm(LoadedBy loader, const ModelSpec& spec) {
+  if (!spec.causal || spec.has_encoder() || auto_class_of(spec) == kWithoutHead) {
+    return "not tried";
+  }
+  switch (loader) {
+    case LoadedBy::kStockClasses:
+      return spec.layer_configs_key.empty() ? "`vllm serve DIRECTORY`"
+                                            : "needs a config class for this model_type";
+    case LoadedBy::kCarriedCode:
+      return spec.kv_heads_key.back() == "kv_n_heads" && is_uniform(spec.kv_heads)
+                 ? "reads `kv_n_heads` from `config.json`; not tried"
+                 : "not with these heads";
+    default: return "not known";
+  }
+}
+
+std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
+  try {
+    if (!has_alibi_names(config) && !spec.attention_only() && auto_class_of(spec) != kWithoutHead) {
+      gguf_metadata_for(spec);
+      return "after `regroup convert DIRECTORY model.gguf --to gguf`";
+    }
+  } catch (const Error&) {  // no graph computes this model
+  }
+  return "no: it has no graph that computes this model";
+}
+
+}  // namespace
+
+std::string card_word(std::string_view text) {
+  std::string word(text.substr(0, 80));
+  std::replace_if(
+      word.begin(), word.end(),
+      [](char c) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+        return !plain;
+      },
+      '?');
+  return word;
+}
+
+std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata) {
+  const LoadedBy loader = loaded_by(config, spec);
+  return fmt::format(
+      "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}| vLLM | {} |\n"
+      "| llama.cpp | {} |\n| regroup | {} |\n",
+      in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
+      in_vllm(loader, spec), in_llama_cpp(config, spec),
+      spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
+          ? "`regroup eval DIRECTORY --data tokens.bin`"
+          : "`regroup inspect DIRECTORY`");
+}
+
+}  // namespace regroup

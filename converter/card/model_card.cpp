@@ -1,0 +1,191 @@
+#include "converter/card/model_card.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "converter/card/card_metadata.h"
+#include "converter/card/loading_section.h"
+#include "converter/target/kv_head_request.h"
+#include "converter/target/target.h"
+#include "formats/families/loader_code.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::string_view kNotRecorded = "not recorded";
+
+const Json& member_of(const Json& object, std::string_view key) {
+  static const Json kAbsent;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() ? *found : kAbsent;
+}
+
+// A word of the record that can be shown as it is.
+std::string recorded_word(const Json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+  });
+  return plain && !text.empty() && text.size() <= 40 ? text : std::string(kNotRecorded);
+}
+
+std::string recorded_count(const Json& value) {
+  return value.is_number_unsigned() ? fmt::format("{}", value.get<std::uint64_t>())
+                                    : std::string(kNotRecorded);
+}
+
+std::string recorded_loss(const Json& value) {
+  return value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : std::string(kNotRecorded);
+}
+
+std::string heads_text(const std::vector<std::int64_t>& heads) {
+  return is_uniform(heads) ? fmt::format("{}", *std::max_element(heads.begin(), heads.end()))
+                           : fmt::format("{}", fmt::join(heads, ", "));
+}
+
+// Recorded kv heads of one role: a number, one per layer, or an object with these per role.
+std::string recorded_heads(const Json& recorded, const ModelSpec& spec, AttentionRole role) {
+  const Json& heads = spec.has_encoder() ? member_of(recorded, name_of(role)) : recorded;
+  if (heads.is_number_unsigned()) {
+    return fmt::format("{}", heads.get<std::uint64_t>());
+  }
+  const bool listed = heads.is_array() && !heads.empty() && heads.size() <= spec.layers.size() &&
+                      std::all_of(heads.begin(), heads.end(),
+                                  [](const Json& count) { return count.is_number_unsigned(); });
+  return listed ? heads_text(heads.get<std::vector<std::int64_t>>()) : std::string(kNotRecorded);
+}
+
+bool any_grouped(const ModelSpec& spec, std::int64_t most) {
+  const auto roles = spec.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    const auto& heads = spec.kv_heads_of(role);
+    return *std::max_element(heads.begin(), heads.end()) <= most;
+  });
+}
+
+std::string front_matter(const Json& config, const ModelSpec& spec, std::string_view metadata) {
+  std::string text = fmt::format("---\n{}", metadata);
+  if (!has_metadata(metadata, "library_name")) {
+    text += "library_name: transformers\n";
+  }
+  text += "tags:\n- regroup\n";
+  if (spec.query_heads > 1 && any_grouped(spec, 1)) {
+    text += "- multi-query-attention\n";
+  } else if (any_grouped(spec, spec.query_heads - 1)) {
+    text += "- grouped-query-attention\n";
+  }
+  if (has_loader_code(config) || has_own_code(config)) {
+    text += "- custom_code\n";
+  }
+  return text + "---\n";
+}
+
+std::string heads_table(const Json& record, const ModelSpec& spec) {
+  std::string table =
+      "| Attention | Query heads | Key and value heads of the source | Of this model |\n"
+      "|---|---|---|---|\n";
+  for (const AttentionRole role : spec.roles()) {
+    table += fmt::format("| {} | {} | {} | {} |\n", spec.has_encoder() ? name_of(role) : "self",
+                         spec.query_heads,
+                         recorded_heads(member_of(record, "source_kv_heads"), spec, role),
+                         heads_text(spec.kv_heads_of(role)));
+  }
+  return table;
+}
+
+std::string method_text(const Json& record) {
+  std::string text = fmt::format(
+      "The key and value heads of each group were pooled into one: method `{}`, "
+      "grouping `{}`",
+      recorded_word(member_of(record, "pool")), recorded_word(member_of(record, "grouping")));
+  if (const Json& tokens = member_of(record, "calibration_tokens"); !tokens.is_null()) {
+    text += fmt::format(", with statistics of {} tokens", recorded_count(tokens));
+  }
+  return text + (record.contains("refit") ? ". Each attention layer was then fitted to the outputs "
+                                            "of the source's layer."
+                                          : ".");
+}
+
+// How heads were pooled and stored.
+std::string pooling_text(const Json& record) {
+  const bool pooled = member_of(record, "kv_heads") != member_of(record, "source_kv_heads");
+  const std::string text = pooled ? method_text(record) : "No heads were pooled.";
+  return text + (record.contains("stored_kv_heads")
+                     ? " Each head is stored several times, for loaders without grouped heads."
+                     : "");
+}
+
+// The mean of a measure over the layers that have it, as a row.
+std::string mean_row(const Json& layers, std::string_view key, std::string_view title) {
+  double sum = 0.0;
+  std::size_t count = 0;
+  for (const Json& layer : layers) {
+    const Json& value = member_of(layer, key);
+    if (value.is_number()) {
+      sum += value.get<double>();
+      ++count;
+    }
+  }
+  return count == 0 ? ""
+                    : fmt::format("| {} | {:.3g} |\n", title, sum / static_cast<double>(count));
+}
+
+std::string measured_losses(const Json& record) {
+  const Json& layers = member_of(record, "layers");
+  if (!layers.is_array()) {
+    return "";
+  }
+  const std::string rows =
+      mean_row(layers, "key_energy_kept", "share of the keys' energy kept, on the text") +
+      mean_row(layers, "value_energy_kept", "share of the values' energy kept, on the text") +
+      mean_row(layers, "output_error_before_refit", "error of attention outputs before fitting") +
+      mean_row(layers, "output_error_after_refit", "error of attention outputs after fitting");
+  return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
+}
+
+std::string conversion_section(const Json& record, const ModelSpec& spec) {
+  return fmt::format(
+      "\n## Conversion\n\n{}\n{}\n{}\nAll facts are in `config.json`, under `regroup`.\n",
+      heads_table(record, spec), pooling_text(record), measured_losses(record));
+}
+
+std::string training_section(const Json& record) {
+  const Json& training = member_of(record, "uptrain");
+  if (!training.is_object()) {
+    return "\n## Training\n\nNone after the conversion.\n";
+  }
+  std::string text = fmt::format("\n## Training\n\n{} steps on {} tokens.\n",
+                                 recorded_count(member_of(training, "steps")),
+                                 recorded_count(member_of(training, "tokens")));
+  if (member_of(training, "eval_loss").is_number()) {
+    text += fmt::format(
+        "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"
+        "| after | {} |\n",
+        recorded_count(member_of(training, "eval_tokens")),
+        recorded_loss(member_of(training, "eval_loss_before")),
+        recorded_loss(member_of(training, "eval_loss")));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata) {
+  const Json& record = member_of(config, "regroup");
+  const bool converted = record.is_object() && record.contains("kv_heads");
+  if (!converted && !member_of(record, "uptrain").is_object()) {
+    return "";
+  }
+  const std::string version = recorded_word(member_of(record, "version"));
+  return front_matter(config, spec, metadata) +
+         fmt::format("\n# {}, {} key and value heads\n\nMade by regroup{}.\n",
+                     card_word(spec.architecture), heads_text(spec.kv_heads),
+                     version == kNotRecorded ? "" : " " + version) +
+         (converted ? conversion_section(record, spec) : "") + training_section(record) +
+         loading_section(config, spec, metadata);
+}
+
+}  // namespace regroup

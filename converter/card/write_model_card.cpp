@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "converter/card/card_metadata.h"
+#include "converter/card/model_card.h"
+#include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCard = "README.md";
+constexpr std::uint64_t kMaxCardBytes = 4U << 20;
+
+// The card in `directory`; empty if there is none, or if it is too long to be one.
+std::string card_in(const fs::path& directory) {
+  const fs::path path = directory / kCard;
+  std::error_code unknown;
+  return fs::is_regular_file(path, unknown) && fs::file_size(path, unknown) <= kMaxCardBytes
+             ? read_text(path, kMaxCardBytes)
+             : std::string();
+}
+
+fs::path free_name(const fs::path& directory) {
+  fs::path free = directory / "README.source.md";
+  for (int i = 2; path_exists(free); ++i) {
+    free = directory / fmt::format("README.source-{}.md", i);
+  }
+  return free;
+}
+
+// Whether the record in `config` has all of that in `before`.
+bool keeps_record(const Json& config, const Json& before) {
+  const Json now = config.value("regroup", Json::object());
+  const Json record = before.value("regroup", Json::object());
+  const auto members = record.items();
+  return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+    return now.contains(member.key()) && now[member.key()] == member.value();
+  });
+}
+
+}  // namespace
+
+void write_model_card(const Model& source, const fs::path& directory,
+                      const std::string& config_text, const ModelSpec& spec) {
+  const Json config = parse_json_object(config_text, "config.json");
+  const std::string copied = card_in(directory);
+  std::string metadata = lasting_metadata(copied);
+  const bool repeated = !copied.empty() && keeps_record(config, source.config) &&
+                        copied == model_card(source.config, source.spec, metadata);
+  if (const std::string name = hub_name_of(source.path); !name.empty()) {
+    metadata = fmt::format("base_model: {}\n{}", name, without_metadata(metadata, "base_model"));
+  }
+  const std::string card = model_card(config, spec, metadata);
+  if (card.empty()) {
+    return;
+  }
+  if (repeated) {
+    fs::remove(directory / kCard);
+  } else if (path_exists(directory / kCard)) {
+    fs::rename(directory / kCard, free_name(directory));
+  }
+  write_text(directory / kCard, card);
+}
+
+}  // namespace regroup

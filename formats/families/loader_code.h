@@ -1,0 +1,39 @@
+// The Python code by which transformers loads results whose kv heads its own classes do not
+// support.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/families/loader_files.h"
+#include "formats/json/json.h"
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+struct LoaderCode {
+  Json auto_map;                  ///< for config.json: "AutoModel" and the like to "module.Class"
+  std::vector<LoaderFile> files;  ///< to be written next to it
+};
+
+/// The code for the model of `config` (after renaming, see with_alibi_names()) and `spec`. Nothing
+/// if there is none for its family, or if it would compute something different from `spec`.
+std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec);
+
+/// Whether the auto_map of `config` names such code.
+bool has_loader_code(const Json& config);
+
+/// Whether its auto_map names other code for models or configs: the model's own.
+bool has_own_code(const Json& config);
+
+/// `config_text` with the code's auto_map in place of all entries for models and configs. Entries
+/// for other things, such as the tokenizer, stay.
+std::string with_loader_code(const std::string& config_text, const LoaderCode& code);
+
+/// `config_text` without entries for such code, and with the architecture's own name, which
+/// transformers replaces by the name of the code's class when it saves a model.
+std::string without_loader_code(const std::string& config_text);
+
+}  // namespace regroup

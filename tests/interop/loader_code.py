@@ -1,0 +1,195 @@
+"""Results that carry code for transformers: it loads them with trust_remote_code, computes what regroup computes, and
+caches only the kv heads. Without trust_remote_code it refuses them."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for torch and regroup: models this small would only wait for more
+modules = tempfile.TemporaryDirectory()
+os.environ["HF_MODULES_CACHE"] = modules.name  # transformers copies code here
+
+import checkpoints  # noqa: E402  (first: it skips the script if a package is missing)
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from regroup_binary import expect, expect_same_logits, run_script  # noqa: E402
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+FUSED = dict(num_attention_heads=6, num_hidden_layers=3, hidden_size=24, vocab_size=64)
+
+T5 = dict(vocab_size=64, d_model=24, d_kv=4, d_ff=32, num_layers=2, num_heads=6, decoder_start_token_id=0)
+
+# Name: config, kv heads of the result (a list: per layer), and whether transformers has sdpa for it.
+MODELS = {
+    "gpt2": (transformers.GPT2Config(**FUSED), 2, True),
+    "gpt2, layers differ": (transformers.GPT2Config(**FUSED), [1, 6, 3], True),
+    "opt": (transformers.OPTConfig(**FUSED, word_embed_proj_dim=24, ffn_dim=32), 1, True),
+    "gptj": (transformers.GPTJConfig(**FUSED, rotary_dim=2), 2, False),
+    "gpt_neox": (transformers.GPTNeoXConfig(**FUSED, intermediate_size=32, rotary_pct=0.5), 2, True),
+    "gpt_bigcode": (
+        transformers.GPTBigCodeConfig(n_head=6, n_layer=3, n_embd=24, vocab_size=64, multi_query=False),
+        [2, 1, 6],
+        True,
+    ),
+    "bloom": (transformers.BloomConfig(**FUSED), 2, False),
+    "bloom, layers differ": (transformers.BloomConfig(**FUSED), [3, 1, 6], False),
+    "mpt": (transformers.MptConfig(d_model=24, n_heads=6, n_layers=3, vocab_size=64, max_seq_len=64), [2, 1, 3], False),
+    "falcon": (
+        transformers.FalconConfig(**FUSED, alibi=True, multi_query=False, parallel_attn=False, bias=True),
+        2,
+        True,
+    ),
+    "t5": (transformers.T5Config(**T5), 2, True),
+    "mt5": (transformers.MT5Config(**T5), [1, 3], True),
+    "umt5": (transformers.UMT5Config(**T5), 3, True),
+    "bert": (transformers.BertConfig(**FUSED, intermediate_size=32), [2, 1, 6], True),
+    "roberta": (transformers.RobertaConfig(**FUSED, intermediate_size=32), 2, True),
+}
+
+
+def of_family(name):
+    return name.split(",")[0]
+
+
+def load(directory, attention="eager", dtype=torch.float32):
+    model = checkpoints.load(directory, attention, dtype, trusted=True)
+    expect(type(model).__name__.startswith("Regroup"), f"{directory}: loaded as {type(model).__name__}")
+    return model
+
+
+def expect_refused(directory, what):
+    """A loader that ignores auto_map must not load the directory."""
+    try:
+        checkpoints.load(directory)
+    except (ValueError, RuntimeError) as refusal:  # the name, or the shapes
+        expect(any(word in str(refusal) for word in ("trust_remote_code", "mismatch", "shape")), str(refusal))
+        return
+    expect(False, f"{what}: transformers loads it without its code")
+
+
+def generated(model, ids, mask, **options):
+    options = dict(max_new_tokens=6, min_new_tokens=6, do_sample=False, use_cache=True, pad_token_id=0) | options
+    return model.generate(ids, attention_mask=mask, **options)
+
+
+def check_cache(cache, kv_heads, what):
+    layers = len(cache.layers)
+    expected = kv_heads if isinstance(kv_heads, list) else [kv_heads] * layers
+    found = [layer.keys.shape[1] for layer in cache.layers]
+    expect(found == expected, f"{what}: the cache has {found} heads, expected {expected}")
+    for layer, heads in zip(cache.layers, expected):
+        for stored in (layer.keys, layer.values):
+            batch, _, positions, head_dim = stored.shape
+            found = stored.untyped_storage().nbytes()  # also what a view would keep alive
+            needed = batch * heads * positions * head_dim * stored.element_size()
+            expect(found == needed, f"{what}: the cache holds {found} bytes for {heads} heads, expected {needed}")
+
+
+def check_generation(model, kv_heads, what):
+    ids = torch.tensor(2 + checkpoints.random_tokens(62, 2, 7, seed=3))
+    mask = torch.ones_like(ids)
+    greedy = generated(model, ids, mask, return_dict_in_generate=True)
+    cache = greedy.past_key_values
+    both = [cache.self_attention_cache, cache.cross_attention_cache] if model.config.is_encoder_decoder else [cache]
+    for one in both:
+        check_cache(one, kv_heads, what)
+    plain = generated(model, ids, mask, use_cache=False)
+    expect(torch.equal(greedy.sequences, plain), f"{what}: other tokens without a cache")
+    beams = [generated(model, ids, mask, num_beams=3, use_cache=cached) for cached in (True, False)]
+    expect(torch.equal(*beams), f"{what}: beam search finds other tokens without a cache")
+    padding = torch.zeros(2, 3, dtype=torch.long)
+    padded = generated(model, torch.cat([padding, ids], 1), torch.cat([padding, mask], 1))
+    if model.config.is_encoder_decoder:
+        # T5's distances do not depend on padding to the left.
+        expect(torch.equal(padded, plain), f"{what}: other tokens with padding")
+    else:
+        expect(torch.equal(padded[:, 3:], plain), f"{what}: other tokens with padding")
+
+
+def check_training(model, tokens, what):
+    """A few steps with recomputed activations reduce the loss, and every parameter has a gradient."""
+    inputs = torch.tensor(tokens)
+    model.train()
+    model.config.use_cache = False
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    torch.manual_seed(0)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = model(input_ids=inputs, labels=inputs).loss
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    expect(losses[-1] < losses[0], f"{what}: training changed the loss from {losses[0]:.4f} to {losses[-1]:.4f}")
+    idle = [name for name, value in model.named_parameters() if value.grad is None and "k_proj" in name]
+    expect(not idle, f"{what}: no gradients: {idle}")
+
+
+def check_saved_again(regroup, model, result, tokens, what):
+    """transformers saves model and code; regroup reads that, and transformers loads it again."""
+    again = result.with_name(result.name + " saved")
+    model.save_pretrained(again)
+    before = checkpoints.logits(model, tokens)
+    expect_same_logits(checkpoints.logits(load(again), tokens), before, f"{what}, saved again")
+    if of_family(what) != "mpt" or hasattr(model.config.attn_config, "kv_n_heads"):
+        expect_same_logits(regroup.logits(again, tokens), before, f"{what}, saved again, in regroup")
+
+
+def check_model(regroup, scratch, name, grouping):
+    config, kv_heads, has_sdpa = MODELS[name]
+    what, options = f"{name}, {grouping}", ["--grouping", grouping]
+    source, result, expanded = (scratch / f"{name} {kind} {grouping}" for kind in ("source", "result", "expanded"))
+    checkpoints.save_random(config, len(name), source)
+    if config.is_encoder_decoder:
+        options += ["--attention", "self,cross,encoder"]
+    regroup.convert(source, result, kv_heads, *options)
+    stock_attention = "sdpa" if name == "falcon" else "eager"  # the stock "eager" adds Falcon's ALiBi twice
+    tokens = 2 + checkpoints.random_tokens(62, 2, 12, seed=1)
+    model = load(result)
+    ours = regroup.logits(result, tokens)
+    expect_same_logits(ours, checkpoints.logits(model, tokens), what)
+    expect_refused(result, what)
+    regroup.run("verify", source, result)
+    if has_sdpa:
+        expect_same_logits(ours, checkpoints.logits(load(result, "sdpa"), tokens), f"{what}, sdpa")
+    if of_family(name) not in ("bert", "roberta"):
+        check_generation(model, kv_heads, what)
+    if grouping == "contiguous":
+        regroup.run("expand", result, expanded, "--kv-heads", 6)
+        expect("auto_map" not in json.loads((expanded / "config.json").read_text()), f"{what}: auto_map after expand")
+        expect(not list(expanded.glob("*.py")), f"{what}: code after expand")
+        expect_same_logits(ours, checkpoints.logits(checkpoints.load(expanded, stock_attention), tokens), f"{what}, expanded, stock")
+    check_saved_again(regroup, model, result, tokens, what)
+    if grouping == "contiguous":
+        for dtype in (torch.bfloat16, torch.float16):
+            rounded = checkpoints.logits(load(result, dtype=dtype).float(), tokens)
+            expect(np.abs(rounded - ours).max() < 0.1 * np.abs(ours).max(), f"{what}: far off in {dtype}")
+        check_training(model, tokens, what)
+
+
+def check_uptrained(regroup, scratch):
+    """uptrain keeps the code, and converting again adds it to a result without."""
+    source, plain, result, trained = (scratch / f"to train, {kind}" for kind in ("source", "plain", "result", "trained"))
+    checkpoints.save_random(MODELS["gpt2"][0], 1, source)
+    regroup.convert(source, plain, 2, "--loader", "none")
+    expect(not list(plain.glob("*.py")), "code in spite of --loader none")
+    regroup.run("convert", plain, result, "--loader", "transformers")
+    data = scratch / "tokens.bin"
+    checkpoints.random_tokens(64, 1, 400, seed=5).astype("<u2").tofile(data)
+    options = ["--data", data, "--steps", 1, "--context", 16, "--batch", 1, "--device", "cpu", "--dtype", "fp32"]
+    regroup.run("uptrain", result, "-o", trained, *options)
+    tokens = checkpoints.random_tokens(64, 2, 12, seed=6)
+    expect_same_logits(regroup.logits(trained, tokens), checkpoints.logits(load(trained), tokens), "uptrained")
+
+
+def check(regroup, scratch):
+    check_uptrained(regroup, scratch)
+    for name in MODELS:
+        for grouping in ("contiguous", "similar"):
+            check_model(regroup, scratch, name, grouping)
+
+
+run_script(__doc__, check)
