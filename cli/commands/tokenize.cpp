@@ -99,6 +99,7 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                   {"documents", result.documents},
                   {"empty_documents", result.empty_documents},
                   {"text_bytes", result.text_bytes},
+                  {"left_out_characters", tokenizer.left_out()},
                   {"seconds", seconds}};
     facts.update(ends_json(tokenizer.ends()));
     console.print(text_of_json(facts));
@@ -118,6 +119,10 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                       : "",
                   printable(options.settings.output.string(), 0), name_of(options.settings.layout),
                   8 * result.token_bytes));
+  if (tokenizer.left_out() > 0) {
+    console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
+                              counted(tokenizer.left_out())));
+  }
 }
 
 // --field applies to JSON lines, --document-separator to all other text.
@@ -210,7 +215,8 @@ void add_tokenize_command(Command program, Console& console) {
       .default_text("");
   command
       .add_option("--tokenizer", options->tokenizer,
-                  "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
+                  "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
+                  "one of them, or bytes")
       .required();
   command
       .add_option(
@@ -230,8 +236,7 @@ void add_tokenize_command(Command program, Console& console) {
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
       "Documents are JSON lines, files, or the text between separators; empty ones are skipped.\n"
       "Ids have 16 bits if the vocabulary allows it, otherwise 32. Special tokens spelled out in\n"
-      "text, such as \"</s>\", are encoded as text. For Hugging Face's tokenizer.json use\n"
-      "scripts/tokenize_with_transformers.py, which writes the same files.");
+      "text, such as \"</s>\", are encoded as text.");
   command.on_run([options, &console] { run_tokenize(*options, console); });
 }
 
