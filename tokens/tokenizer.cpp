@@ -48,11 +48,14 @@ std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
                                                       : std::nullopt;
 }
 
+// A whole number, or the first of a list of them.
 std::optional<std::int64_t> number_in(const nlohmann::json& config, const char* key) {
   const auto found = config.find(key);
-  return found != config.end() && found->is_number_integer()
-             ? std::optional(found->get<std::int64_t>())
-             : std::nullopt;
+  if (found == config.end()) {
+    return std::nullopt;
+  }
+  const nlohmann::json& number = found->is_array() && !found->empty() ? found->front() : *found;
+  return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
 }
 
 void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& directory) {
@@ -90,8 +93,15 @@ DocumentEnds ends_of(const Tokenizer& tokenizer, const nlohmann::json& config,
   ends.bos = ends.bos ? ends.bos : special_id(tokenizer, "bos", config, tokenizer_config);
   ends.eos = ends.eos ? ends.eos : special_id(tokenizer, "eos", config, tokenizer_config);
   ends.add_bos = flag_in(tokenizer_config, "add_bos_token").value_or(ends.add_bos) && ends.bos;
-  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(ends.add_eos) && ends.eos;
+  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(true) && ends.eos;
   return ends;
+}
+
+std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
+  std::unique_ptr<Tokenizer> tokenizer =
+      path.extension() == ".json" ? open_tokenizer_json(path) : open_sentencepiece(path);
+  tokenizer->set_file(path);
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
@@ -99,7 +109,7 @@ std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
   const bool json = path_exists(directory / "tokenizer.json");
   const bool model = path_exists(directory / "tokenizer.model");
   if (json && (reads_tokenizer_json() || !model)) {
-    return open_tokenizer_json(directory / "tokenizer.json");
+    return open_file(directory / "tokenizer.json");
   }
   if (!model) {
     throw_bad_input(
@@ -107,7 +117,7 @@ std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
         printable(directory.string(), 0));
   }
   check_numbering(tokenizer_config, directory);
-  return open_sentencepiece(directory / "tokenizer.model");
+  return open_file(directory / "tokenizer.model");
 }
 
 std::unique_ptr<Tokenizer> open_directory(const fs::path& directory) {
@@ -134,7 +144,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   if (fs::is_directory(path, fault)) {
     return open_directory(path);
   }
-  return path.extension() == ".json" ? open_tokenizer_json(path) : open_sentencepiece(path);
+  return open_file(path);
 }
 
 }  // namespace regroup

@@ -94,6 +94,7 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     Json facts = {{"output", options.settings.output.string()},
                   {"layout", name_of(options.settings.layout)},
                   {"token_bytes", result.token_bytes},
+                  {"tokenizer", tokenizer.file().empty() ? Json() : Json(tokenizer.file().string())},
                   {"vocabulary", vocabulary_of(tokenizer)},
                   {"tokens", result.tokens},
                   {"documents", result.documents},
@@ -109,9 +110,11 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     return with_thousands(static_cast<std::uint64_t>(number));
   };
   console.print(
-      fmt::format("tokens     {}, {:.2f} bytes of text each\n"
+      fmt::format("tokenizer  {}\n"
+                  "tokens     {}, {:.2f} bytes of text each\n"
                   "documents  {}, {}{}\n"
                   "wrote      {}: {}, {} bits each",
+                  tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
                   counted(result.tokens), text / static_cast<double>(result.tokens),
                   counted(result.documents), ends_text(tokenizer.ends()),
                   result.empty_documents > 0

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxNormalizers = 100;
+constexpr std::size_t kMaxNormalizers = 32;
 constexpr std::size_t kMaxReplacement = 256;
 
 // A normalizer made of a function.
@@ -228,7 +228,7 @@ const std::unordered_map<std::string_view, Maker>& makers() {
 void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
   const std::string type = fields.text("type");
   if (normalizers.size() == kMaxNormalizers) {
-    fields.refuse_all("more than 100 normalizers");
+    fields.refuse_all("more than 32 normalizers");
   }
   if (type == "Sequence") {
     fields.allow({"type", "normalizers"});

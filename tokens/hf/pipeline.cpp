@@ -5,9 +5,12 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "tokens/hf/regex.h"
 
 namespace regroup {
 namespace {
+
+constexpr std::size_t kMaxNormalized = 10'000;  // bytes of an added token
 
 TokenTexts special_among(const std::vector<AddedToken>& added) {
   TokenTexts special;
@@ -88,9 +91,9 @@ void Pipeline::find_added_tokens(const std::vector<AddedToken>& added,
       for (const auto& normalizer : normalizers_) {
         normalizer->apply(text);
       }
-      if (text.text.empty()) {
-        throw_bad_input("{}: nothing is left of the added token {} after normalization",
-                        fields.where(), printable(token.content, 60));
+      if (text.text.empty() || text.text.size() > kMaxNormalized) {
+        throw_bad_input("{}: normalization turns the added token {} into {} bytes", fields.where(),
+                        printable(token.content, 60), text.text.size());
       }
       normalized_.add(token, text.text);
     }
@@ -101,6 +104,7 @@ void Pipeline::encode(std::string_view text, bool begins_document,
                                std::vector<std::uint32_t>& ids) const {
   std::unique_ptr<WordCache> cache = caches_.take();
   const Output output{*cache, ids};
+  Regex::restart_time();
   literal_.for_each_section(text, [&](const AddedTokenFinder::Section& section) {
     if (section.token != nullptr) {
       ids.push_back(section.token->id);

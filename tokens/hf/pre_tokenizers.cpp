@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxPreTokenizers = 100;
+constexpr std::size_t kMaxPreTokenizers = 32;
 
 // GPT-2's words: contractions, letters, digits and other signs, each with a space before, and runs
 // of white space without the space that belongs to the next word.
@@ -241,7 +241,7 @@ void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers)
       {"WhitespaceSplit", read_white_space}};
   const std::string type = fields.text("type");
   if (pre_tokenizers.size() == kMaxPreTokenizers) {
-    fields.refuse_all("more than 100 pre-tokenizers");
+    fields.refuse_all("more than 32 pre-tokenizers");
   }
   if (type == "Sequence") {
     fields.allow({"type", "pretokenizers"});

@@ -19,6 +19,7 @@ constexpr std::uint32_t kMaxSteps = 5'000'000;      // of one attempt to match
 constexpr std::uint32_t kMaxKibibytes = 64U << 10;  // of memory for backtracking
 // One call looks for a match that begins within so many bytes, so that time can be checked.
 constexpr std::size_t kWindow = 4096;
+constexpr std::size_t kCallsPerLook = 64;     // at the clock
 constexpr std::chrono::seconds kMaxTime{20};  // for one text, which has at most 1 MiB
 constexpr std::size_t kStackBytes = 1U << 20;
 
@@ -38,6 +39,8 @@ struct Scratch {
       pcre2_match_context_create(nullptr)};
   std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>> stack{
       pcre2_jit_stack_create(32U << 10, kStackBytes, nullptr)};
+  std::chrono::steady_clock::time_point deadline;
+  std::size_t calls = 0;
 
   Scratch() {
     if (!data || !context || !stack) {
@@ -46,16 +49,26 @@ struct Scratch {
     pcre2_set_match_limit(context.get(), kMaxSteps);
     pcre2_set_heap_limit(context.get(), kMaxKibibytes);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    restart_time();
+  }
+
+  void restart_time() { deadline = std::chrono::steady_clock::now() + kMaxTime; }
+
+  bool is_late() {
+    return ++calls % kCallsPerLook == 0 && std::chrono::steady_clock::now() > deadline;
   }
 };
+
+Scratch& scratch_of_thread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 200> text{};
   pcre2_get_error_message(code, text.data(), text.size());
   return printable(reinterpret_cast<const char*>(text.data()));
 }
-
-long long now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -86,6 +99,8 @@ Regex::Regex(std::string_view pattern, std::string where)
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it, matching is slower
 }
 
+void Regex::restart_time() { scratch_of_thread().restart_time(); }
+
 std::optional<std::pair<std::size_t, std::size_t>> Regex::Search::next() {
   std::size_t begin = 0, end = 0;
   while (from_ <= text_.size() && find(begin, end)) {
@@ -102,18 +117,12 @@ std::optional<std::pair<std::size_t, std::size_t>> Regex::Search::next() {
 }
 
 bool Regex::Search::find(std::size_t& begin, std::size_t& end) {
-  constexpr std::size_t kStepsPerLook = 1024;
-  thread_local Scratch scratch;
+  Scratch& scratch = scratch_of_thread();
   for (std::size_t from = from_; from <= text_.size();) {
-    if (++steps_ % kStepsPerLook == 0 || from != from_) {
-      const long long time = now();
-      deadline_ = deadline_.value_or(
-          time + std::chrono::steady_clock::duration(kMaxTime).count());
-      if (time > *deadline_) {
-        throw_bad_input("{}: the regular expression {} takes more than {} s on a text of {} bytes",
-                        regex_.where_, printable(regex_.pattern_, 100), kMaxTime.count(),
-                        text_.size());
-      }
+    if (scratch.is_late()) {
+      throw_bad_input(
+          "{}: the regular expressions take more than {} s on 1 MiB of text, at last {}",
+          regex_.where_, kMaxTime.count(), printable(regex_.pattern_, 100));
     }
     const std::size_t last = std::min(from + kWindow, text_.size());
     pcre2_set_offset_limit(scratch.context.get(), last);

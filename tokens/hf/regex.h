@@ -19,9 +19,12 @@ class Regex {
   /// kBadInput if it is malformed, longer than 16 KiB, or uses what pcre2_pattern() refuses.
   Regex(std::string_view pattern, std::string where);
 
+  /// Begins the time that this thread may spend in matches: 20 s in all until the next call.
+  static void restart_time();
+
   /// Calls `found`(begin, end) for each match in `text`, which must be UTF-8, from left to right.
-  /// Empty matches right after a match are skipped. Throws kBadInput if the expression takes too
-  /// many steps or too long on this text.
+  /// Empty matches right after a match are skipped. Throws kBadInput if a match takes too many
+  /// steps, or if the time is over.
   template <typename Found>
   void for_each_match(std::string_view text, Found&& found) const {
     Search search(*this, text);
@@ -43,8 +46,6 @@ class Regex {
     std::string_view text_;
     std::size_t from_ = 0;
     std::size_t last_end_ = std::string_view::npos;
-    std::size_t steps_ = 0;
-    std::optional<long long> deadline_;  // in ticks of the steady clock
   };
 
   std::string where_, pattern_;

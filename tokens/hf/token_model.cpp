@@ -34,10 +34,20 @@ TokenIds read_vocabulary_ids(const JsonFields& model) {
   }
   TokenIds ids;
   ids.reserve(listed.size());
+  std::size_t bytes = 0;
   for (const auto& [text, id] : listed.items()) {
     ids.emplace(text, vocabulary.count(text));
+    bytes += text.size();
   }
+  check_vocabulary_bytes(model, bytes);
   return ids;
+}
+
+void check_vocabulary_bytes(const JsonFields& model, std::size_t bytes) {
+  constexpr std::size_t kMaxBytes = 16U << 20;
+  if (bytes > kMaxBytes) {
+    model.refuse("vocab", "a vocabulary of at most 16 MiB of text");
+  }
 }
 
 ByteIds byte_ids_in(const TokenIds& ids) {

@@ -59,8 +59,13 @@ std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTe
 std::unique_ptr<TokenModel> read_word_piece(const JsonFields& fields, const TokenTexts& special);
 std::unique_ptr<TokenModel> read_word_level(const JsonFields& fields, const TokenTexts& special);
 
-/// The object "vocab" of texts and ids. Throws kBadInput if it is empty, or if an id is no id.
+/// The object "vocab" of texts and ids. Throws kBadInput if it is empty or too large, or if an id is
+/// no id.
 TokenIds read_vocabulary_ids(const JsonFields& model);
+
+/// Throws kBadInput if the texts of a vocabulary have more than 16 MiB: a trie needs up to 64 bytes
+/// of memory for each of theirs. Published vocabularies have up to 10 MB.
+void check_vocabulary_bytes(const JsonFields& model, std::size_t bytes);
 
 /// The id of "<0x41>" for each byte, as far as the vocabulary has it.
 using ByteIds = std::array<std::optional<std::uint32_t>, 256>;

@@ -67,6 +67,13 @@ void append_normal_form(std::string& result, std::string_view text, NormalForm f
   result.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
 }
 
+// Characters that stay as they are and divide the text: those that the reference does not know, and
+// one that utf8proc 2.8 takes for a final consonant of Hangul and drops.
+bool is_inert(char32_t character) {
+  constexpr char32_t kBeforeFinalConsonants = 0x11a7;
+  return character == kBeforeFinalConsonants || is_unknown_to_normal_forms(character);
+}
+
 }  // namespace
 
 char32_t next_character(std::string_view text, std::size_t& at) {
@@ -156,8 +163,7 @@ bool is_control_character(char32_t character) {
 bool is_chinese_character(char32_t character) { return is_in(kChinese, character); }
 
 // ASCII is its own normal form and never composes with what precedes it. Only the other parts, each
-// with the ASCII character before it, go through the library. Characters that the reference does not
-// know stay and divide the text.
+// with the ASCII character before it, go through the library.
 std::string normal_form(const std::string& text, NormalForm form) {
   std::string result;
   result.reserve(text.size() + text.size() / 8);
@@ -173,12 +179,12 @@ std::string normal_form(const std::string& text, NormalForm form) {
     const std::size_t begin = at > done ? at - 1 : at;
     result.append(text, done, begin - done);
     std::size_t end = at;
-    bool known = true;
-    while (at < text.size() && !is_ascii(text[at]) && known) {
+    bool inert = false;
+    while (at < text.size() && !is_ascii(text[at]) && !inert) {
       end = at;
-      known = !is_unknown_to_normal_forms(next_character(text, at));
+      inert = is_inert(next_character(text, at));
     }
-    end = known ? at : end;
+    end = inert ? end : at;
     append_normal_form(result, std::string_view(text).substr(begin, end - begin), form);
     result.append(text, end, at - end);
     done = at;

@@ -99,6 +99,8 @@ class UnigramModel : public TokenModel {
 
 void UnigramModel::read_pieces(const JsonFields& fields) {
   constexpr std::size_t kMaxPieces = 4U << 20;
+  constexpr std::size_t kMaxPieceBytes = 4096;  // each place of a text may begin one
+  std::size_t bytes = 0;
   const nlohmann::json& pieces = fields.at("vocab");
   if (!pieces.is_array() || pieces.empty() || pieces.size() > kMaxPieces) {
     fields.refuse("vocab", "a list of 1 to 4,194,304 pieces");
@@ -109,11 +111,18 @@ void UnigramModel::read_pieces(const JsonFields& fields) {
       throw_bad_input("{}: {}[{}] is not a piece and its score", where_, fields.name_of("vocab"),
                       scores_.size());
     }
+    const auto& text = piece[0].get_ref<const std::string&>();
+    if (text.size() > kMaxPieceBytes) {
+      throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", where_,
+                      fields.name_of("vocab"), scores_.size(), text.size(), kMaxPieceBytes);
+    }
+    bytes += text.size();
     // Of two equal pieces the last one counts.
-    ids_.insert_or_assign(piece[0].get<std::string>(), static_cast<std::uint32_t>(scores_.size()));
+    ids_.insert_or_assign(text, static_cast<std::uint32_t>(scores_.size()));
     scores_.push_back(rounded_twice(piece[1].get<double>()));
     least = std::min(least, scores_.back());
   }
+  check_vocabulary_bytes(fields, bytes);
   unknown_score_ = least - kUnknownPenalty;
 }
 

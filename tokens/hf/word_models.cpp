@@ -2,7 +2,7 @@
 // WordLevel: each word is a token.
 #include <utility>
 
-#include "formats/base/utf8.h"
+#include "tokens/hf/byte_trie.h"
 #include "tokens/hf/token_model.h"
 #include "tokens/hf/unicode.h"
 
@@ -32,6 +32,15 @@ class WordModel : public TokenModel {
   std::optional<std::uint32_t> id_of_text(std::string_view text) const {
     return special_.contains(text) ? std::nullopt : id_of(text);
   }
+  // Calls `found`(text, id) for each token that is neither special nor empty.
+  template <typename Found>
+  void for_each_ordinary(Found&& found) const {
+    for (const auto& [text, id] : ids_) {
+      if (!text.empty() && !special_.contains(text)) {
+        found(text, id);
+      }
+    }
+  }
   std::uint32_t unknown() const { return unknown_; }
 
  private:
@@ -46,9 +55,14 @@ class WordPieceModel : public WordModel {
   static constexpr std::uint32_t kLongestWord = 1000;  // the work grows with its square
 
   WordPieceModel(const JsonFields& fields, const TokenTexts& special)
-      : WordModel(fields, special),
-        prefix_(fields.text("continuing_subword_prefix")),
-        longest_(fields.count("max_input_chars_per_word")) {
+      : WordModel(fields, special), longest_(fields.count("max_input_chars_per_word")) {
+    const std::string prefix = fields.text("continuing_subword_prefix");
+    for_each_ordinary([&](std::string_view text, std::uint32_t id) {
+      first_.add(text, id);
+      if (text.size() > prefix.size() && text.starts_with(prefix)) {
+        others_.add(text.substr(prefix.size()), id);
+      }
+    });
     if (longest_ > kLongestWord) {
       fields.refuse("max_input_chars_per_word", "a number up to 1,000");
     }
@@ -73,29 +87,25 @@ class WordPieceModel : public WordModel {
   }
 
   bool append_pieces(std::string_view word, std::vector<std::uint32_t>& ids) const {
-    std::string piece;
     for (std::size_t begin = 0; begin < word.size();) {
-      piece = begin > 0 ? prefix_ : "";
-      const std::size_t prefix = piece.size();
-      piece += word.substr(begin);
-      std::optional<std::uint32_t> id;
-      while (piece.size() > prefix && !(id = id_of_text(piece))) {
-        do {
-          piece.pop_back();
-        } while (begin + piece.size() - prefix < word.size() &&
-                 continues_utf8(word[begin + piece.size() - prefix]));
-      }
-      if (!id) {
+      std::size_t longest = 0;
+      std::uint32_t found = 0;
+      const ByteTrie& pieces = begin == 0 ? first_ : others_;
+      pieces.for_each_prefix(word.substr(begin), [&](std::size_t length, std::uint32_t id) {
+        longest = length;
+        found = id;
+      });
+      if (longest == 0) {
         return false;
       }
-      ids.push_back(*id);
-      begin += piece.size() - prefix;
+      ids.push_back(found);
+      begin += longest;
     }
     return true;
   }
 
-  std::string prefix_;
   std::uint32_t longest_ = 0;
+  ByteTrie first_, others_;  // the pieces that begin a word, and those that continue it
 };
 
 class WordLevelModel : public WordModel {
