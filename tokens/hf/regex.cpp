@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::size_t kMaxPattern = 16U << 10;
 constexpr std::uint32_t kMaxSteps = 5'000'000;      // of one attempt to match
-constexpr std::uint32_t kMaxKibibytes = 64U << 10;  // of memory for backtracking
+constexpr std::uint32_t kMaxKibibytes = 256U << 10;  // of memory for backtracking without JIT
 // One call looks for a match that begins within so many bytes, so that time can be checked.
 constexpr std::size_t kWindow = 4096;
 constexpr std::size_t kCallsPerLook = 64;     // at the clock
 constexpr std::chrono::seconds kMaxTime{20};  // for one text, which has at most 1 MiB
-constexpr std::size_t kStackBytes = 1U << 20;
+constexpr std::size_t kStackBytes = 64U << 20;  // reserved; used as far as a match needs it
 
 template <auto kFree>
 struct Freed {
