@@ -26,9 +26,7 @@ class JsonTokenizer : public Tokenizer {
   }
   std::int64_t vocabulary() const override { return pipeline_.vocabulary(); }
   bool reads_utf8() const override { return true; }
-  std::int64_t left_out() const override {
-    return static_cast<std::int64_t>(pipeline_.left_out());
-  }
+  std::int64_t left_out() const override { return static_cast<std::int64_t>(pipeline_.left_out()); }
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     return pipeline_.id_of(token);
   }
@@ -48,7 +46,8 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file) {
   const std::string where = printable(file.string(), 0);
-  return make_json_tokenizer(parse_sorted_json_object(read_text(file, kMaxJsonBytes), where), where);
+  return make_json_tokenizer(parse_sorted_json_object(read_text(file, kMaxJsonBytes), where),
+                             where);
 }
 
 }  // namespace regroup

@@ -9,7 +9,8 @@ bool reads_tokenizer_json() { return false; }
 
 std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json&, const std::string& where) {
   throw_usage(
-      "{}: this regroup was built without PCRE2 and utf8proc (libpcre2-dev, libutf8proc-dev), which "
+      "{}: this regroup was built without PCRE2 and utf8proc (libpcre2-dev, libutf8proc-dev), "
+      "which "
       "read a tokenizer.json; tokenizer.model and --tokenizer bytes work",
       where);
 }

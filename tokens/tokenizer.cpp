@@ -65,7 +65,8 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
                   [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
-        "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its ids",
+        "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
+        "ids",
         printable(directory.string(), 0), printable(name));
   }
 }
@@ -78,8 +79,8 @@ std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::st
   if (named != tokenizer_config.end()) {
     const nlohmann::json& text =
         named->is_object() && named->contains("content") ? named->at("content") : *named;
-    if (const auto id = text.is_string() ? tokenizer.id_of(text.get_ref<const std::string&>())
-                                         : std::nullopt) {
+    if (const auto id =
+            text.is_string() ? tokenizer.id_of(text.get_ref<const std::string&>()) : std::nullopt) {
       return id;
     }
   }
@@ -113,7 +114,8 @@ std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
   }
   if (!model) {
     throw_bad_input(
-        "{}: holds no tokenizer.json and no tokenizer.model; models of bytes take --tokenizer bytes",
+        "{}: holds no tokenizer.json and no tokenizer.model; models of bytes take --tokenizer "
+        "bytes",
         printable(directory.string(), 0));
   }
   check_numbering(tokenizer_config, directory);

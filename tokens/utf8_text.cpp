@@ -43,7 +43,8 @@ std::size_t cut_of_text(std::string_view text, std::size_t most) {
   }
   std::size_t before_white_space = 0;
   for (std::size_t at = most; at > most / 2; --at) {
-    const bool begins_white_space = (text[at] == ' ' || text[at] == '\n') && !is_space(text[at - 1]);
+    const bool begins_white_space =
+        (text[at] == ' ' || text[at] == '\n') && !is_space(text[at - 1]);
     if (begins_white_space && text[at] == ' ' && at + 1 < text.size() && !is_space(text[at + 1])) {
       return at;
     }

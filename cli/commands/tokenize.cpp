@@ -91,17 +91,18 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
             const TokenizeResult& result, double seconds, const Console& console) {
   const auto text = static_cast<double>(result.text_bytes);
   if (options.json) {
-    Json facts = {{"output", options.settings.output.string()},
-                  {"layout", name_of(options.settings.layout)},
-                  {"token_bytes", result.token_bytes},
-                  {"tokenizer", tokenizer.file().empty() ? Json() : Json(tokenizer.file().string())},
-                  {"vocabulary", vocabulary_of(tokenizer)},
-                  {"tokens", result.tokens},
-                  {"documents", result.documents},
-                  {"empty_documents", result.empty_documents},
-                  {"text_bytes", result.text_bytes},
-                  {"left_out_characters", tokenizer.left_out()},
-                  {"seconds", seconds}};
+    Json facts = {
+        {"output", options.settings.output.string()},
+        {"layout", name_of(options.settings.layout)},
+        {"token_bytes", result.token_bytes},
+        {"tokenizer", tokenizer.file().empty() ? Json() : Json(tokenizer.file().string())},
+        {"vocabulary", vocabulary_of(tokenizer)},
+        {"tokens", result.tokens},
+        {"documents", result.documents},
+        {"empty_documents", result.empty_documents},
+        {"text_bytes", result.text_bytes},
+        {"left_out_characters", tokenizer.left_out()},
+        {"seconds", seconds}};
     facts.update(ends_json(tokenizer.ends()));
     console.print(text_of_json(facts));
     return;
@@ -217,9 +218,10 @@ void add_tokenize_command(Command program, Console& console) {
       .required()
       .default_text("");
   command
-      .add_option("--tokenizer", options->tokenizer,
-                  "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
-                  "one of them, or bytes")
+      .add_option(
+          "--tokenizer", options->tokenizer,
+          "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
+          "one of them, or bytes")
       .required();
   command
       .add_option(

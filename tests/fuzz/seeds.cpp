@@ -87,8 +87,8 @@ void put_tokenizers(Seeds& seeds) {
       R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":5},"merges":["a b",["a","b"]]}})");
 }
 
-// One of each model, with normalizers, pre-tokenizers, added tokens and post-processors of all kinds,
-// then a text.
+// One of each model, with normalizers, pre-tokenizers, added tokens and post-processors of all
+// kinds, then a text.
 void put_json_tokenizers(Seeds& seeds) {
   constexpr std::string_view kAdded =
       R"([{"id":4,"content":" x","single_word":true,"lstrip":true,"rstrip":true,)"
@@ -96,9 +96,8 @@ void put_json_tokenizers(Seeds& seeds) {
   constexpr std::string_view kBpe =
       R"({"type":"BPE","unk_token":"b","fuse_unk":true,"byte_fallback":true,"ignore_merges":true,)"
       R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"]})";
-  constexpr std::string_view kUnigram =
-      R"({"type":"Unigram","unk_id":0,"byte_fallback":false,)"
-      R"("vocab":[["a",-1],["b",-2.5],["ab",-3e-1],["c",0]]})";
+  constexpr std::string_view kUnigram = R"({"type":"Unigram","unk_id":0,"byte_fallback":false,)"
+                                        R"("vocab":[["a",-1],["b",-2.5],["ab",-3e-1],["c",0]]})";
   constexpr std::string_view kWordPiece =
       R"({"type":"WordPiece","unk_token":"a","continuing_subword_prefix":"##",)"
       R"("max_input_chars_per_word":9,"vocab":{"a":0,"b":1,"##b":2,"##ab":3}})";
@@ -118,7 +117,8 @@ void put_json_tokenizers(Seeds& seeds) {
       R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}]})",
       kBpe, R"({"type":"RobertaProcessing","sep":["a",0],"cls":["b",1],"trim_offsets":true})");
   put(R"({"type":"Prepend","prepend":"a"})",
-      R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":true})", kUnigram,
+      R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":true})",
+      kUnigram,
       R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},)"
       R"({"SpecialToken":{"id":"a"}}],"pair":[],"special_tokens":{"a":{"ids":[0]}}})");
   put(R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"

@@ -120,8 +120,8 @@ void BpeModel::read_merges(const JsonFields& fields) {
   if (!merges.is_array()) {
     fields.refuse("merges", "a list");
   }
-  splits_at_marks_ = !settings_.whole_words && !settings_.prefix && !settings_.suffix &&
-                     ids_.contains(kSpaceMark);
+  splits_at_marks_ =
+      !settings_.whole_words && !settings_.prefix && !settings_.suffix && ids_.contains(kSpaceMark);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const nlohmann::json& merge = merges[rank];
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
@@ -211,8 +211,8 @@ void BpeModel::offer(const std::vector<Symbol>& symbols, std::uint32_t place,
   }
 }
 
-// Merges the ids from `begin` on in O(n log n). A candidate whose pair has changed is still taken if
-// the new pair merges to the same token, as in the reference.
+// Merges the ids from `begin` on in O(n log n). A candidate whose pair has changed is still taken
+// if the new pair merges to the same token, as in the reference.
 void BpeModel::merge(std::vector<std::uint32_t>& ids, std::size_t begin) const {
   const auto count = static_cast<std::uint32_t>(ids.size() - begin);
   if (count < 2) {

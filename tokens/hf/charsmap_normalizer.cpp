@@ -25,8 +25,7 @@ std::string decoded_base64(const JsonFields& fields, std::string_view key) {
   std::string encoded = fields.text(key);
   const std::size_t end = encoded.find_last_not_of('=') + 1;
   const bool padded = encoded.size() % 4 == 0 && encoded.size() - end <= 2;
-  if (!padded || encoded.size() > kMaxEncoded ||
-      encoded.find_first_not_of(kDigits) < end) {
+  if (!padded || encoded.size() > kMaxEncoded || encoded.find_first_not_of(kDigits) < end) {
     fields.refuse(key, "base64 of at most 8 MiB");
   }
   encoded.resize(end);
@@ -124,7 +123,8 @@ class CharsmapNormalizer : public Normalizer {
 
   std::string_view replacement_at(std::size_t begin) const {
     if (continues_utf8(replacements_[begin])) {
-      throw_bad_input("the tokenizer's precompiled_charsmap begins a replacement inside a character");
+      throw_bad_input(
+          "the tokenizer's precompiled_charsmap begins a replacement inside a character");
     }
     return replacements_.c_str() + begin;
   }

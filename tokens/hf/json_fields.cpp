@@ -31,8 +31,7 @@ std::string shown(const nlohmann::json& value) {
 JsonFields::JsonFields(const nlohmann::json& object, std::string where, std::string path)
     : object_(&object), where_(std::move(where)), path_(std::move(path)) {
   if (!object.is_object()) {
-    throw_bad_input("{}: {} is {}, an object is needed", where_, path_,
-                    shown(object));
+    throw_bad_input("{}: {} is {}, an object is needed", where_, path_, shown(object));
   }
 }
 
@@ -61,7 +60,9 @@ const nlohmann::json& JsonFields::at(std::string_view key) const {
   return found == object_->end() ? null_json() : *found;
 }
 
-JsonFields JsonFields::object(std::string_view key) const { return {at(key), where_, name_of(key)}; }
+JsonFields JsonFields::object(std::string_view key) const {
+  return {at(key), where_, name_of(key)};
+}
 
 std::vector<JsonFields> JsonFields::objects(std::string_view key) const {
   const nlohmann::json& list = at(key);

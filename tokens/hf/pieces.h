@@ -11,7 +11,7 @@ namespace regroup {
 
 /// Where a text came from, which decides whether something is put in front of it.
 struct Origin {
-  bool at_start = true;   ///< its first character is the first of the document
+  bool at_start = true;    ///< its first character is the first of the document
   bool continues = false;  ///< it continues a document whose beginning was encoded before
 };
 
@@ -52,9 +52,8 @@ void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find)
 void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t));
 
 /// Writes the text anew, piece by piece: `rewrite` appends a piece's new text to its last argument.
-void rewrite_pieces(
-    Pieces& pieces,
-    const std::function<void(std::string_view piece, const Origin& origin, std::string& text)>&
-        rewrite);
+void rewrite_pieces(Pieces& pieces,
+                    const std::function<void(std::string_view piece, const Origin& origin,
+                                             std::string& text)>& rewrite);
 
 }  // namespace regroup

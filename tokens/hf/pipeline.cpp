@@ -76,8 +76,7 @@ void Pipeline::number(const std::vector<AddedToken>& added, const JsonFields& fi
 }
 
 // Of equal texts to look for, the first is found: special tokens come first.
-void Pipeline::find_added_tokens(const std::vector<AddedToken>& added,
-                                          const JsonFields& fields) {
+void Pipeline::find_added_tokens(const std::vector<AddedToken>& added, const JsonFields& fields) {
   for (const bool special : {true, false}) {
     for (const AddedToken& token : added) {
       if (token.special != special) {
@@ -101,7 +100,7 @@ void Pipeline::find_added_tokens(const std::vector<AddedToken>& added,
 }
 
 void Pipeline::encode(std::string_view text, bool begins_document,
-                               std::vector<std::uint32_t>& ids) const {
+                      std::vector<std::uint32_t>& ids) const {
   std::unique_ptr<WordCache> cache = caches_.take();
   const Output output{*cache, ids};
   Regex::restart_time();
@@ -116,8 +115,7 @@ void Pipeline::encode(std::string_view text, bool begins_document,
   caches_.give_back(std::move(cache));
 }
 
-void Pipeline::encode_section(std::string_view section, const Origin& origin,
-                                       Output output) const {
+void Pipeline::encode_section(std::string_view section, const Origin& origin, Output output) const {
   if (normalizers_.empty() && normalized_.empty()) {
     encode_normal(section, origin, output);
     return;
@@ -137,8 +135,7 @@ void Pipeline::encode_section(std::string_view section, const Origin& origin,
   });
 }
 
-void Pipeline::encode_normal(std::string_view section, const Origin& origin,
-                                      Output output) const {
+void Pipeline::encode_normal(std::string_view section, const Origin& origin, Output output) const {
   if (pre_tokenizers_.empty()) {
     encode_word(section, output);
     return;

@@ -1,5 +1,5 @@
-// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what comes
-// before and after a document.
+// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
+// comes before and after a document.
 #pragma once
 
 #include <atomic>

@@ -34,26 +34,25 @@ class FunctionPreTokenizer : public PreTokenizer {
 // Parts by the matches of a Regex or a Pattern. `inverted`: what is between them is the match.
 template <typename Matcher>
 FindParts parts_by(std::shared_ptr<const Matcher> matcher, bool inverted) {
-  return [matcher = std::move(matcher), inverted](std::string_view piece,
-                                                  std::vector<Part>& parts) {
-    std::size_t done = 0;
-    matcher->for_each_match(piece, [&](std::size_t begin, std::size_t end) {
-      if (done < begin) {
-        parts.push_back({done, begin, inverted});
-      }
-      parts.push_back({begin, end, !inverted});
-      done = end;
-    });
-    if (done < piece.size()) {
-      parts.push_back({done, piece.size(), inverted});
-    }
-  };
+  return
+      [matcher = std::move(matcher), inverted](std::string_view piece, std::vector<Part>& parts) {
+        std::size_t done = 0;
+        matcher->for_each_match(piece, [&](std::size_t begin, std::size_t end) {
+          if (done < begin) {
+            parts.push_back({done, begin, inverted});
+          }
+          parts.push_back({begin, end, !inverted});
+          done = end;
+        });
+        if (done < piece.size()) {
+          parts.push_back({done, piece.size(), inverted});
+        }
+      };
 }
 
 Step splitter(SplitBehavior behavior, FindParts find) {
-  return [behavior, find = std::move(find)](Pieces& pieces) {
-    split_pieces(pieces, behavior, find);
-  };
+  return
+      [behavior, find = std::move(find)](Pieces& pieces) { split_pieces(pieces, behavior, find); };
 }
 
 Step splitter(SplitBehavior behavior, bool (*matches)(char32_t)) {
@@ -112,14 +111,15 @@ Prepend prepend_in(const JsonFields& fields) {
   if (*scheme != "never" && !fields.flag("add_prefix_space", true)) {
     fields.refuse("add_prefix_space", "what prepend_scheme says");
   }
-  return *scheme == "always" ? Prepend::kAlways
-                             : *scheme == "first" ? Prepend::kFirst : Prepend::kNever;
+  return *scheme == "always"  ? Prepend::kAlways
+         : *scheme == "first" ? Prepend::kFirst
+                              : Prepend::kNever;
 }
 
 void mark_spaces(Pieces& pieces, const std::string& mark, Prepend prepend) {
   rewrite_pieces(pieces, [&](std::string_view piece, const Origin& origin, std::string& text) {
-    const bool wanted = prepend == Prepend::kAlways ||
-                        (prepend == Prepend::kFirst && origin.at_start);
+    const bool wanted =
+        prepend == Prepend::kAlways || (prepend == Prepend::kFirst && origin.at_start);
     if (wanted && !origin.continues && piece.front() != ' ' && !piece.starts_with(mark)) {
       text += mark;
     }
@@ -171,16 +171,15 @@ Step read_split(const JsonFields& fields) {
 
 Step read_digits(const JsonFields& fields) {
   fields.allow({"type", "individual_digits"});
-  return splitter(fields.flag("individual_digits") ? SplitBehavior::kIsolated
-                                                   : SplitBehavior::kContiguous,
-                  is_numeric);
+  return splitter(
+      fields.flag("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+      is_numeric);
 }
 
 Step read_punctuation(const JsonFields& fields) {
   fields.allow({"type", "behavior"});
-  return splitter(
-      fields.at("behavior").is_null() ? SplitBehavior::kIsolated : behavior_in(fields),
-      is_punctuation);
+  return splitter(fields.at("behavior").is_null() ? SplitBehavior::kIsolated : behavior_in(fields),
+                  is_punctuation);
 }
 
 Step read_delimiter(const JsonFields& fields) {
@@ -234,10 +233,14 @@ Step read_bert(const JsonFields& fields) {
 
 void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers) {
   static const std::unordered_map<std::string, Step (*)(const JsonFields&)> readers{
-      {"BertPreTokenizer", read_bert},        {"ByteLevel", read_byte_level},
-      {"CharDelimiterSplit", read_delimiter}, {"Digits", read_digits},
-      {"Metaspace", read_metaspace},          {"Punctuation", read_punctuation},
-      {"Split", read_split},                  {"Whitespace", read_words},
+      {"BertPreTokenizer", read_bert},
+      {"ByteLevel", read_byte_level},
+      {"CharDelimiterSplit", read_delimiter},
+      {"Digits", read_digits},
+      {"Metaspace", read_metaspace},
+      {"Punctuation", read_punctuation},
+      {"Split", read_split},
+      {"Whitespace", read_words},
       {"WhitespaceSplit", read_white_space}};
   const std::string type = fields.text("type");
   if (pre_tokenizers.size() == kMaxPreTokenizers) {

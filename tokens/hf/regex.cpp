@@ -15,12 +15,12 @@ namespace regroup {
 namespace {
 
 constexpr std::size_t kMaxPattern = 16U << 10;
-constexpr std::uint32_t kMaxSteps = 5'000'000;      // of one attempt to match
+constexpr std::uint32_t kMaxSteps = 5'000'000;       // of one attempt to match
 constexpr std::uint32_t kMaxKibibytes = 256U << 10;  // of memory for backtracking without JIT
 // One call looks for a match that begins within so many bytes, so that time can be checked.
 constexpr std::size_t kWindow = 4096;
-constexpr std::size_t kCallsPerLook = 64;     // at the clock
-constexpr std::chrono::seconds kMaxTime{20};  // for one text, which has at most 1 MiB
+constexpr std::size_t kCallsPerLook = 64;       // at the clock
+constexpr std::chrono::seconds kMaxTime{20};    // for one text, which has at most 1 MiB
 constexpr std::size_t kStackBytes = 64U << 20;  // reserved; used as far as a match needs it
 
 template <auto kFree>
@@ -88,10 +88,10 @@ Regex::Regex(std::string_view pattern, std::string where)
   pcre2_set_parens_nest_limit(context.get(), 50);
   int fault = 0;
   PCRE2_SIZE place = 0;
-  code_.reset(pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C, &fault, &place,
-      context.get()));
+  code_.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C,
+                    &fault, &place, context.get()));
   if (!code_) {
     throw_bad_input("{}: the regular expression {} is malformed: {}", where_,
                     printable(pattern, 100), message_of(fault));
@@ -126,9 +126,9 @@ bool Regex::Search::find(std::size_t& begin, std::size_t& end) {
     }
     const std::size_t last = std::min(from + kWindow, text_.size());
     pcre2_set_offset_limit(scratch.context.get(), last);
-    const int result = pcre2_match(
-        regex_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from,
-        PCRE2_NO_UTF_CHECK, scratch.data.get(), scratch.context.get());
+    const int result =
+        pcre2_match(regex_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
+                    from, PCRE2_NO_UTF_CHECK, scratch.data.get(), scratch.context.get());
     if (result >= 0) {
       const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data.get());
       begin = ends[0];

@@ -30,13 +30,13 @@ constexpr std::string_view kOtherWords =
 constexpr std::string_view kPunctuation = R"(!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~ )";
 // General categories, and scripts. PCRE2 takes a script's name for its extensions unless told.
 constexpr std::array<std::string_view, 35> kCategories{
-    "Cc", "Cf", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
-    "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
+    "Cc", "Cf", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",  "Mc",
+    "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
     "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
 constexpr std::array<std::string_view, 20> kScripts{
-    "Arabic",     "Armenian", "Bengali",  "Cyrillic", "Devanagari", "Ethiopic", "Georgian",
-    "Greek",      "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",   "Hiragana",
-    "Katakana",   "Khmer",    "Latin",    "Tamil",    "Telugu",     "Thai"};
+    "Arabic",   "Armenian", "Bengali",  "Cyrillic", "Devanagari", "Ethiopic", "Georgian",
+    "Greek",    "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",   "Hiragana",
+    "Katakana", "Khmer",    "Latin",    "Tamil",    "Telugu",     "Thai"};
 constexpr std::array<std::pair<char, std::string_view>, 8> kControls{{{'n', R"(\n)"},
                                                                       {'r', R"(\r)"},
                                                                       {'t', R"(\t)"},
@@ -107,9 +107,10 @@ class Translator {
   }
 
   void group() {
-    constexpr std::array<std::string_view, 8> kOpenings{"?:",  "?=", "?!",  "?<=",
-                                                        "?<!", "?>", "?i:", "?-i:"};
-    if (result_.empty() && take("?i)")) {  // elsewhere, both read the alternatives after it differently
+    constexpr std::array<std::string_view, 8> kOpenings{
+        "?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:"};
+    if (result_.empty() &&
+        take("?i)")) {  // elsewhere, both read the alternatives after it differently
       result_ = "(?i)";
       return;
     }
@@ -164,7 +165,8 @@ class Translator {
       return code_point(letter);
     }
     for (const auto& [name, written] : kControls) {
-      if (name == letter && !(name == '0' && !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '7')) {
+      if (name == letter &&
+          !(name == '0' && !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '7')) {
         return std::string(written);
       }
     }

@@ -8,8 +8,8 @@ namespace regroup {
 
 std::unique_ptr<TokenModel> read_token_model(const JsonFields& fields, const TokenTexts& special) {
   // Files before version 0.9 do not name the kind of a BPE.
-  const std::string type = fields.optional_text("type").value_or(
-      fields.at("merges").is_null() ? "" : "BPE");
+  const std::string type =
+      fields.optional_text("type").value_or(fields.at("merges").is_null() ? "" : "BPE");
   if (type == "BPE") {
     return read_bpe(fields, special);
   }

@@ -59,8 +59,8 @@ std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTe
 std::unique_ptr<TokenModel> read_word_piece(const JsonFields& fields, const TokenTexts& special);
 std::unique_ptr<TokenModel> read_word_level(const JsonFields& fields, const TokenTexts& special);
 
-/// The object "vocab" of texts and ids. Throws kBadInput if it is empty or too large, or if an id is
-/// no id.
+/// The object "vocab" of texts and ids. Throws kBadInput if it is empty or too large, or if an id
+/// is no id.
 TokenIds read_vocabulary_ids(const JsonFields& model);
 
 /// Throws kBadInput if the texts of a vocabulary have more than 16 MiB: a trie needs up to 64 bytes

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <utility>
 #include <utf8proc.h>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/utf8.h"
@@ -49,8 +49,8 @@ std::string_view category_of(char32_t character) {
 
 utf8proc_option_t options_of(NormalForm form) {
   int options = UTF8PROC_STABLE;
-  options |= form == NormalForm::kNfc || form == NormalForm::kNfkc ? UTF8PROC_COMPOSE
-                                                                   : UTF8PROC_DECOMPOSE;
+  options |=
+      form == NormalForm::kNfc || form == NormalForm::kNfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   options |= form == NormalForm::kNfkc || form == NormalForm::kNfkd ? UTF8PROC_COMPAT : 0;
   return static_cast<utf8proc_option_t>(options);
 }
@@ -147,8 +147,7 @@ bool is_mark(char32_t character) {
 
 bool is_nonspacing_mark(char32_t character) {
   constexpr char32_t kOnce = 0x1734;  // by Unicode 13
-  return character == kOnce ||
-         (category_of(character) == "Mn" && !is_unknown_to_bert(character));
+  return character == kOnce || (category_of(character) == "Mn" && !is_unknown_to_bert(character));
 }
 
 bool is_control_character(char32_t character) {
@@ -206,8 +205,8 @@ std::string lower_case(const std::string& text) {
     if (character == kDottedI) {
       lower += "i\u0307";
     } else {
-      append_character(lower, static_cast<char32_t>(utf8proc_tolower(
-                                  static_cast<utf8proc_int32_t>(character))));
+      append_character(
+          lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character))));
     }
   }
   return lower;

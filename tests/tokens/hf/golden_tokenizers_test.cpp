@@ -11,9 +11,9 @@
 namespace regroup {
 namespace {
 
-constexpr const char* kKinds[] = {"albert", "bert",     "bert_cased", "bloom",   "clip",
-                                  "falcon", "gemma",    "gpt2",       "gpt_neox", "llama2",
-                                  "llama3", "roberta",  "t5",         "word_level"};
+constexpr const char* kKinds[] = {"albert", "bert",    "bert_cased", "bloom",     "clip",
+                                  "falcon", "gemma",   "gpt2",       "gpt_neox",  "llama2",
+                                  "llama3", "roberta", "t5",         "word_level"};
 
 using GoldenIds = std::vector<std::uint32_t>;
 
@@ -31,9 +31,10 @@ GoldenIds encoded(const Tokenizer& tokenizer, std::string_view text) {
 // The number of texts whose ids are not the expected ones.
 int differences(const nlohmann::json& tokenizer, const nlohmann::json& cases) {
   const auto opened = make_json_tokenizer(tokenizer, "golden");
-  return static_cast<int>(std::count_if(cases.begin(), cases.end(), [&](const nlohmann::json& each) {
-    return encoded(*opened, each["text"].get<std::string>()) != each["ids"].get<GoldenIds>();
-  }));
+  return static_cast<int>(
+      std::count_if(cases.begin(), cases.end(), [&](const nlohmann::json& each) {
+        return encoded(*opened, each["text"].get<std::string>()) != each["ids"].get<GoldenIds>();
+      }));
 }
 
 }  // namespace
@@ -60,10 +61,11 @@ TEST_CASE("the golden texts exercise each part of a tokenizer", "[tokens]") {
     const nlohmann::json golden = golden_of(kind);
     for (const char* part : {"normalizer", "pre_tokenizer", "added_tokens"}) {
       nlohmann::json changed = golden["tokenizer"];
-      const bool has_ordinary_tokens = std::any_of(
-          changed["added_tokens"].begin(), changed["added_tokens"].end(),
-          [](const nlohmann::json& token) { return !token["special"].get<bool>(); });
-      if (changed[part].is_null() || (part == std::string("added_tokens") && !has_ordinary_tokens)) {
+      const bool has_ordinary_tokens =
+          std::any_of(changed["added_tokens"].begin(), changed["added_tokens"].end(),
+                      [](const nlohmann::json& token) { return !token["special"].get<bool>(); });
+      if (changed[part].is_null() ||
+          (part == std::string("added_tokens") && !has_ordinary_tokens)) {
         continue;
       }
       changed[part] = nullptr;
@@ -94,7 +96,8 @@ TEST_CASE("a document in parts has the ids of the whole", "[tokens]") {
   for (const std::string kind : kKinds) {
     const auto tokenizer = make_json_tokenizer(golden_of(kind)["tokenizer"], kind);
     const GoldenIds whole = encoded(*tokenizer, text);
-    for (const std::size_t cut : {text.find(" heads"), text.find(" group"), text.find(" a value")}) {
+    for (const std::size_t cut :
+         {text.find(" heads"), text.find(" group"), text.find(" a value")}) {
       GoldenIds ids = encoded(*tokenizer, text.substr(0, cut));
       tokenizer->encode(text.substr(cut), false, ids);
       CAPTURE(kind, cut);

@@ -43,15 +43,18 @@ TEST_CASE("the parts of a tokenizer that are not supported are named", "[tokens]
   CHECK_THAT(refusal_with("normalizer", 3), is_bad_input("normalizer is 3", "object"));
   CHECK_THAT(refusal_with("pre_tokenizer", {{"type", "UnicodeScripts"}}),
              is_bad_input("pre_tokenizer.type", "UnicodeScripts"));
-  CHECK_THAT(refusal_with("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", 1}}}}}),
-             is_bad_input("pre_tokenizer.pretokenizers[0].type is 1"));
-  CHECK_THAT(refusal_with("post_processor", {{"type", "Xyz"}}), is_bad_input("post_processor.type"));
+  CHECK_THAT(
+      refusal_with("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", 1}}}}}),
+      is_bad_input("pre_tokenizer.pretokenizers[0].type is 1"));
+  CHECK_THAT(refusal_with("post_processor", {{"type", "Xyz"}}),
+             is_bad_input("post_processor.type"));
   CHECK_THAT(refusal_with("model", PlainJson()), is_bad_input("model is missing"));
   CHECK_THAT(refusal_with_model("type", "Markov"), is_bad_input("model.type", "Markov"));
   CHECK_THAT(refusal_with_model("dropout", 0.1), is_bad_input("dropout", "0.1"));
   CHECK_THAT(refusal_with_model("alpha", 1), is_bad_input("model.alpha is not supported"));
-  CHECK_THAT(refusal_with("normalizer", {{"type", "Strip"}, {"strip_left", 1}, {"strip_right", true}}),
-             is_bad_input("normalizer.strip_left is 1"));
+  CHECK_THAT(
+      refusal_with("normalizer", {{"type", "Strip"}, {"strip_left", 1}, {"strip_right", true}}),
+      is_bad_input("normalizer.strip_left is 1"));
 }
 
 TEST_CASE("malformed vocabularies and merges are refused", "[tokens]") {
@@ -61,7 +64,8 @@ TEST_CASE("malformed vocabularies and merges are refused", "[tokens]") {
   CHECK_THAT(refusal_with_model("merges", PlainJson()), is_bad_input("model.merges"));
   CHECK_THAT(refusal_with_model("merges", {"a"}), is_bad_input("merges[0]", "pair"));
   CHECK_THAT(refusal_with_model("merges", {"a b c"}), is_bad_input("merges[0]", "pair"));
-  CHECK_THAT(refusal_with_model("merges", PlainJson::array({PlainJson::array({"a", "c"})})), is_bad_input("merges[0] has c"));
+  CHECK_THAT(refusal_with_model("merges", PlainJson::array({PlainJson::array({"a", "c"})})),
+             is_bad_input("merges[0] has c"));
   CHECK_THAT(refusal_with_model("merges", {"b a"}), is_bad_input("merges[0] has ba"));
   CHECK_THAT(refusal_with_model("unk_token", "?"), is_bad_input("unk_token"));
   CHECK_THAT(refusal_with("model", unigram_of("a", "x")), is_bad_input("model.vocab[0]"));
@@ -78,7 +82,8 @@ TEST_CASE("malformed vocabularies and merges are refused", "[tokens]") {
              is_bad_input("max_input_chars_per_word"));
 }
 
-TEST_CASE("texts without a token and without one for what is unknown are refused or counted", "[tokens]") {
+TEST_CASE("texts without a token and without one for what is unknown are refused or counted",
+          "[tokens]") {
   PlainJson tokenizer = character_tokenizer({"a"});
   const auto reader = opened(tokenizer);
   std::vector<std::uint32_t> ids;
@@ -102,7 +107,8 @@ TEST_CASE("added tokens that could take all time or memory are refused", "[token
   tokenizer["added_tokens"] = {
       added_token({{"content", std::string(900, 'a')}, {"id", 1}, {"normalized", true}})};
   CHECK_THAT(refusal(tokenizer), is_bad_input("added token", "180000 bytes"));
-  tokenizer["added_tokens"] = {added_token({{"content", "\u0301"}, {"id", 1}, {"normalized", true}})};
+  tokenizer["added_tokens"] = {
+      added_token({{"content", "\u0301"}, {"id", 1}, {"normalized", true}})};
   tokenizer["normalizer"] = {{"type", "StripAccents"}};
   CHECK_THAT(refusal(tokenizer), is_bad_input("added token", "0 bytes"));
 }
@@ -121,11 +127,12 @@ TEST_CASE("a template may add one token at each end of a text", "[tokens]") {
   const PlainJson text{{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const PlainJson special{{"SpecialToken", {{"id", "a"}, {"type_id", 0}}}};
   const auto refusal_of_template = [&](const PlainJson& single) {
-    return refusal_with("post_processor",
-                        {{"type", "TemplateProcessing"},
-                         {"single", single},
-                         {"pair", PlainJson::array()},
-                         {"special_tokens", {{"a", {{"id", "a"}, {"ids", {0}}, {"tokens", {"a"}}}}}}});
+    return refusal_with(
+        "post_processor",
+        {{"type", "TemplateProcessing"},
+         {"single", single},
+         {"pair", PlainJson::array()},
+         {"special_tokens", {{"a", {{"id", "a"}, {"ids", {0}}, {"tokens", {"a"}}}}}}});
   };
   CHECK_THAT(refusal_of_template({special, special, text}), is_bad_input("at most one token"));
   CHECK_THAT(refusal_of_template({text, text}), is_bad_input("once"));
@@ -138,8 +145,9 @@ TEST_CASE("a template may add one token at each end of a text", "[tokens]") {
 TEST_CASE("a precompiled_charsmap is checked before it is used", "[tokens]") {
   for (const std::string encoded : {"", "AAA", "A===", "*AAA", "AAAA", "AAAAAAAA", "/////w=="}) {
     CAPTURE(encoded);
-    CHECK_THAT(refusal_with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", encoded}}),
-               is_bad_input("precompiled_charsmap"));
+    CHECK_THAT(
+        refusal_with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", encoded}}),
+        is_bad_input("precompiled_charsmap"));
   }
 }
 

@@ -26,7 +26,8 @@ Error refusal_of_pattern(std::string_view pattern) {
 
 }  // namespace
 
-TEST_CASE("a pattern matches from left to right, without empty matches behind a match", "[tokens]") {
+TEST_CASE("a pattern matches from left to right, without empty matches behind a match",
+          "[tokens]") {
   CHECK(matches_of("a+", "aabaaa") == Matches{"aa", "aaa"});
   CHECK(matches_of("a*", "baac") == Matches{"", "aa", ""});
   CHECK(matches_of("", "\u00e4b") == Matches{"", "", ""});
@@ -58,9 +59,9 @@ TEST_CASE("syntax that both libraries have means what Oniguruma means", "[tokens
 
 TEST_CASE("patterns that the libraries read differently are refused", "[tokens]") {
   for (const std::string pattern :
-       {"(?<name>a)", "(?#x)a", "(?x: a)", "(*FAIL)", "[a&&b]", "[[:alpha:]]", "[^[^a]]", R"(\h)",
-        R"(\b)", R"(\1)", R"(\Ga)", R"(\p{Alpha})", R"([\W])", "a{2}+", "a{2}?", R"(\x{})",
-        R"(\xA)", "a\\", "[a", "a(?i)b"}) {
+       {"(?<name>a)", "(?#x)a",  "(?x: a)", "(*FAIL)", "[a&&b]",       "[[:alpha:]]", "[^[^a]]",
+        R"(\h)",      R"(\b)",   R"(\1)",   R"(\Ga)",  R"(\p{Alpha})", R"([\W])",     "a{2}+",
+        "a{2}?",      R"(\x{})", R"(\xA)",  "a\\",     "[a",           "a(?i)b"}) {
     CAPTURE(pattern);
     CHECK_THAT(refusal_of_pattern(pattern), is_bad_input("file.json", "regular expression"));
   }

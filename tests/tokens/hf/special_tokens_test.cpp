@@ -30,7 +30,8 @@ TEST_CASE("special tokens spelled out in a text are text", "[tokens]") {
 
 TEST_CASE("a special token of the vocabulary is not found in a text", "[tokens]") {
   nlohmann::json tokenizer = character_tokenizer({"a", "[U]"});
-  tokenizer["model"] = {{"type", "WordLevel"}, {"unk_token", "[U]"}, {"vocab", {{"a", 0}, {"[U]", 1}, {"[S]", 2}}}};
+  tokenizer["model"] = {
+      {"type", "WordLevel"}, {"unk_token", "[U]"}, {"vocab", {{"a", 0}, {"[U]", 1}, {"[S]", 2}}}};
   tokenizer["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
   tokenizer["added_tokens"] = {added_token({{"content", "[S]"}, {"id", 2}, {"special", true}})};
   Ids ids;

@@ -35,9 +35,8 @@ TEST_CASE("a trie finds all keys that a text begins with, shortest first", "[tok
   trie.add("a", 5);  // the first value stays
   const auto found = [&](std::string_view text) {
     std::vector<std::pair<std::size_t, std::uint32_t>> keys;
-    trie.for_each_prefix(text, [&](std::size_t length, std::uint32_t value) {
-      keys.emplace_back(length, value);
-    });
+    trie.for_each_prefix(
+        text, [&](std::size_t length, std::uint32_t value) { keys.emplace_back(length, value); });
     return keys;
   };
   using Keys = std::vector<std::pair<std::size_t, std::uint32_t>>;
@@ -48,10 +47,12 @@ TEST_CASE("a trie finds all keys that a text begins with, shortest first", "[tok
   CHECK(found("").empty());
 }
 
-TEST_CASE("a cache of words gives back the ids it was given, and forgets when it is full", "[tokens]") {
+TEST_CASE("a cache of words gives back the ids it was given, and forgets when it is full",
+          "[tokens]") {
   WordCache cache;
   const auto ids_of = [](int i) {
-    return std::vector<std::uint32_t>(static_cast<std::size_t>(i % 5), static_cast<std::uint32_t>(i));
+    return std::vector<std::uint32_t>(static_cast<std::size_t>(i % 5),
+                                      static_cast<std::uint32_t>(i));
   };
   const auto word_of = [](int i) { return "word" + std::to_string(i); };
   constexpr int kWords = 200'000;  // more than fit

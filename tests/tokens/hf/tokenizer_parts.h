@@ -18,14 +18,16 @@ inline nlohmann::json character_tokenizer(const std::vector<std::string>& charac
     vocabulary[characters[i]] = i;
   }
   return {{"added_tokens", nlohmann::json::array()},
-          {"model",
-           {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}};
+          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}};
 }
 
 /// An added token with these members, and the usual ones for all others.
 inline nlohmann::json added_token(const nlohmann::json& members) {
-  nlohmann::json token{{"special", false},     {"normalized", false}, {"single_word", false},
-                       {"lstrip", false},      {"rstrip", false}};
+  nlohmann::json token{{"special", false},
+                       {"normalized", false},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false}};
   token.update(members);
   return token;
 }
