@@ -11,7 +11,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxTokens = 1U << 16;
+constexpr std::size_t kMaxAddedTokens = 1U << 16;
 constexpr std::size_t kMaxContent = 1000;
 
 // The first byte of the character that ends before `end`.
@@ -61,7 +61,7 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer) {
   if (tokenizer.at("added_tokens").is_null()) {
     return tokens;
   }
-  if (tokenizer.at("added_tokens").size() > kMaxTokens) {
+  if (tokenizer.at("added_tokens").size() > kMaxAddedTokens) {
     tokenizer.refuse("added_tokens", "a list of at most 65,536 tokens");
   }
   std::unordered_set<std::string> contents;

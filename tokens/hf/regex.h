@@ -1,6 +1,7 @@
 // A regular expression, compiled by PCRE2.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -19,8 +20,11 @@ class Regex {
   /// kBadInput if it is malformed, longer than 16 KiB, or uses what pcre2_pattern() refuses.
   Regex(std::string_view pattern, std::string where);
 
-  /// Begins the time that this thread may spend in matches: 20 s in all until the next call.
-  static void restart_time();
+  /// Processor time that the matches in one part of a document may take.
+  static constexpr std::chrono::seconds kMaxMatchTime{10};
+
+  /// Begins the time that this thread may spend in matches, until the next call.
+  static void restart_time(std::chrono::nanoseconds allowed = kMaxMatchTime);
 
   /// Calls `found`(begin, end) for each match in `text`, which must be UTF-8, from left to right.
   /// Empty matches right after a match are skipped. Throws kBadInput if a match takes too many

@@ -75,9 +75,17 @@ TEST_CASE("patterns that the libraries read differently are refused", "[tokens]"
 TEST_CASE("a pattern that takes too many steps on a text is refused", "[tokens]") {
   const std::string text(5000, 'a');
   CHECK_THAT(refusal_of([&] { matches_of("(a+)+[bc]", text); }),
-             is_bad_input("test", "(a+)+[bc]", "limit"));
+             is_bad_input("test", "(a+)+[bc]", "2000000 steps"));
   // Control: the same text and a harmless pattern.
   CHECK(matches_of("(a+)+", text).size() == 1);
+}
+
+TEST_CASE("patterns whose time is over are refused", "[tokens]") {
+  const std::string text(2000, 'a');
+  Regex::restart_time(std::chrono::nanoseconds(0));
+  CHECK_THAT(refusal_of([&] { matches_of("a", text); }), is_bad_input("test", "take longer", "a"));
+  Regex::restart_time();
+  CHECK(matches_of("a", text).size() == 2000);
 }
 
 TEST_CASE("long runs need no more memory or steps than are allowed", "[tokens]") {
