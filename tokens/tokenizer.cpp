@@ -8,7 +8,9 @@
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
+#include "formats/gguf/gguf.h"
 #include "formats/json/json.h"
+#include "tokens/gguf_tokenizer.h"
 #include "tokens/json_tokenizer.h"
 #include "tokens/sentencepiece_tokenizer.h"
 
@@ -99,8 +101,9 @@ DocumentEnds ends_of(const Tokenizer& tokenizer, const nlohmann::json& config,
 }
 
 std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
-  std::unique_ptr<Tokenizer> tokenizer =
-      path.extension() == ".json" ? open_tokenizer_json(path) : open_sentencepiece(path);
+  std::unique_ptr<Tokenizer> tokenizer = is_gguf_file(path)            ? open_gguf_tokenizer(path)
+                                         : path.extension() == ".json" ? open_tokenizer_json(path)
+                                                                       : open_sentencepiece(path);
   tokenizer->set_file(path);
   return tokenizer;
 }

@@ -61,13 +61,14 @@ class Tokenizer {
 };
 
 /// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a
-/// tokenizer.json, a model directory with one of these, or such a directory's name in the Hugging
-/// Face cache. In a directory, tokenizer.json takes precedence, if this build reads it. BOS and EOS
-/// follow the directory's tokenizer_config.json. If it does not say, SentencePiece models add both;
-/// a tokenizer.json adds what its post-processor adds, and at least the EOS that a config names;
-/// bytes have none. Throws kBadInput if `name` is none of these, for a tokenizer that is malformed,
-/// not supported or larger than the config's vocabulary, and for a tokenizer.model whose ids are
-/// known not to be the model's. Throws kUsage in a build without the library that is needed.
+/// tokenizer.json, a model directory with one of these, such a directory's name in the Hugging Face
+/// cache, or a GGUF file. In a directory, tokenizer.json takes precedence, if this build reads it.
+/// BOS and EOS follow the directory's tokenizer_config.json. If it does not say, SentencePiece
+/// models add both; a tokenizer.json adds what its post-processor adds, and at least the EOS that a
+/// config names; open_gguf_tokenizer() says what GGUF files add; bytes have none. Throws kBadInput
+/// if `name` is none of these, for a tokenizer that is malformed, not supported or larger than the
+/// config's vocabulary, and for a tokenizer.model whose ids are known not to be the model's. Throws
+/// kUsage in a build without the library that is needed.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
 }  // namespace regroup

@@ -221,7 +221,7 @@ void add_tokenize_command(Command program, Console& console) {
       .add_option(
           "--tokenizer", options->tokenizer,
           "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
-          "one of them, or bytes")
+          "one of them, a GGUF file, or bytes")
       .required();
   command
       .add_option(

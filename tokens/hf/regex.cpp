@@ -20,7 +20,7 @@ constexpr std::uint32_t kMaxSteps = 2'000'000;       // of one attempt to match
 constexpr std::uint32_t kMaxKibibytes = 256U << 10;  // of memory for backtracking without JIT
 // One call looks for a match that begins within so many bytes, so that time can be checked.
 constexpr std::size_t kWindow = 256;
-constexpr std::size_t kCallsPerLook = 16;  // at the clock
+constexpr std::size_t kCallsPerLook = 16;       // at the clock
 constexpr std::size_t kStackBytes = 64U << 20;  // reserved; used as far as a match needs it
 
 template <auto kFree>
@@ -128,7 +128,8 @@ bool Regex::Search::find(std::size_t& begin, std::size_t& end) {
   for (std::size_t from = from_; from <= text_.size();) {
     if (scratch.is_late()) {
       throw_bad_input(
-          "{}: the regular expressions take longer on 1 MiB of text than they may ({} s), at last {}",
+          "{}: the regular expressions take longer on 1 MiB of text than they may ({} s), at last "
+          "{}",
           regex_.where_, kMaxMatchTime.count(), printable(regex_.pattern_, 100));
     }
     const std::size_t last = std::min(from + kWindow, text_.size());
@@ -143,8 +144,9 @@ bool Regex::Search::find(std::size_t& begin, std::size_t& end) {
       return true;
     }
     if (result == PCRE2_ERROR_MATCHLIMIT) {
-      throw_bad_input("{}: the regular expression {} takes more than {} steps at one place of a text",
-                      regex_.where_, printable(regex_.pattern_, 100), kMaxSteps);
+      throw_bad_input(
+          "{}: the regular expression {} takes more than {} steps at one place of a text",
+          regex_.where_, printable(regex_.pattern_, 100), kMaxSteps);
     }
     if (result != PCRE2_ERROR_NOMATCH) {
       throw_bad_input("{}: the regular expression {} fails on a text: {}", regex_.where_,
