@@ -7,7 +7,7 @@ mark_as_advanced(SentencePiece_INCLUDE_DIR SentencePiece_LIBRARY)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(SentencePiece
   REQUIRED_VARS SentencePiece_LIBRARY SentencePiece_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "regroup tokenize will know bytes only, until scripts/setup has installed it")
+  REASON_FAILURE_MESSAGE "regroup tokenize will not read tokenizer.model, until scripts/setup has installed it")
 
 if(SentencePiece_FOUND AND NOT TARGET SentencePiece::SentencePiece)
   add_library(SentencePiece::SentencePiece UNKNOWN IMPORTED)

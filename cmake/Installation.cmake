@@ -3,7 +3,7 @@
 
 include(PublicHeaders)
 
-# The packages include libraries that distributions may lack: libfmt and libsentencepiece in lib/regroup.
+# The packages include libraries that distributions may lack: libfmt and those that read tokenizers, in lib/regroup.
 # LibTorch is found through a link from lib/regroup/torch to the torch/ folder of a wheel, or else where it
 # was at build time.
 set(REGROUP_PRIVATE_LIBRARIES "${CMAKE_INSTALL_LIBDIR}/regroup")
@@ -93,11 +93,14 @@ macro(regroup_install_package)
     string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
     _regroup_install_private_library("${_fmt}" "libfmt.so.${_fmt_abi}")
   endif()
-  if(SentencePiece_FOUND AND SentencePiece_LIBRARY MATCHES "\\.so")
-    file(REAL_PATH "${SentencePiece_LIBRARY}" _sentencepiece_file)
-    string(REGEX MATCH "\\.so\\.[0-9]+" _sentencepiece_abi "${_sentencepiece_file}")
-    _regroup_install_private_library("${_sentencepiece_file}" "libsentencepiece${_sentencepiece_abi}")
-  endif()
+  foreach(_library IN ITEMS SentencePiece PCRE2 Utf8proc)
+    if(${_library}_FOUND AND ${_library}_LIBRARY MATCHES "([^/]+)\\.so")
+      set(_library_name "${CMAKE_MATCH_1}")
+      file(REAL_PATH "${${_library}_LIBRARY}" _library_file)
+      string(REGEX MATCH "\\.so\\.[0-9]+" _library_abi "${_library_file}")
+      _regroup_install_private_library("${_library_file}" "${_library_name}${_library_abi}")
+    endif()
+  endforeach()
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
   _regroup_install_libraries()
   _regroup_configure_cpack()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokenizes text with a Hugging Face tokenizer.json, which regroup itself does not support.
+"""Tokenizes text with a tokenizer that exists only as Python code, or without regroup.
 
-    scripts/tokenize_with_transformers.py articles.jsonl --tokenizer Llama-3.1-8B -o corpus.bin
+    scripts/tokenize_with_transformers.py articles.jsonl --tokenizer Qwen-7B --transformers -o corpus.bin
 
 Reads the same input as `regroup tokenize`: text files with one document each, or JSON lines. Writes X.bin with
-Megatron's X.idx (ids as u16 if the vocabulary allows it, else i32), or X.npy. Needs the packages tokenizers and numpy.
-With --transformers, for tokenizers that exist only as Python code, it needs transformers.
+Megatron's X.idx (ids as u16 if the vocabulary allows it, else i32), or X.npy. Needs the packages transformers and numpy;
+without --transformers tokenizers, for a tokenizer.json.
 """
 
 import argparse

@@ -43,6 +43,10 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::int64_t vocabulary() const override { return whole_.GetPieceSize(); }
+  std::optional<std::int64_t> id_of(std::string_view token) const override {
+    const int id = whole_.PieceToId(token);
+    return id == whole_.unk_id() && token != whole_.IdToPiece(id) ? std::nullopt : id_or_none(id);
+  }
   bool reads_utf8() const override { return true; }
 
  private:

@@ -7,8 +7,8 @@ namespace regroup {
 
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
   throw_usage(
-      "{}: this regroup was built without SentencePiece (libsentencepiece-dev); --tokenizer bytes "
-      "works, and so does scripts/tokenize_with_transformers.py",
+      "{}: this regroup was built without SentencePiece (libsentencepiece-dev), which reads a "
+      "tokenizer.model; tokenizer.json and --tokenizer bytes work",
       printable(model.string(), 0));
 }
 

@@ -8,7 +8,10 @@
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
+#include "formats/gguf/gguf.h"
 #include "formats/json/json.h"
+#include "tokens/gguf_tokenizer.h"
+#include "tokens/json_tokenizer.h"
 #include "tokens/sentencepiece_tokenizer.h"
 
 namespace regroup {
@@ -47,11 +50,14 @@ std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
                                                       : std::nullopt;
 }
 
+// A whole number, or the first of a list of them.
 std::optional<std::int64_t> number_in(const nlohmann::json& config, const char* key) {
   const auto found = config.find(key);
-  return found != config.end() && found->is_number_integer()
-             ? std::optional(found->get<std::int64_t>())
-             : std::nullopt;
+  if (found == config.end()) {
+    return std::nullopt;
+  }
+  const nlohmann::json& number = found->is_array() && !found->empty() ? found->front() : *found;
+  return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
 }
 
 void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& directory) {
@@ -61,39 +67,74 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
                   [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
-        "{}: {} renumbers SentencePiece's tokens; use scripts/tokenize_with_transformers.py",
+        "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
+        "ids",
         printable(directory.string(), 0), printable(name));
   }
 }
 
-// Adds the settings of the model's other files to those of tokenizer.model.
-DocumentEnds ends_of(DocumentEnds ends, const nlohmann::json& config,
+// The id of a role's token, from the files next to the tokenizer's.
+std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::string& role,
+                                       const nlohmann::json& config,
+                                       const nlohmann::json& tokenizer_config) {
+  const auto named = tokenizer_config.find(role + "_token");
+  if (named != tokenizer_config.end()) {
+    const nlohmann::json& text =
+        named->is_object() && named->contains("content") ? named->at("content") : *named;
+    if (const auto id =
+            text.is_string() ? tokenizer.id_of(text.get_ref<const std::string&>()) : std::nullopt) {
+      return id;
+    }
+  }
+  return number_in(config, (role + "_token_id").c_str());
+}
+
+// Adds the settings of the model's other files to those of the tokenizer's own.
+DocumentEnds ends_of(const Tokenizer& tokenizer, const nlohmann::json& config,
                      const nlohmann::json& tokenizer_config) {
-  ends.bos = ends.bos ? ends.bos : number_in(config, "bos_token_id");
-  ends.eos = ends.eos ? ends.eos : number_in(config, "eos_token_id");
+  DocumentEnds ends = tokenizer.ends();
+  ends.bos = ends.bos ? ends.bos : special_id(tokenizer, "bos", config, tokenizer_config);
+  ends.eos = ends.eos ? ends.eos : special_id(tokenizer, "eos", config, tokenizer_config);
   ends.add_bos = flag_in(tokenizer_config, "add_bos_token").value_or(ends.add_bos) && ends.bos;
-  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(ends.add_eos) && ends.eos;
+  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(true) && ends.eos;
   return ends;
 }
 
-std::unique_ptr<Tokenizer> open_directory(const fs::path& directory) {
-  const fs::path model = directory / "tokenizer.model";
-  if (!path_exists(model)) {
-    throw_bad_input("{}: holds no tokenizer.model{}", printable(directory.string(), 0),
-                    path_exists(directory / "tokenizer.json")
-                        ? "; scripts/tokenize_with_transformers.py reads its tokenizer.json"
-                        : " (SentencePiece); models of bytes take --tokenizer bytes");
+std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
+  std::unique_ptr<Tokenizer> tokenizer = is_gguf_file(path)            ? open_gguf_tokenizer(path)
+                                         : path.extension() == ".json" ? open_tokenizer_json(path)
+                                                                       : open_sentencepiece(path);
+  tokenizer->set_file(path);
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
+                                             const nlohmann::json& tokenizer_config) {
+  const bool json = path_exists(directory / "tokenizer.json");
+  const bool model = path_exists(directory / "tokenizer.model");
+  if (json && (reads_tokenizer_json() || !model)) {
+    return open_file(directory / "tokenizer.json");
   }
+  if (!model) {
+    throw_bad_input(
+        "{}: holds no tokenizer.json and no tokenizer.model; models of bytes take --tokenizer "
+        "bytes",
+        printable(directory.string(), 0));
+  }
+  check_numbering(tokenizer_config, directory);
+  return open_file(directory / "tokenizer.model");
+}
+
+std::unique_ptr<Tokenizer> open_directory(const fs::path& directory) {
   const nlohmann::json config = config_in(directory, "config.json");
   const nlohmann::json tokenizer_config = config_in(directory, "tokenizer_config.json");
-  check_numbering(tokenizer_config, directory);
-  std::unique_ptr<Tokenizer> tokenizer = open_sentencepiece(model);
+  std::unique_ptr<Tokenizer> tokenizer = open_in_directory(directory, tokenizer_config);
   const auto vocabulary = number_in(config, "vocab_size");
   if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
-    throw_bad_input("{}: {} tokens, the vocabulary in config.json has {}",
-                    printable(model.string(), 0), tokenizer->vocabulary(), *vocabulary);
+    throw_bad_input("{}: the tokenizer has {} tokens, the vocabulary in config.json {}",
+                    printable(directory.string(), 0), tokenizer->vocabulary(), *vocabulary);
   }
-  tokenizer->set_ends(ends_of(tokenizer->ends(), config, tokenizer_config));
+  tokenizer->set_ends(ends_of(*tokenizer, config, tokenizer_config));
   return tokenizer;
 }
 
@@ -105,7 +146,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   }
   const fs::path path = resolve_model_path(name);
   std::error_code fault;
-  return fs::is_directory(path, fault) ? open_directory(path) : open_sentencepiece(path);
+  if (fs::is_directory(path, fault)) {
+    return open_directory(path);
+  }
+  return open_file(path);
 }
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// Converts text to token ids, with a SentencePiece model or one token per byte.
+// Converts text to token ids, with a SentencePiece model, a tokenizer.json, or one token per byte.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace regroup {
@@ -33,6 +34,14 @@ class Tokenizer {
   virtual void encode(std::string_view text, bool begins_document,
                       std::vector<std::uint32_t>& ids) const = 0;
 
+  /// The id of the token with this text, special tokens included; nothing if there is none, or if
+  /// the tokens have no texts.
+  virtual std::optional<std::int64_t> id_of(std::string_view) const { return std::nullopt; }
+
+  /// The number of characters that encode() has left out, because the tokenizer has no token for
+  /// them and none for unknown ones.
+  virtual std::int64_t left_out() const { return 0; }
+
   /// All ids are below this.
   virtual std::int64_t vocabulary() const = 0;
 
@@ -42,16 +51,24 @@ class Tokenizer {
   const DocumentEnds& ends() const { return ends_; }
   void set_ends(const DocumentEnds& ends) { ends_ = ends; }
 
+  /// The file that the tokens come from; empty for byte tokens.
+  const std::filesystem::path& file() const { return file_; }
+  void set_file(std::filesystem::path file) { file_ = std::move(file); }
+
  private:
   DocumentEnds ends_;
+  std::filesystem::path file_;
 };
 
-/// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a model
-/// directory with a tokenizer.model, or such a directory's name in the Hugging Face cache. BOS and
-/// EOS follow the directory's tokenizer_config.json, or else are added if the model has them; bytes
-/// have none. Throws kBadInput if `name` is none of these, for a model that is malformed or larger
-/// than the config's vocabulary, and for tokenizers known to renumber SentencePiece's tokens.
-/// Throws kUsage in a build without SentencePiece.
+/// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a
+/// tokenizer.json, a model directory with one of these, such a directory's name in the Hugging Face
+/// cache, or a GGUF file. In a directory, tokenizer.json takes precedence, if this build reads it.
+/// BOS and EOS follow the directory's tokenizer_config.json. If it does not say, SentencePiece
+/// models add both; a tokenizer.json adds what its post-processor adds, and at least the EOS that a
+/// config names; open_gguf_tokenizer() says what GGUF files add; bytes have none. Throws kBadInput
+/// if `name` is none of these, for a tokenizer that is malformed, not supported or larger than the
+/// config's vocabulary, and for a tokenizer.model whose ids are known not to be the model's. Throws
+/// kUsage in a build without the library that is needed.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
 }  // namespace regroup

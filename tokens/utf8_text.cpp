@@ -41,10 +41,17 @@ std::size_t cut_of_text(std::string_view text, std::size_t most) {
   if (text.size() <= most) {
     return text.size();
   }
+  std::size_t before_white_space = 0;
   for (std::size_t at = most; at > most / 2; --at) {
-    if ((text[at] == ' ' || text[at] == '\n') && !is_space(text[at - 1])) {
+    const bool begins_white_space =
+        (text[at] == ' ' || text[at] == '\n') && !is_space(text[at - 1]);
+    if (begins_white_space && text[at] == ' ' && at + 1 < text.size() && !is_space(text[at + 1])) {
       return at;
     }
+    before_white_space = before_white_space == 0 && begins_white_space ? at : before_white_space;
+  }
+  if (before_white_space != 0) {
+    return before_white_space;
   }
   std::size_t at = most;
   while (at > 1 && continues_utf8(text[at])) {

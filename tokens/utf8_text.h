@@ -14,8 +14,10 @@ std::size_t valid_utf8_prefix(std::string_view text);
 /// `text` with each invalid byte replaced by U+FFFD.
 std::string with_replacements(std::string_view text);
 
-/// The place to cut `text`, at most `most` bytes in: before the last white space that follows a
-/// non-space, or else between two characters. Never 0 if `most` is at least 4.
+/// The place to cut `text`, at most `most` bytes in: before the last single space between two other
+/// characters, where tokenizers cut as well. If there is none in the second half, before the last
+/// white space that follows a non-space, or else between two characters. Never 0 if `most` is at
+/// least 4.
 std::size_t cut_of_text(std::string_view text, std::size_t most);
 
 }  // namespace regroup

@@ -91,15 +91,18 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
             const TokenizeResult& result, double seconds, const Console& console) {
   const auto text = static_cast<double>(result.text_bytes);
   if (options.json) {
-    Json facts = {{"output", options.settings.output.string()},
-                  {"layout", name_of(options.settings.layout)},
-                  {"token_bytes", result.token_bytes},
-                  {"vocabulary", vocabulary_of(tokenizer)},
-                  {"tokens", result.tokens},
-                  {"documents", result.documents},
-                  {"empty_documents", result.empty_documents},
-                  {"text_bytes", result.text_bytes},
-                  {"seconds", seconds}};
+    Json facts = {
+        {"output", options.settings.output.string()},
+        {"layout", name_of(options.settings.layout)},
+        {"token_bytes", result.token_bytes},
+        {"tokenizer", tokenizer.file().empty() ? Json() : Json(tokenizer.file().string())},
+        {"vocabulary", vocabulary_of(tokenizer)},
+        {"tokens", result.tokens},
+        {"documents", result.documents},
+        {"empty_documents", result.empty_documents},
+        {"text_bytes", result.text_bytes},
+        {"left_out_characters", tokenizer.left_out()},
+        {"seconds", seconds}};
     facts.update(ends_json(tokenizer.ends()));
     console.print(text_of_json(facts));
     return;
@@ -108,9 +111,11 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     return with_thousands(static_cast<std::uint64_t>(number));
   };
   console.print(
-      fmt::format("tokens     {}, {:.2f} bytes of text each\n"
+      fmt::format("tokenizer  {}\n"
+                  "tokens     {}, {:.2f} bytes of text each\n"
                   "documents  {}, {}{}\n"
                   "wrote      {}: {}, {} bits each",
+                  tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
                   counted(result.tokens), text / static_cast<double>(result.tokens),
                   counted(result.documents), ends_text(tokenizer.ends()),
                   result.empty_documents > 0
@@ -118,6 +123,10 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                       : "",
                   printable(options.settings.output.string(), 0), name_of(options.settings.layout),
                   8 * result.token_bytes));
+  if (tokenizer.left_out() > 0) {
+    console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
+                              counted(tokenizer.left_out())));
+  }
 }
 
 // --field applies to JSON lines, --document-separator to all other text.
@@ -209,8 +218,10 @@ void add_tokenize_command(Command program, Console& console) {
       .required()
       .default_text("");
   command
-      .add_option("--tokenizer", options->tokenizer,
-                  "tokenizer.model of SentencePiece, a model directory that holds one, or bytes")
+      .add_option(
+          "--tokenizer", options->tokenizer,
+          "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
+          "one of them, a GGUF file, or bytes")
       .required();
   command
       .add_option(
@@ -230,8 +241,7 @@ void add_tokenize_command(Command program, Console& console) {
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
       "Documents are JSON lines, files, or the text between separators; empty ones are skipped.\n"
       "Ids have 16 bits if the vocabulary allows it, otherwise 32. Special tokens spelled out in\n"
-      "text, such as \"</s>\", are encoded as text. For Hugging Face's tokenizer.json use\n"
-      "scripts/tokenize_with_transformers.py, which writes the same files.");
+      "text, such as \"</s>\", are encoded as text.");
   command.on_run([options, &console] { run_tokenize(*options, console); });
 }
 

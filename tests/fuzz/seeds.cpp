@@ -87,6 +87,49 @@ void put_tokenizers(Seeds& seeds) {
       R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":5},"merges":["a b",["a","b"]]}})");
 }
 
+// One of each model, with normalizers, pre-tokenizers, added tokens and post-processors of all
+// kinds, then a text.
+void put_json_tokenizers(Seeds& seeds) {
+  constexpr std::string_view kAdded =
+      R"([{"id":4,"content":" x","single_word":true,"lstrip":true,"rstrip":true,)"
+      R"("normalized":true,"special":false}])";
+  constexpr std::string_view kBpe =
+      R"({"type":"BPE","unk_token":"b","fuse_unk":true,"byte_fallback":true,"ignore_merges":true,)"
+      R"("vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"]})";
+  constexpr std::string_view kUnigram = R"({"type":"Unigram","unk_id":0,"byte_fallback":false,)"
+                                        R"("vocab":[["a",-1],["b",-2.5],["ab",-3e-1],["c",0]]})";
+  constexpr std::string_view kWordPiece =
+      R"({"type":"WordPiece","unk_token":"a","continuing_subword_prefix":"##",)"
+      R"("max_input_chars_per_word":9,"vocab":{"a":0,"b":1,"##b":2,"##ab":3}})";
+  const auto put = [&](std::string_view normalizer, std::string_view pre_tokenizer,
+                       std::string_view model, std::string_view post_processor) {
+    seeds.put("json_tokenizer",
+              fmt::format(R"({{"version":"1.0","added_tokens":{},"normalizer":{},)"
+                          R"("pre_tokenizer":{},"post_processor":{},"model":{}}})"
+                          "\nab b  ab x \u00e4\u0308 AB12",
+                          kAdded, normalizer, pre_tokenizer, post_processor, model));
+  };
+  put(R"({"type":"Sequence","normalizers":[{"type":"NFC"},)"
+      R"({"type":"Strip","strip_left":true,"strip_right":true},)"
+      R"({"type":"Replace","pattern":{"Regex":"\\s+|(?i:q)+"},"content":" "}]})",
+      R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)"
+      R"({"Regex":"\\p{L}+|[^\\s\\p{N}]{1,3}|(?=a)b"},"behavior":"MergedWithNext","invert":true},)"
+      R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}]})",
+      kBpe, R"({"type":"RobertaProcessing","sep":["a",0],"cls":["b",1],"trim_offsets":true})");
+  put(R"({"type":"Prepend","prepend":"a"})",
+      R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":true})",
+      kUnigram,
+      R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},)"
+      R"({"SpecialToken":{"id":"a"}}],"pair":[],"special_tokens":{"a":{"ids":[0]}}})");
+  put(R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"
+      R"("strip_accents":null,"lowercase":true})",
+      R"({"type":"BertPreTokenizer"})", kWordPiece, "null");
+  put("null",
+      R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},)"
+      R"({"type":"Punctuation","behavior":"Contiguous"},{"type":"CharDelimiterSplit","delimiter":"-"}]})",
+      R"({"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1,"ab":2,"x":3}})", "null");
+}
+
 // Rules alone after a 'C', and whole models with and without rules.
 void put_charsmaps(Seeds& seeds) {
   BuiltSentencePiece model{
@@ -255,6 +298,7 @@ int main(int argc, char** argv) {
   regroup::put_megatron(seeds);
   regroup::put_tokenizers(seeds);
   regroup::put_charsmaps(seeds);
+  regroup::put_json_tokenizers(seeds);
   regroup::put_layouts(seeds);
   regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);

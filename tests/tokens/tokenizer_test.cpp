@@ -30,13 +30,76 @@ TEST_CASE("byte tokens are the bytes themselves", "[tokens]") {
   CHECK_FALSE(tokenizer->ends().eos.has_value());
 }
 
-TEST_CASE("a directory without a SentencePiece model is refused with a hint", "[tokens]") {
+TEST_CASE("a directory without a tokenizer is refused with a hint", "[tokens]") {
   const TemporaryDirectory directory;
-  const auto refusal = [&] { return refusal_of([&] { open_tokenizer(directory.path()); }); };
-  CHECK_THAT(refusal(), is_bad_input("no tokenizer.model", "--tokenizer bytes"));
-  put_file(directory / "tokenizer.json", "{}");
-  CHECK_THAT(refusal(), is_bad_input("no tokenizer.model", "tokenize_with_transformers.py"));
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("no tokenizer.json and no tokenizer.model", "--tokenizer bytes"));
 }
+
+#if REGROUP_WITH_TOKENIZER_JSON
+
+namespace {
+
+// "a" 0, "b" 1 and the special "<s>" 2, "</s>" 3.
+constexpr std::string_view kTokenizerJson =
+    R"({"added_tokens":[)"
+    R"({"id":2,"content":"<s>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false},)"
+    R"({"id":3,"content":"</s>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false}],)"
+    R"("model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})";
+
+}  // namespace
+
+TEST_CASE("a directory's tokenizer.json takes precedence and is named", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.json", kTokenizerJson);
+  put_file(directory / "tokenizer.model", "not looked at");
+  const auto tokenizer = open_tokenizer(directory.path());
+  CHECK(tokenizer->file() == directory.path() / "tokenizer.json");
+  CHECK(tokenizer->vocabulary() == 4);
+  CHECK(ids_of(*tokenizer, "abba") == Ids{0, 1, 1, 0});
+  put_file(directory / "tokenizer.json", "{}");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("tokenizer.json", "model is missing"));
+  put_file(directory / "tokenizer.json", kTokenizerJson);
+  put_file(directory / "config.json", R"({"vocab_size": 3})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }), is_bad_input("4 tokens", "3"));
+}
+
+TEST_CASE("the configs next to a tokenizer.json name BOS and EOS", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.json", kTokenizerJson);
+  const auto ends = [&](std::string_view config, std::string_view tokenizer_config) {
+    put_file(directory / "config.json", config);
+    put_file(directory / "tokenizer_config.json", tokenizer_config);
+    return open_tokenizer(directory.path())->ends();
+  };
+  const DocumentEnds nothing = ends("{}", "{}");
+  CHECK_FALSE(nothing.add_bos);
+  CHECK_FALSE(nothing.add_eos);
+  const DocumentEnds by_default =
+      ends("{}", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  CHECK(by_default.bos == 2);
+  CHECK_FALSE(by_default.add_bos);  // documents need a separator, not two
+  CHECK(by_default.eos == 3);
+  CHECK(by_default.add_eos);
+  const DocumentEnds set =
+      ends(R"({"bos_token_id": 2, "eos_token_id": [3, 0]})",
+           R"({"add_bos_token": true, "add_eos_token": false, "eos_token": "not a token"})");
+  CHECK(set.add_bos);
+  CHECK_FALSE(set.add_eos);
+  CHECK(set.eos == 3);
+}
+
+#else
+
+TEST_CASE("a build without PCRE2 and utf8proc reports it", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.json", "{}");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_wrong_usage("without PCRE2", "--tokenizer bytes"));
+}
+
+#endif
 
 #if REGROUP_WITH_SENTENCEPIECE
 

@@ -32,6 +32,8 @@ TEST_CASE("text is cut before white space or else between characters", "[tokens]
   CHECK(cut_of_text("short", 10) == 5);
   CHECK(cut_of_text("one two three", 10) == 7);
   CHECK(cut_of_text("one two\n\n  three", 10) == 7);       // before all of it
+  CHECK(cut_of_text("one two! six\n\nten", 14) == 8);      // "!" and a line end may be one token
+  CHECK(cut_of_text("onetwosix  ten\nsix", 15) == 14);     // no single space in the second half
   CHECK(cut_of_text("onetwothreefour", 10) == 10);         // contains none
   CHECK(cut_of_text("\u20ac\u20ac\u20ac\u20ac", 7) == 6);  // three bytes each
   CHECK(cut_of_text("\x80\x80\x80\x80\x80\x80", 4) > 0);   // terminates

@@ -1,0 +1,135 @@
+#include "tokens/hf/added_tokens.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "formats/base/printable.h"
+#include "formats/base/utf8.h"
+#include "tokens/hf/unicode.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kMaxAddedTokens = 1U << 16;
+constexpr std::size_t kMaxContent = 1000;
+
+// The first byte of the character that ends before `end`.
+std::size_t character_before(std::string_view text, std::size_t end) {
+  std::size_t begin = end - 1;
+  while (begin > 0 && continues_utf8(text[begin])) {
+    --begin;
+  }
+  return begin;
+}
+
+bool word_ends_at(std::string_view text, std::size_t end) {
+  std::size_t at = end == 0 ? 0 : character_before(text, end);
+  return end > 0 && is_word_character(next_character(text, at));
+}
+
+bool word_begins_at(std::string_view text, std::size_t begin) {
+  return begin < text.size() && is_word_character(next_character(text, begin));
+}
+
+std::size_t spaces_before(std::string_view text, std::size_t end, std::size_t least) {
+  while (end > least) {
+    const std::size_t begin = character_before(text, end);
+    std::size_t at = begin;
+    if (!is_white_space(next_character(text, at))) {
+      break;
+    }
+    end = begin;
+  }
+  return std::max(end, least);
+}
+
+std::size_t spaces_after(std::string_view text, std::size_t begin) {
+  for (std::size_t at = begin; at < text.size();) {
+    if (!is_white_space(next_character(text, at))) {
+      break;
+    }
+    begin = at;
+  }
+  return begin;
+}
+
+}  // namespace
+
+std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer) {
+  std::vector<AddedToken> tokens;
+  if (tokenizer.at("added_tokens").is_null()) {
+    return tokens;
+  }
+  if (tokenizer.at("added_tokens").size() > kMaxAddedTokens) {
+    tokenizer.refuse("added_tokens", "a list of at most 65,536 tokens");
+  }
+  std::unordered_set<std::string> contents;
+  for (const JsonFields& fields : tokenizer.objects("added_tokens")) {
+    fields.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+    AddedToken token;
+    token.id = fields.count("id");
+    token.content = fields.text("content");
+    token.special = fields.flag("special");
+    token.normalized = fields.flag("normalized");
+    token.single_word = fields.flag("single_word");
+    token.strips_left = fields.flag("lstrip");
+    token.strips_right = fields.flag("rstrip");
+    if (token.content.empty() || token.content.size() > kMaxContent) {
+      fields.refuse("content", "a text of 1 to 1,000 bytes");
+    }
+    if (!contents.insert(token.content).second) {
+      fields.refuse("content", "a token that was not added before");
+    }
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+void AddedTokenFinder::add(AddedToken token, std::string_view content) {
+  trie_.add(content, static_cast<std::uint32_t>(tokens_.size()));
+  tokens_.push_back(std::move(token));
+}
+
+const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_t& length) const {
+  const AddedToken* token = nullptr;
+  trie_.for_each_prefix(text, [&](std::size_t bytes, std::uint32_t index) {
+    length = bytes;
+    token = &tokens_[index];
+  });
+  return token;
+}
+
+void AddedTokenFinder::for_each_section(std::string_view text,
+                                        const std::function<void(const Section&)>& found) const {
+  std::size_t done = 0;
+  const auto report = [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+    if (begin < end) {
+      found({text.substr(begin, end - begin), token});
+    }
+  };
+  for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
+    std::size_t length = 0;
+    const AddedToken* token =
+        trie_.has_key_with_first(text[at]) ? longest_at(text.substr(at), length) : nullptr;
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    const std::size_t begin = at;
+    at += length;
+    if (token->special ||
+        (token->single_word && (word_ends_at(text, begin) || word_begins_at(text, at)))) {
+      continue;
+    }
+    const std::size_t first =
+        token->strips_left ? spaces_before(text, begin, std::min(done, begin)) : begin;
+    report(done, std::max(first, done), nullptr);
+    const std::size_t end = token->strips_right ? spaces_after(text, at) : at;
+    report(first, end, token);
+    done = end;
+  }
+  report(done, text.size(), nullptr);
+}
+
+}  // namespace regroup

@@ -1,0 +1,52 @@
+// The added tokens of tokenizer.json, which are found in a text before a model encodes the rest.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokens/hf/byte_trie.h"
+#include "tokens/hf/json_fields.h"
+
+namespace regroup {
+
+struct AddedToken {
+  std::uint32_t id = 0;
+  std::string content;
+  bool special = false;      ///< not found in a text; it keeps its place in the search, however
+  bool normalized = false;   ///< looked for after normalization
+  bool single_word = false;  ///< only between characters that are not part of a word
+  bool strips_left = false, strips_right = false;  ///< takes the white space there, too
+};
+
+/// The tokens in the list "added_tokens". Throws kBadInput for malformed or repeated ones.
+std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer);
+
+/// Finds tokens, the leftmost first and of these the longest. Thread-safe.
+class AddedTokenFinder {
+ public:
+  /// `content` is what to look for.
+  void add(AddedToken token, std::string_view content);
+
+  bool empty() const { return tokens_.empty(); }
+
+  /// A section of a text: between tokens, or one of them.
+  struct Section {
+    std::string_view text;
+    const AddedToken* token = nullptr;
+  };
+
+  /// Calls `found` for each section of `text`, in order. Empty sections are skipped.
+  void for_each_section(std::string_view text,
+                        const std::function<void(const Section&)>& found) const;
+
+ private:
+  const AddedToken* longest_at(std::string_view text, std::size_t& length) const;
+
+  ByteTrie trie_;
+  std::vector<AddedToken> tokens_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,246 @@
+#include "tokens/hf/normalizers.h"
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "tokens/hf/byte_level.h"
+#include "tokens/hf/patterns.h"
+#include "tokens/hf/unicode.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kMaxNormalizers = 32;
+constexpr std::size_t kMaxReplacement = 256;
+
+// A normalizer made of a function.
+class FunctionNormalizer : public Normalizer {
+ public:
+  explicit FunctionNormalizer(std::function<void(NormalText&)> change)
+      : change_(std::move(change)) {}
+  void apply(NormalText& text) const override { change_(text); }
+
+ private:
+  std::function<void(NormalText&)> change_;
+};
+
+// Keeps each character, replaces it or leaves it out. `change` returns what becomes of it; nothing
+// drops it.
+template <typename Change>
+void map_characters(NormalText& text, Change&& change) {
+  std::string mapped;
+  mapped.reserve(text.text.size());
+  for (std::size_t at = 0; at < text.text.size();) {
+    const std::size_t begin = at;
+    const char32_t character = next_character(text.text, at);
+    const std::optional<char32_t> changed = change(character);
+    if (changed == character) {
+      mapped.append(text.text, begin, at - begin);
+    } else if (changed) {
+      append_character(mapped, *changed);
+    } else if (begin == 0) {
+      text.origin.at_start = false;
+    }
+  }
+  text.text = std::move(mapped);
+}
+
+std::optional<char32_t> clean_character(char32_t character) {
+  if (character == 0 || character == 0xfffd || is_control_character(character)) {
+    return std::nullopt;
+  }
+  return is_white_space(character) ? U' ' : character;
+}
+
+std::optional<char32_t> nmt_character(char32_t character) {
+  if ((character >= 1 && character <= 8) || character == 11 ||
+      (character >= 14 && character <= 31) || character == 0x7f || character == 0x8f ||
+      character == 0x9f) {
+    return std::nullopt;
+  }
+  const bool space = character == 9 || character == 10 || character == 12 || character == 13 ||
+                     character == 0x1680 || (character >= 0x200b && character <= 0x200f) ||
+                     character == 0x2028 || character == 0x2029 || character == 0x2581 ||
+                     character == 0xfeff || character == 0xfffd;
+  return space ? U' ' : character;
+}
+
+std::string with_spaces_around_chinese(const std::string& text) {
+  std::string spaced;
+  spaced.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const bool chinese = is_chinese_character(next_character(text, at));
+    spaced += chinese ? " " : "";
+    spaced.append(text, begin, at - begin);
+    spaced += chinese ? " " : "";
+  }
+  return spaced;
+}
+
+struct BertSettings {
+  bool clean = true, spaces = true, strip = true, lower = true;
+};
+
+void apply_bert(const BertSettings& settings, NormalText& text) {
+  if (settings.clean) {
+    map_characters(text, clean_character);
+  }
+  if (settings.spaces) {
+    text.text = with_spaces_around_chinese(text.text);
+  }
+  if (settings.strip) {
+    text.text = normal_form(text.text, NormalForm::kNfd);
+    map_characters(text, [](char32_t character) {
+      return is_nonspacing_mark(character) ? std::nullopt : std::optional(character);
+    });
+  }
+  if (settings.lower) {
+    text.text = lower_case(text.text);
+  }
+}
+
+BertSettings bert_settings(const JsonFields& fields) {
+  fields.allow({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  BertSettings settings;
+  settings.clean = fields.flag("clean_text");
+  settings.spaces = fields.flag("handle_chinese_chars");
+  settings.lower = fields.flag("lowercase");
+  settings.strip = fields.flag("strip_accents", settings.lower);
+  return settings;
+}
+
+// A part that continues a document keeps the white space at its beginning.
+void strip(NormalText& text, bool left, bool right) {
+  std::size_t begin = 0, end = text.text.size();
+  for (std::size_t at = 0; left && !text.origin.continues && at < end;) {
+    if (!is_white_space(next_character(text.text, at))) {
+      break;
+    }
+    begin = at;
+  }
+  std::size_t kept = begin;
+  for (std::size_t at = begin; right && at < end;) {
+    kept = is_white_space(next_character(text.text, at)) ? kept : at;
+  }
+  end = right ? kept : end;
+  text.origin.at_start = text.origin.at_start && begin == 0;
+  text.text = text.text.substr(begin, end - begin);
+}
+
+void replace(const Pattern& pattern, const std::string& content, NormalText& text) {
+  std::string replaced;
+  std::size_t done = 0;
+  pattern.for_each_match(text.text, [&](std::size_t begin, std::size_t end) {
+    replaced.append(text.text, done, begin - done);
+    replaced += content;
+    done = end;
+    check_text_size(replaced.size());
+  });
+  if (done > 0 || !replaced.empty()) {
+    text.text = replaced.append(text.text, done);
+  }
+}
+
+void prepend(const std::string& prefix, NormalText& text) {
+  if (!text.text.empty() && !text.origin.continues) {
+    text.text.insert(0, prefix);
+  }
+}
+
+void remove_marks(NormalText& text) {
+  map_characters(text, [](char32_t character) {
+    return is_mark(character) ? std::nullopt : std::optional(character);
+  });
+}
+
+using Change = std::function<void(NormalText&)>;
+using Maker = std::function<Change(const JsonFields&)>;
+
+Maker without_settings(Change change) {
+  return [change = std::move(change)](const JsonFields& fields) {
+    fields.allow({"type"});
+    return change;
+  };
+}
+
+Maker form_maker(NormalForm form) {
+  return without_settings([form](NormalText& text) { text.text = normal_form(text.text, form); });
+}
+
+Change read_strip(const JsonFields& fields) {
+  fields.allow({"type", "strip_left", "strip_right"});
+  return [left = fields.flag("strip_left"), right = fields.flag("strip_right")](NormalText& text) {
+    strip(text, left, right);
+  };
+}
+
+Change read_replace(const JsonFields& fields) {
+  fields.allow({"type", "pattern", "content"});
+  auto pattern = std::make_shared<const Pattern>(fields.object("pattern"));
+  std::string content = fields.text("content");
+  if (content.size() > kMaxReplacement) {
+    fields.refuse("content", "a text of at most 256 bytes");
+  }
+  return [pattern, content = std::move(content)](NormalText& text) {
+    replace(*pattern, content, text);
+  };
+}
+
+Change read_prepend(const JsonFields& fields) {
+  fields.allow({"type", "prepend"});
+  std::string prefix = fields.text("prepend");
+  if (prefix.size() > kMaxReplacement) {
+    fields.refuse("prepend", "a text of at most 256 bytes");
+  }
+  return [prefix = std::move(prefix)](NormalText& text) { prepend(prefix, text); };
+}
+
+Change read_bert_normalizer(const JsonFields& fields) {
+  return [settings = bert_settings(fields)](NormalText& text) { apply_bert(settings, text); };
+}
+
+const std::unordered_map<std::string_view, Maker>& makers() {
+  static const std::unordered_map<std::string_view, Maker> makers{
+      {"NFC", form_maker(NormalForm::kNfc)},
+      {"NFD", form_maker(NormalForm::kNfd)},
+      {"NFKC", form_maker(NormalForm::kNfkc)},
+      {"NFKD", form_maker(NormalForm::kNfkd)},
+      {"Lowercase", without_settings([](NormalText& text) { text.text = lower_case(text.text); })},
+      {"StripAccents", without_settings(remove_marks)},
+      {"Nmt", without_settings([](NormalText& text) { map_characters(text, nmt_character); })},
+      {"ByteLevel",
+       without_settings([](NormalText& text) { text.text = byte_level_text(text.text); })},
+      {"BertNormalizer", read_bert_normalizer},
+      {"Strip", read_strip},
+      {"Replace", read_replace},
+      {"Prepend", read_prepend},
+  };
+  return makers;
+}
+
+}  // namespace
+
+void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
+  const std::string type = fields.text("type");
+  if (normalizers.size() == kMaxNormalizers) {
+    fields.refuse_all("more than 32 normalizers");
+  }
+  if (type == "Sequence") {
+    fields.allow({"type", "normalizers"});
+    for (const JsonFields& member : fields.objects("normalizers")) {
+      read_normalizer(member, normalizers);
+    }
+  } else if (type == "Precompiled") {
+    normalizers.push_back(read_charsmap_normalizer(fields));
+  } else if (const auto maker = makers().find(type); maker != makers().end()) {
+    normalizers.push_back(std::make_unique<FunctionNormalizer>(maker->second(fields)));
+  } else {
+    fields.refuse("type", "a normalizer that regroup supports");
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,131 @@
+#include "tokens/hf/pieces.h"
+
+#include <algorithm>
+
+#include "formats/base/error.h"
+#include "tokens/hf/unicode.h"
+
+namespace regroup {
+namespace {
+
+// Each of these merges neighbours of `parts` in place.
+void merge_contiguous(std::vector<Part>& parts) {
+  std::size_t kept = 0;
+  bool before = false;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part part = parts[i];
+    if (kept > 0 && part.matches == before) {
+      parts[kept - 1].end = part.end;
+    } else {
+      parts[kept++] = part;
+    }
+    before = part.matches;
+  }
+  parts.resize(kept);
+}
+
+// Of two matches in a row, only the first is merged, as in the reference.
+void merge_with_previous(std::vector<Part>& parts) {
+  std::size_t kept = 0;
+  bool before = false;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part part = parts[i];
+    if (kept > 0 && part.matches && !before) {
+      parts[kept - 1].end = part.end;
+    } else {
+      parts[kept++] = part;
+    }
+    before = part.matches;
+  }
+  parts.resize(kept);
+}
+
+void merge_with_next(std::vector<Part>& parts) {
+  std::size_t kept = parts.size();  // from here on
+  bool after = false;
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const Part part = parts[i];
+    if (kept < parts.size() && part.matches && !after) {
+      parts[kept].begin = part.begin;
+    } else {
+      parts[--kept] = part;
+    }
+    after = part.matches;
+  }
+  parts.erase(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(kept));
+}
+
+void merge(std::vector<Part>& parts, SplitBehavior behavior) {
+  switch (behavior) {
+    case SplitBehavior::kRemoved:
+      std::erase_if(parts, [](const Part& part) { return part.matches; });
+      return;
+    case SplitBehavior::kIsolated: return;
+    case SplitBehavior::kMergedWithPrevious: merge_with_previous(parts); return;
+    case SplitBehavior::kMergedWithNext: merge_with_next(parts); return;
+    case SplitBehavior::kContiguous: merge_contiguous(parts); return;
+  }
+}
+
+}  // namespace
+
+void check_text_size(std::size_t bytes) {
+  constexpr std::size_t kMaxBytes = 128U << 20;  // made of at most 1 MiB
+  if (bytes > kMaxBytes) {
+    throw_bad_input("the tokenizer turns a text into more than {} bytes", kMaxBytes);
+  }
+}
+
+void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find) {
+  std::vector<Piece> split;
+  split.reserve(2 * pieces.list.size());
+  std::vector<Part> parts;
+  for (const Piece& piece : pieces.list) {
+    parts.clear();
+    find(pieces.view(piece), parts);
+    merge(parts, behavior);
+    for (const Part& part : parts) {
+      if (part.begin < part.end) {
+        split.push_back({piece.begin + part.begin, piece.begin + part.end,
+                         part.begin == 0 ? piece.origin : Origin{false, false}});
+      }
+    }
+  }
+  pieces.list = std::move(split);
+}
+
+void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t)) {
+  split_pieces(pieces, behavior, [matches](std::string_view piece, std::vector<Part>& parts) {
+    std::size_t done = 0;
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t begin = at;
+      if (matches(next_character(piece, at))) {
+        if (done < begin) {
+          parts.push_back({done, begin, false});
+        }
+        parts.push_back({begin, at, true});
+        done = at;
+      }
+    }
+    if (done < piece.size()) {
+      parts.push_back({done, piece.size(), false});
+    }
+  });
+}
+
+void rewrite_pieces(
+    Pieces& pieces,
+    const std::function<void(std::string_view, const Origin&, std::string&)>& rewrite) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 4 + pieces.list.size());
+  for (Piece& piece : pieces.list) {
+    const std::size_t begin = text.size();
+    rewrite(pieces.view(piece), piece.origin, text);
+    piece.begin = begin;
+    piece.end = text.size();
+    check_text_size(text.size());
+  }
+  pieces.text = std::move(text);
+}
+
+}  // namespace regroup

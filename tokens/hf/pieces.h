@@ -1,0 +1,59 @@
+// A text on its way through a tokenizer, cut into pieces.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+/// Where a text came from, which decides whether something is put in front of it.
+struct Origin {
+  bool at_start = true;    ///< its first character is the first of the document
+  bool continues = false;  ///< it continues a document whose beginning was encoded before
+};
+
+struct Piece {
+  std::size_t begin = 0, end = 0;  ///< bytes of the text
+  Origin origin;
+};
+
+/// The pieces are in order and not empty. They need not cover the text.
+struct Pieces {
+  std::string text;
+  std::vector<Piece> list;
+
+  std::string_view view(const Piece& piece) const {
+    return std::string_view(text).substr(piece.begin, piece.end - piece.begin);
+  }
+};
+
+/// Throws kBadInput for more bytes than a text may become. Rules can double it again and again.
+void check_text_size(std::size_t bytes);
+
+/// What becomes of the matches of a pattern by which text is split.
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+/// A part of a piece, which matches the pattern or is between two matches.
+struct Part {
+  std::size_t begin = 0, end = 0;  ///< relative to the piece
+  bool matches = false;
+};
+
+/// Appends the parts of a piece to a list. The parts cover the piece.
+using FindParts = std::function<void(std::string_view piece, std::vector<Part>& parts)>;
+
+/// Splits each piece.
+void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find);
+
+/// The same by single characters. For kContiguous, runs of matching characters stay together.
+void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t));
+
+/// Writes the text anew, piece by piece: `rewrite` appends a piece's new text to its last argument.
+void rewrite_pieces(Pieces& pieces,
+                    const std::function<void(std::string_view piece, const Origin& origin,
+                                             std::string& text)>& rewrite);
+
+}  // namespace regroup

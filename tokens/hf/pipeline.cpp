@@ -1,0 +1,177 @@
+#include "tokens/hf/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "tokens/hf/regex.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kMaxNormalized = 10'000;  // bytes of an added token
+
+TokenTexts special_among(const std::vector<AddedToken>& added) {
+  TokenTexts special;
+  for (const AddedToken& token : added) {
+    if (token.special) {
+      special.insert(token.content);
+    }
+  }
+  return special;
+}
+
+}  // namespace
+
+std::unique_ptr<WordCache> Pipeline::CachePool::take() {
+  const std::lock_guard lock(mutex_);
+  if (caches_.empty()) {
+    return std::make_unique<WordCache>();
+  }
+  std::unique_ptr<WordCache> cache = std::move(caches_.back());
+  caches_.pop_back();
+  return cache;
+}
+
+void Pipeline::CachePool::give_back(std::unique_ptr<WordCache> cache) {
+  const std::lock_guard lock(mutex_);
+  caches_.push_back(std::move(cache));
+}
+
+Pipeline::Pipeline(const nlohmann::json& tokenizer, const std::string& where) {
+  const JsonFields fields(tokenizer, where, "");
+  std::vector<AddedToken> added = read_added_tokens(fields);
+  fields.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                "post_processor", "decoder", "model"});
+  if (!fields.at("normalizer").is_null()) {
+    read_normalizer(fields.object("normalizer"), normalizers_);
+  }
+  if (!fields.at("pre_tokenizer").is_null()) {
+    read_pre_tokenizer(fields.object("pre_tokenizer"), pre_tokenizers_);
+  }
+  model_ = read_token_model(fields.object("model"), special_among(added));
+  vocabulary_ = std::int64_t{model_->largest_id()} + 1;
+  number(added, fields);
+  find_added_tokens(added, fields);
+  if (!fields.at("post_processor").is_null()) {
+    ends_ = read_post_processor(fields.object("post_processor"));
+  }
+}
+
+// An added token has the id of the vocabulary's token of the same text, or else the next free one.
+// That is how Python numbers them; the ids in the file only confirm it.
+void Pipeline::number(const std::vector<AddedToken>& added, const JsonFields& fields) {
+  auto next = static_cast<std::uint32_t>(model_->size());
+  for (const AddedToken& token : added) {
+    const std::uint32_t id = model_->id_of(token.content).value_or(next);
+    if (id != token.id) {
+      throw_bad_input("{}: the added token {} has the id {}, its place in the vocabulary is {}",
+                      fields.where(), printable(token.content, 60), token.id, id);
+    }
+    next = std::max(next, id + 1);
+    added_ids_.emplace(token.content, id);
+    vocabulary_ = std::max<std::int64_t>(vocabulary_, std::int64_t{id} + 1);
+  }
+}
+
+// Of equal texts to look for, the first is found: special tokens come first.
+void Pipeline::find_added_tokens(const std::vector<AddedToken>& added, const JsonFields& fields) {
+  for (const bool special : {true, false}) {
+    for (const AddedToken& token : added) {
+      if (token.special != special) {
+        continue;
+      }
+      if (!token.normalized) {
+        literal_.add(token, token.content);
+        continue;
+      }
+      NormalText text{token.content, {}};
+      for (const auto& normalizer : normalizers_) {
+        normalizer->apply(text);
+      }
+      if (text.text.empty() || text.text.size() > kMaxNormalized) {
+        throw_bad_input("{}: normalization turns the added token {} into {} bytes", fields.where(),
+                        printable(token.content, 60), text.text.size());
+      }
+      normalized_.add(token, text.text);
+    }
+  }
+}
+
+void Pipeline::encode(std::string_view text, bool begins_document,
+                      std::vector<std::uint32_t>& ids) const {
+  std::unique_ptr<WordCache> cache = caches_.take();
+  const Output output{*cache, ids};
+  Regex::restart_time();
+  literal_.for_each_section(text, [&](const AddedTokenFinder::Section& section) {
+    if (section.token != nullptr) {
+      ids.push_back(section.token->id);
+      return;
+    }
+    const bool first = section.text.data() == text.data();
+    encode_section(section.text, {first && begins_document, first && !begins_document}, output);
+  });
+  caches_.give_back(std::move(cache));
+}
+
+void Pipeline::encode_section(std::string_view section, const Origin& origin, Output output) const {
+  if (normalizers_.empty() && normalized_.empty()) {
+    encode_normal(section, origin, output);
+    return;
+  }
+  NormalText normal{std::string(section), origin};
+  for (const auto& normalizer : normalizers_) {
+    normalizer->apply(normal);
+    check_text_size(normal.text.size());
+  }
+  normalized_.for_each_section(normal.text, [&](const AddedTokenFinder::Section& part) {
+    if (part.token != nullptr) {
+      output.ids.push_back(part.token->id);
+    } else {
+      const bool first = part.text.data() == normal.text.data();
+      encode_normal(part.text, first ? normal.origin : Origin{false, false}, output);
+    }
+  });
+}
+
+void Pipeline::encode_normal(std::string_view section, const Origin& origin, Output output) const {
+  if (pre_tokenizers_.empty()) {
+    encode_word(section, output);
+    return;
+  }
+  Pieces pieces{std::string(section), {{0, section.size(), origin}}};
+  for (const auto& pre_tokenizer : pre_tokenizers_) {
+    pre_tokenizer->apply(pieces);
+  }
+  for (const Piece& piece : pieces.list) {
+    encode_word(pieces.view(piece), output);
+  }
+}
+
+void Pipeline::encode_word(std::string_view word, Output output) const {
+  while (!word.empty()) {
+    const std::string_view unit = word.substr(0, model_->first_unit(word));
+    word.remove_prefix(unit.size());
+    if (const auto known = output.cache.find(unit)) {
+      output.ids.insert(output.ids.end(), known->begin(), known->end());
+      continue;
+    }
+    const std::size_t begin = output.ids.size();
+    const std::size_t left_out = model_->encode(unit, output.ids);
+    if (left_out == 0) {
+      output.cache.put(unit, std::span(output.ids).subspan(begin));
+    }
+    left_out_ += left_out;
+  }
+}
+
+std::optional<std::uint32_t> Pipeline::id_of(std::string_view token) const {
+  const auto added = added_ids_.find(token);
+  if (added != added_ids_.end()) {
+    return added->second;
+  }
+  return model_->id_of(token);
+}
+
+}  // namespace regroup

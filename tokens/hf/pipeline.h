@@ -1,0 +1,78 @@
+// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
+// comes before and after a document.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tokens/hf/added_tokens.h"
+#include "tokens/hf/normalizers.h"
+#include "tokens/hf/post_processors.h"
+#include "tokens/hf/pre_tokenizers.h"
+#include "tokens/hf/token_model.h"
+#include "tokens/hf/word_cache.h"
+
+namespace regroup {
+
+/// Thread-safe. Each thread uses a cache of up to 16 MiB.
+class Pipeline {
+ public:
+  /// Error messages begin with `where` (a file name). Throws kBadInput for what is malformed or not
+  /// supported. Settings for truncation, padding and decoding have no meaning here.
+  Pipeline(const nlohmann::json& tokenizer, const std::string& where);
+
+  /// Appends the ids of a document or of a part of one, which must be UTF-8. Throws kBadInput if a
+  /// regular expression takes too long, or a text becomes too large.
+  void encode(std::string_view text, bool begins_document, std::vector<std::uint32_t>& ids) const;
+
+  /// All ids are below this.
+  std::int64_t vocabulary() const { return vocabulary_; }
+  /// Characters that encode() left out so far: the vocabulary cannot represent them.
+  std::size_t left_out() const { return left_out_; }
+  const EndTokens& ends() const { return ends_; }
+  /// The id of a token of the vocabulary, or of an added one.
+  std::optional<std::uint32_t> id_of(std::string_view token) const;
+
+ private:
+  // Lends a cache for the time of one call.
+  class CachePool {
+   public:
+    std::unique_ptr<WordCache> take();
+    void give_back(std::unique_ptr<WordCache> cache);
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<WordCache>> caches_;
+  };
+
+  struct Output {
+    WordCache& cache;
+    std::vector<std::uint32_t>& ids;
+  };
+
+  void number(const std::vector<AddedToken>& added, const JsonFields& fields);
+  void find_added_tokens(const std::vector<AddedToken>& added, const JsonFields& fields);
+  void encode_section(std::string_view section, const Origin& origin, Output output) const;
+  void encode_normal(std::string_view section, const Origin& origin, Output output) const;
+  void encode_word(std::string_view word, Output output) const;
+
+  Normalizers normalizers_;
+  PreTokenizers pre_tokenizers_;
+  std::unique_ptr<TokenModel> model_;
+  TokenIds added_ids_;
+  AddedTokenFinder literal_, normalized_;  // looked for before and after normalization
+  EndTokens ends_;
+  std::int64_t vocabulary_ = 0;
+  mutable CachePool caches_;
+  mutable std::atomic<std::size_t> left_out_{0};
+};
+
+}  // namespace regroup

@@ -1,0 +1,261 @@
+#include "tokens/hf/pre_tokenizers.h"
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "tokens/hf/byte_level.h"
+#include "tokens/hf/patterns.h"
+#include "tokens/hf/unicode.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kMaxPreTokenizers = 32;
+
+// GPT-2's words: contractions, letters, digits and other signs, each with a space before, and runs
+// of white space without the space that belongs to the next word.
+constexpr std::string_view kGpt2Words =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+using Step = std::function<void(Pieces&)>;
+
+class FunctionPreTokenizer : public PreTokenizer {
+ public:
+  explicit FunctionPreTokenizer(Step step) : step_(std::move(step)) {}
+  void apply(Pieces& pieces) const override { step_(pieces); }
+
+ private:
+  Step step_;
+};
+
+// Parts by the matches of a Regex or a Pattern. `inverted`: what is between them is the match.
+template <typename Matcher>
+FindParts parts_by(std::shared_ptr<const Matcher> matcher, bool inverted) {
+  return
+      [matcher = std::move(matcher), inverted](std::string_view piece, std::vector<Part>& parts) {
+        std::size_t done = 0;
+        matcher->for_each_match(piece, [&](std::size_t begin, std::size_t end) {
+          if (done < begin) {
+            parts.push_back({done, begin, inverted});
+          }
+          parts.push_back({begin, end, !inverted});
+          done = end;
+        });
+        if (done < piece.size()) {
+          parts.push_back({done, piece.size(), inverted});
+        }
+      };
+}
+
+Step splitter(SplitBehavior behavior, FindParts find) {
+  return
+      [behavior, find = std::move(find)](Pieces& pieces) { split_pieces(pieces, behavior, find); };
+}
+
+Step splitter(SplitBehavior behavior, bool (*matches)(char32_t)) {
+  return [=](Pieces& pieces) { split_pieces(pieces, behavior, matches); };
+}
+
+SplitBehavior behavior_in(const JsonFields& fields) {
+  static const std::unordered_map<std::string, SplitBehavior> behaviors{
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
+  const auto found = behaviors.find(fields.text("behavior"));
+  if (found == behaviors.end()) {
+    fields.refuse("behavior", "a behavior that regroup supports");
+  }
+  return found->second;
+}
+
+Step read_byte_level(const JsonFields& fields) {
+  fields.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  const bool prefix = fields.flag("add_prefix_space");
+  Step split;
+  if (fields.flag("use_regex", true)) {
+    split = splitter(SplitBehavior::kIsolated,
+                     parts_by(std::make_shared<const Regex>(kGpt2Words, fields.where()), false));
+  }
+  return [prefix, split = std::move(split)](Pieces& pieces) {
+    if (prefix) {
+      rewrite_pieces(pieces, [](std::string_view piece, const Origin& origin, std::string& text) {
+        text += piece.front() == ' ' || origin.continues ? "" : " ";
+        text += piece;
+      });
+    }
+    if (split) {
+      split(pieces);
+    }
+    rewrite_pieces(pieces, [](std::string_view piece, const Origin&, std::string& text) {
+      append_byte_level(piece, text);
+    });
+  };
+}
+
+enum class Prepend { kAlways, kFirst, kNever };
+
+// Where Metaspace puts a mark. Files before version 0.15 have add_prefix_space instead.
+Prepend prepend_in(const JsonFields& fields) {
+  const auto scheme = fields.optional_text("prepend_scheme");
+  if (!scheme) {
+    return fields.flag("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
+  }
+  if (*scheme != "always" && *scheme != "first" && *scheme != "never") {
+    fields.refuse("prepend_scheme", "\"always\", \"first\" or \"never\"");
+  }
+  if (*scheme != "never" && !fields.flag("add_prefix_space", true)) {
+    fields.refuse("add_prefix_space", "what prepend_scheme says");
+  }
+  return *scheme == "always"  ? Prepend::kAlways
+         : *scheme == "first" ? Prepend::kFirst
+                              : Prepend::kNever;
+}
+
+void mark_spaces(Pieces& pieces, const std::string& mark, Prepend prepend) {
+  rewrite_pieces(pieces, [&](std::string_view piece, const Origin& origin, std::string& text) {
+    const bool wanted =
+        prepend == Prepend::kAlways || (prepend == Prepend::kFirst && origin.at_start);
+    if (wanted && !origin.continues && piece.front() != ' ' && !piece.starts_with(mark)) {
+      text += mark;
+    }
+    for (const char byte : piece) {
+      byte == ' ' ? text += mark : text += byte;
+    }
+  });
+}
+
+Step read_metaspace(const JsonFields& fields) {
+  fields.allow({"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
+  const std::string mark = fields.text("replacement");
+  std::size_t length = 0;
+  if (mark.empty() || (next_character(mark, length), length != mark.size())) {
+    fields.refuse("replacement", "one character");
+  }
+  if (fields.optional_text("str_rep").value_or(mark) != mark) {
+    fields.refuse("str_rep", "the same as replacement");
+  }
+  const Prepend prepend = prepend_in(fields);
+  const bool split = fields.flag("split", true);
+  const FindParts find = [mark](std::string_view piece, std::vector<Part>& parts) {
+    std::size_t done = 0;
+    for (std::size_t at = piece.find(mark); at != std::string_view::npos;
+         at = piece.find(mark, done)) {
+      if (done < at) {
+        parts.push_back({done, at, false});
+      }
+      done = at + mark.size();
+      parts.push_back({at, done, true});
+    }
+    if (done < piece.size()) {
+      parts.push_back({done, piece.size(), false});
+    }
+  };
+  return [=](Pieces& pieces) {
+    mark_spaces(pieces, mark, prepend);
+    if (split) {
+      split_pieces(pieces, SplitBehavior::kMergedWithNext, find);
+    }
+  };
+}
+
+Step read_split(const JsonFields& fields) {
+  fields.allow({"type", "pattern", "behavior", "invert"});
+  auto pattern = std::make_shared<const Pattern>(fields.object("pattern"));
+  return splitter(behavior_in(fields), parts_by(std::move(pattern), fields.flag("invert")));
+}
+
+Step read_digits(const JsonFields& fields) {
+  fields.allow({"type", "individual_digits"});
+  return splitter(
+      fields.flag("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+      is_numeric);
+}
+
+Step read_punctuation(const JsonFields& fields) {
+  fields.allow({"type", "behavior"});
+  return splitter(fields.at("behavior").is_null() ? SplitBehavior::kIsolated : behavior_in(fields),
+                  is_punctuation);
+}
+
+Step read_delimiter(const JsonFields& fields) {
+  fields.allow({"type", "delimiter"});
+  const std::string delimiter = fields.text("delimiter");
+  std::size_t length = 0;
+  if (delimiter.empty() || (next_character(delimiter, length), length != delimiter.size())) {
+    fields.refuse("delimiter", "one character");
+  }
+  const nlohmann::json pattern{{"String", delimiter}};
+  return splitter(SplitBehavior::kRemoved,
+                  parts_by(std::make_shared<const Pattern>(
+                               JsonFields(pattern, fields.where(), fields.name_of("delimiter"))),
+                           false));
+}
+
+Step read_white_space(const JsonFields& fields) {
+  fields.allow({"type"});
+  return splitter(SplitBehavior::kRemoved, is_white_space);
+}
+
+// Words and runs of signs: what \w+|[^\w\s]+ matches.
+Step read_words(const JsonFields& fields) {
+  fields.allow({"type"});
+  const auto kind_of = [](char32_t character) {
+    return is_white_space(character) ? 0 : is_word_character(character) ? 1 : 2;
+  };
+  return splitter(SplitBehavior::kRemoved, [=](std::string_view piece, std::vector<Part>& parts) {
+    int before = -1;
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t begin = at;
+      const int kind = kind_of(next_character(piece, at));
+      if (kind == before) {
+        parts.back().end = at;
+      } else {
+        parts.push_back({begin, at, kind == 0});
+      }
+      before = kind;
+    }
+  });
+}
+
+Step read_bert(const JsonFields& fields) {
+  return [spaces = read_white_space(fields)](Pieces& pieces) {
+    spaces(pieces);
+    split_pieces(pieces, SplitBehavior::kIsolated, is_punctuation);
+  };
+}
+
+}  // namespace
+
+void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers) {
+  static const std::unordered_map<std::string, Step (*)(const JsonFields&)> readers{
+      {"BertPreTokenizer", read_bert},
+      {"ByteLevel", read_byte_level},
+      {"CharDelimiterSplit", read_delimiter},
+      {"Digits", read_digits},
+      {"Metaspace", read_metaspace},
+      {"Punctuation", read_punctuation},
+      {"Split", read_split},
+      {"Whitespace", read_words},
+      {"WhitespaceSplit", read_white_space}};
+  const std::string type = fields.text("type");
+  if (pre_tokenizers.size() == kMaxPreTokenizers) {
+    fields.refuse_all("more than 32 pre-tokenizers");
+  }
+  if (type == "Sequence") {
+    fields.allow({"type", "pretokenizers"});
+    for (const JsonFields& member : fields.objects("pretokenizers")) {
+      read_pre_tokenizer(member, pre_tokenizers);
+    }
+  } else if (const auto reader = readers.find(type); reader != readers.end()) {
+    pre_tokenizers.push_back(std::make_unique<FunctionPreTokenizer>(reader->second(fields)));
+  } else {
+    fields.refuse("type", "a pre-tokenizer that regroup supports");
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,188 @@
+// Unigram: of all ways to cut a word into pieces, the one whose scores have the largest sum.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "tokens/hf/byte_trie.h"
+#include "tokens/hf/token_model.h"
+#include "tokens/hf/unicode.h"
+
+namespace regroup {
+namespace {
+
+constexpr double kUnknownPenalty = 10.0;
+constexpr std::size_t kNowhere = ~std::size_t{0};
+
+// The best way to a place in a word: where its last piece begins, and the sum of scores.
+struct BestStep {
+  double score = 0;
+  std::size_t begin = kNowhere;
+  std::uint32_t id = 0;
+};
+
+// The double that the tokenizers package reads from the shortest text of `number`: its JSON parser
+// rounds twice (the digits, then the division by a power of ten). The difference decides between
+// paths of equal scores.
+double rounded_twice(double number) {
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.begin(), text.end(), std::abs(number), std::chars_format::scientific).ptr;
+  const char* const mark = std::find(text.begin(), end, 'e');
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  std::from_chars(mark[1] == '+' ? mark + 2 : mark + 1, end, exponent);
+  for (const char* at = text.begin(); at != mark; ++at) {
+    if (*at != '.') {
+      digits = 10 * digits + static_cast<std::uint64_t>(*at - '0');
+      exponent -= at > text.begin() ? 1 : 0;
+    }
+  }
+  const double power = std::pow(10.0, std::abs(exponent));
+  const double value =
+      exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return std::copysign(value, number);
+}
+
+class UnigramModel : public TokenModel {
+ public:
+  UnigramModel(const JsonFields& fields, const TokenTexts& special) : where_(fields.where()) {
+    read_pieces(fields);
+    if (!fields.at("unk_id").is_null()) {
+      unknown_ = fields.count("unk_id");
+      if (*unknown_ >= scores_.size()) {
+        fields.refuse("unk_id", "an id of the vocabulary");
+      }
+    }
+    bytes_ = fields.flag("byte_fallback", false) ? byte_ids_in(ids_) : ByteIds{};
+    for (const auto& [text, id] : ids_) {
+      if (!text.empty() && !special.contains(text)) {
+        trie_.add(text, id);
+      }
+    }
+  }
+
+  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override;
+
+  std::optional<std::uint32_t> id_of(std::string_view token) const override {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::size_t size() const override { return scores_.size(); }
+  std::uint32_t largest_id() const override {
+    return static_cast<std::uint32_t>(scores_.size() - 1);
+  }
+
+ private:
+  void read_pieces(const JsonFields& fields);
+  std::vector<BestStep> best_steps(std::string_view word) const;
+  std::uint32_t unknown() const {
+    if (!unknown_) {
+      throw_bad_input("{}: a text has characters without a token, and model.unk_id is missing",
+                      where_);
+    }
+    return *unknown_;
+  }
+  void append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const;
+
+  std::string where_;
+  TokenIds ids_;
+  std::vector<double> scores_;
+  double unknown_score_ = 0;
+  std::optional<std::uint32_t> unknown_;
+  ByteIds bytes_;
+  ByteTrie trie_;
+};
+
+void UnigramModel::read_pieces(const JsonFields& fields) {
+  constexpr std::size_t kMaxPieces = 4U << 20;
+  constexpr std::size_t kMaxPieceBytes = 4096;  // each place of a text may begin one
+  std::size_t bytes = 0;
+  const nlohmann::json& pieces = fields.at("vocab");
+  if (!pieces.is_array() || pieces.empty() || pieces.size() > kMaxPieces) {
+    fields.refuse("vocab", "a list of 1 to 4,194,304 pieces");
+  }
+  double least = std::numeric_limits<double>::infinity();
+  for (const nlohmann::json& piece : pieces) {
+    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
+      throw_bad_input("{}: {}[{}] is not a piece and its score", where_, fields.name_of("vocab"),
+                      scores_.size());
+    }
+    const auto& text = piece[0].get_ref<const std::string&>();
+    if (text.size() > kMaxPieceBytes) {
+      throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", where_,
+                      fields.name_of("vocab"), scores_.size(), text.size(), kMaxPieceBytes);
+    }
+    bytes += text.size();
+    // Of two equal pieces the last one counts.
+    ids_.insert_or_assign(text, static_cast<std::uint32_t>(scores_.size()));
+    scores_.push_back(rounded_twice(piece[1].get<double>()));
+    least = std::min(least, scores_.back());
+  }
+  check_vocabulary_bytes(fields, bytes);
+  unknown_score_ = least - kUnknownPenalty;
+}
+
+// The best step to each place of the word (Viterbi's algorithm).
+std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
+  std::vector<BestStep> steps(word.size() + 1);
+  const auto reach = [&](std::size_t begin, std::size_t end, double score, std::uint32_t id) {
+    BestStep& step = steps[end];
+    if (step.begin == kNowhere || score > step.score) {
+      step = {score, begin, id};
+    }
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    std::size_t next = at;
+    next_character(word, next);
+    const double here = steps[at].score;
+    bool has_character = false;
+    trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
+      reach(at, at + length, scores_[id] + here, id);
+      has_character = has_character || at + length == next;
+    });
+    if (!has_character) {
+      reach(at, next, unknown_score_ + here, unknown());
+    }
+    at = next;
+  }
+  return steps;
+}
+
+void UnigramModel::append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const {
+  if (!append_byte_ids(bytes_, text, ids)) {
+    ids.push_back(unknown());
+  }
+}
+
+std::size_t UnigramModel::encode(std::string_view word, std::vector<std::uint32_t>& ids) const {
+  const std::vector<BestStep> steps = best_steps(word);
+  std::vector<std::pair<std::size_t, std::uint32_t>> path;  // the pieces, last first
+  for (std::size_t end = word.size(); end > 0; end = steps[end].begin) {
+    path.emplace_back(end, steps[end].id);
+  }
+  std::size_t begin = 0;
+  for (std::size_t i = path.size(); i-- > 0;) {
+    const auto [end, id] = path[i];
+    if (id != unknown_) {
+      ids.push_back(id);
+      begin = end;
+    } else if (i == 0 || path[i - 1].second != unknown_) {
+      append_unknown(word.substr(begin, end - begin), ids);  // neighbours are one unknown
+      begin = end;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTexts& special) {
+  fields.allow({"type", "unk_id", "vocab", "byte_fallback"});
+  return std::make_unique<UnigramModel>(fields, special);
+}
+
+}  // namespace regroup

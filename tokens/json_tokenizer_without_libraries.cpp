@@ -1,0 +1,22 @@
+// The error message of builds without PCRE2 or utf8proc.
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "tokens/json_tokenizer.h"
+
+namespace regroup {
+
+bool reads_tokenizer_json() { return false; }
+
+std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json&, const std::string& where) {
+  throw_usage(
+      "{}: this regroup was built without PCRE2 and utf8proc (libpcre2-dev, libutf8proc-dev), "
+      "which "
+      "read a tokenizer.json; tokenizer.model and --tokenizer bytes work",
+      where);
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file) {
+  return make_json_tokenizer({}, printable(file.string(), 0));
+}
+
+}  // namespace regroup
