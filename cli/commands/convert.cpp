@@ -144,6 +144,10 @@ HeldOutReport compare_result(const PreparedText& text, const ConversionRequest& 
 std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
                                          const ConvertOptions& options, const Console& console) {
   request.calibration = open_calibration(options.calibration, source);
+  if (request.calibration && !options.text.input.files.empty() && !options.given("--calibration")) {
+    request.pooling.discarded_statistics = {request.calibration->tokens(),
+                                            Json(request.calibration->fingerprint()).dump()};
+  }
   request.pooling.device = solving_device(options.refit);
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {

@@ -88,8 +88,9 @@ void print_text(const Verified& verified, const Console& console) {
         "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
         "settings agree",
         with_thousands(found.copied), with_thousands(found.computed),
-        written > 0 ? fmt::format(", {} refitted or solved on a GPU match the checksums in the "
-                                  "result's record and were not computed again",
+        written > 0 ? fmt::format(", {} refitted, solved on a GPU or solved from statistics that "
+                                  "were not kept match the checksums in the result's record and "
+                                  "were not computed again",
                                   with_thousands(written))
                     : "",
         text_of_bytes(found.bytes)));
@@ -196,8 +197,9 @@ void add_verify_command(Command program, Console& console) {
       "v.html\n"
       "Untouched tensors are compared with the source's; pooled and reordered ones, config,\n"
       "slopes and metadata with a conversion computed again. Exits with 5 if anything differs.\n"
-      "Refitted tensors cannot be computed again and are compared with the checksums recorded\n"
-      "when they were written. --logits only reports: fewer kv heads do change what a model\n"
+      "Tensors that were refitted, or solved with the statistics of convert --text, cannot be\n"
+      "computed again and are compared with the checksums recorded when they were written. "
+      "--logits only reports: fewer kv heads do change what a model\n"
       "predicts.");
   command.on_run([options, &console] { run_verify(*options, console); });
 }

@@ -17,8 +17,7 @@
 namespace regroup {
 
 struct TextOptions {
-  std::vector<std::string> files;                     ///< text or JSON lines; empty: no --text
-  std::string tokenizer;                              ///< empty: the model's own
+  TextInput input;
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
 };

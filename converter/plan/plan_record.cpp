@@ -28,7 +28,12 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.refiner) {
     facts.more.emplace_back("refit", plan.refiner->recipe());
   }
-  if (plan.calibration && needs_solver(plan.pooling.method)) {
+  if (const auto& discarded = plan.pooling.discarded_statistics;
+      discarded && needs_solver(plan.pooling.method)) {
+    facts.more.emplace_back("calibration_tokens", discarded->tokens);
+    facts.more.emplace_back("calibration", discarded->fingerprint);
+    facts.more.emplace_back(kCalibrationKeptKey, "false");
+  } else if (plan.calibration && needs_solver(plan.pooling.method)) {
     facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
     facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
   }

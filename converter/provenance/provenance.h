@@ -17,6 +17,8 @@ namespace regroup {
 
 /// fingerprint_of() of the source.
 inline constexpr const char* kSourceFingerprintKey = "source_fingerprint";
+/// The fact, always false, that statistics were not kept, see DiscardedStatistics.
+inline constexpr const char* kCalibrationKeptKey = "calibration_kept";
 
 /// The facts of one conversion: the specs of the source, of the result with its remaining kv heads,
 /// and of the result as stored.

@@ -25,7 +25,7 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 26> kKnown{"version",
+  constexpr std::array<std::string_view, 27> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
@@ -35,6 +35,7 @@ void check_known(const Json& facts, const Model& result) {
                                                     "pool_device",
                                                     "calibration_tokens",
                                                     "calibration",
+                                                    kCalibrationKeptKey,
                                                     "refit",
                                                     "dtype",
                                                     kChecksumsKey,
@@ -197,12 +198,24 @@ void check_calibration(const Json& facts, const Model& result, const Calibration
   }
 }
 
+DiscardedStatistics discarded_statistics(const Json& facts, const Model& result,
+                                         const Calibration* calibration) {
+  if (calibration != nullptr) {
+    throw_usage("{}: its statistics were made by --text and not kept; verify without --calibration",
+                where(result));
+  }
+  const auto fact = [&](const char* key) { return printable_json(facts.value(key, Json()), 0); };
+  return {fact("calibration_tokens"), fact("calibration")};
+}
+
 void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
                   std::shared_ptr<const Calibration> calibration) {
   request.pooling.method = parse_pool_method(recorded_word(facts, "pool", "", where(result)));
   request.pooling.seed = recorded_seed(facts, where(result));
   request.pooling.device = recorded_device(facts, where(result));
-  if (facts.contains("calibration_tokens")) {
+  if (facts.contains(kCalibrationKeptKey)) {
+    request.pooling.discarded_statistics = discarded_statistics(facts, result, calibration.get());
+  } else if (facts.contains("calibration_tokens")) {
     check_calibration(facts, result, calibration.get());
     request.calibration = std::move(calibration);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,12 @@ bool needs_solver(PoolMethod method);
 /// Whether the method also rewrites query and output projections.
 bool rewrites_q_and_o(PoolMethod method);
 
+/// Statistics that are not kept after a conversion, as its record has them.
+struct DiscardedStatistics {
+  std::string tokens;       ///< a JSON number
+  std::string fingerprint;  ///< a JSON string
+};
+
 /// How heads are pooled.
 struct Pooling {
   PoolMethod method;
@@ -37,6 +44,9 @@ struct Pooling {
   /// The device that solves, as LibTorch names it ("cuda:1"). Another than the CPU rounds
   /// otherwise.
   std::string device;
+  /// Set if the statistics are not kept: nothing can compute the heads again, so their tensors get
+  /// checksums.
+  std::optional<DiscardedStatistics> discarded_statistics;
 
   // A constructor, since GCC 12 warns of the string in aggregates that contain this one.
   Pooling(PoolMethod used = PoolMethod::kMean, std::uint64_t random_seed = 0);  // NOLINT
@@ -49,6 +59,12 @@ struct Pooling {
 
   /// Whether heads are solved for on another device than the CPU.
   bool solves_elsewhere() const { return regroup::needs_solver(method) && device != "cpu"; }
+
+  /// Whether heads cannot be computed again on a CPU from what is kept.
+  bool needs_checksums() const {
+    return refined || solves_elsewhere() ||
+           (regroup::needs_solver(method) && discarded_statistics.has_value());
+  }
 
   /// The kind of device, without its number: "cuda".
   std::string device_kind() const { return device.substr(0, device.find(':')); }
