@@ -13,18 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of a model in the Hugging Face cache the path is that of its files.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text) {
-  if (!text.tokenizer.empty()) {
-    return open_tokenizer(text.tokenizer);
-  }
-  std::error_code fault;
-  if (!fs::is_directory(source.path, fault)) {
-    throw_usage(
-        "--text: {} is one file, and regroup does not read its tokenizer; name one with "
-        "--tokenizer",
-        printable(source.path.string(), 0));
-  }
-  return open_tokenizer(source.path.string());
+  return open_tokenizer(text.tokenizer.empty() ? source.path.string() : text.tokenizer);
 }
 
 }  // namespace

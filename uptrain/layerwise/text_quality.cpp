@@ -28,7 +28,7 @@ std::optional<Task> task_of(const Model& source, std::int64_t context) {
   const TaskSettings settings = with_special_tokens({}, source);
   const Objective objective = objective_of(source.spec);
   if (!source.missing_head.empty() ||
-      (objective == Objective::kMaskedTokens && !settings.mask_token)) {
+      (objective == Objective::kMaskedTokens && !settings.mask_token && !source.spec.mask_token)) {
     return std::nullopt;
   }
   return make_task(settings, source.spec, objective, context);

@@ -28,10 +28,10 @@ struct ModelAndText {
     put_file(text, words);
   }
 
-  ProgramResult convert(const std::vector<std::string>& more) const {
-    std::vector<std::string> arguments{"convert", model,           output, "--kv-heads",
-                                       "1",       "--text",        text,   "--refit-context",
-                                       "32",      "--refit-steps", "20"};
+  ProgramResult convert(const std::vector<std::string>& more, const char* context = "32") const {
+    std::vector<std::string> arguments{
+        "convert", model,           output, "--kv-heads",      "1",    "--text",
+        text,      "--refit-steps", "20",   "--refit-context", context};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(arguments);
   }
@@ -109,7 +109,7 @@ TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[upt
               .exit_code == 0);
   const auto evaluated = [&](const std::string& model) {
     return run_program({"eval", model, "--data", tokens, "--context", "32", "--json"})
-        .json()["contexts"][0]["loss"]
+        .json()["loss"]
         .get<double>();
   };
   CHECK(std::abs(loss_of(report, 0) - evaluated(files.model)) < 1e-4);
@@ -131,8 +131,9 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
           "[uptrain]") {
   const ModelAndText files;
   const auto before = tree_of(files.directory.path());
-  const auto refused = [&](const std::vector<std::string>& more, const char* reason) {
-    const ProgramResult result = files.convert(more);
+  const auto refused = [&](const std::vector<std::string>& more, const char* reason,
+                           const char* context = "32") {
+    const ProgramResult result = files.convert(more, context);
     CAPTURE(result.err);
     CHECK(result.exit_code != 0);
     CHECK(result.one_line_of_error());
@@ -140,7 +141,7 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
     CHECK(tree_of(files.directory.path()) == before);
   };
   refused({}, "tokenizer");  // the model has none
-  refused({"--tokenizer", "bytes", "--refit-context", "4096"}, "too few");
+  refused({"--tokenizer", "bytes"}, "too few", "4096");
   refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
   refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
 }
