@@ -7,8 +7,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "tests/checkpoint_builder.h"
+#include "tests/file_tree.h"
 #include "tests/tiny_models.h"
 
 namespace regroup {
