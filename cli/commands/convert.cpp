@@ -18,7 +18,9 @@
 #include "cli/report/conversion_progress.h"
 #include "cli/report/conversion_report.h"
 #include "cli/report/conversion_warnings.h"
+#include "cli/report/held_out_report.h"
 #include "cli/terminal/progress.h"
+#include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "converter/plan/conversion_plan.h"
@@ -113,12 +115,12 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   if (options.given("--refit-tokens")) {
     options.text.tokens = options.refit.max_tokens;
   }
-  const bool calibrates =
+  options.text.calibrates =
       options.calibration.empty() && !options.dry_run &&
       (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
   PreparedText text =
-      prepare_text(source, options.text, options.refit, options.destination, calibrates, console);
-  if (calibrates) {
+      prepare_text(source, options.text, options.refit, options.destination, console);
+  if (options.text.calibrates) {
     options.calibration = text.statistics;
   }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
@@ -128,15 +130,31 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   return text;
 }
 
-// Compares the result with its source and with pooling by the mean.
-HeldOutReport compare_result(const PreparedText& text, const ConversionRequest& request,
-                             const Model& source, const ConvertOptions& options,
-                             const Console& console) {
+// Compares the result, which is not published yet, with its source and with pooling by the mean,
+// and records what it finds. A comparison that fails must not cost the result.
+std::optional<HeldOutReport> compare_result(const PreparedText& text,
+                                            const ConversionRequest& request,
+                                            const ConversionReport& report,
+                                            const std::filesystem::path& result,
+                                            const Console& console) {
   ConversionRequest mean;
   mean.kv_heads = request.kv_heads;
   mean.roles = request.roles;
-  return compare_on_text(source, text, options.refit, plan_conversion(source, mean),
-                         options.destination, console);
+  try {
+    HeldOutReport found = compare_on_text(report.source, text, plan_conversion(report.source, mean),
+                                          result.string(), console);
+    if (!is_single_file(report.plan.container)) {
+      record_held_out(result, report.plan.target, held_out_json(found));
+    }
+    return found;
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    console.note(
+        fmt::format("warning: the result was not compared on held-out text: {}", fault.what()));
+    return std::nullopt;
+  }
 }
 
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
@@ -162,10 +180,11 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
   return budget;
 }
 
-// Carries out the plan. A result in another form is compared with the source before it is
-// published.
+// Carries out the plan. A result in another form, or made with --text, is compared with the source
+// before it is published.
 void write_result(const ConversionRequest& request, const ConvertOptions& options,
-                  ConversionReport& report, const Console& console) {
+                  const std::optional<PreparedText>& text, ConversionReport& report,
+                  const Console& console) {
   const ConversionPlan& plan = report.plan;
   const bool compares = !plan.in_place && !options.skip_comparison && !request.refiner;
   if (compares) {
@@ -173,18 +192,18 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
   }
   ConversionProgressBar progress(console, plan);
   const auto check = [&](const std::filesystem::path& result) {
+    progress.finish();
     if (compares) {
-      progress.finish();
       report.comparison = compare_with_source(report.source, request, plan, result, console);
+    }
+    if (text) {
+      report.held_out = compare_result(*text, request, report, result, console);
     }
   };
   report.layers = execute_conversion(
       plan, report.source, options.destination,
       [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
       interrupt_requested(), check, options.refit.threads);
-  if (!compares) {
-    progress.finish();
-  }
 }
 
 void run_conversion(ConversionRequest request, ConvertOptions options, const Console& console) {
@@ -203,10 +222,7 @@ void run_conversion(ConversionRequest request, ConvertOptions options, const Con
   report.groupings = std::move(groupings);
   report.budget = std::move(budget);
   if (!options.dry_run) {
-    write_result(request, options, report, console);
-    if (text) {
-      report.held_out = compare_result(*text, request, source, options, console);
-    }
+    write_result(request, options, text, report, console);
   }
   if (options.measure && report.layers.empty()) {
     report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());

@@ -80,18 +80,19 @@ void calibrate_source(const Model& source, const RefitOptions& refit, PreparedTe
 }  // namespace
 
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                          const std::string& destination, bool calibrates, const Console& console) {
+                          const std::string& destination, const Console& console) {
   check_computable("--text", source);
   const Effort effort = effort_of(text);
   PreparedText prepared;
   prepared.context = context_of(source, refit);
   prepared.refit_steps = effort.refit_steps;
+  prepared.device = refit.device;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
   const fs::path tokens = prepared.files->path() / "tokens.bin";
   prepared.tokens = tokens.string();
   write_tokens(source, text.input, refit.threads, effort.tokens + effort.held_out + 1, tokens);
   share_windows(effort, refit.batch, prepared);
-  if (calibrates) {
+  if (text.calibrates) {
     set_compute_threads(refit.threads);
     with_torch_errors([&] { calibrate_source(source, refit, prepared, console); });
   }
@@ -99,8 +100,8 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
 }
 
 HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
-                              const RefitOptions& refit, const ConversionPlan& mean,
-                              const std::string& result, const Console& console) {
+                              const ConversionPlan& mean, const std::string& result,
+                              const Console& console) {
   HeldOutReport report{.context = text.context};
   Progress progress(console, "evaluate", 3 * layers_of(source.spec), "layers");
   std::uint64_t done = 0;
@@ -111,7 +112,7 @@ HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
         {.first = (windows_in(data, text.context) - text.held_out) * text.context,
          .windows = text.held_out,
          .context = text.context},
-        parse_device(refit.device), interrupt_requested(), [&] { progress.update(++done); });
+        parse_device(text.device), interrupt_requested(), [&] { progress.update(++done); });
     const auto add = [&](const char* model, const TextQuality& quality) {
       report.rows.push_back({model, quality.loss, quality.cosine});
     };

@@ -20,6 +20,7 @@ struct TextOptions {
   TextInput input;
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
+  bool calibrates = false;
 };
 
 /// Tokens of the text and statistics of the source over them.
@@ -31,6 +32,7 @@ struct PreparedText {
   std::int64_t windows = 0;                ///< that the conversion may use, from the start
   std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
   std::int64_t refit_steps = 0;            ///< 0: no refitting
+  std::string device;                      ///< that evaluates
 };
 
 /// One model on held-out text.
@@ -45,16 +47,16 @@ struct HeldOutReport {
   std::vector<HeldOutRow> rows = {};
 };
 
-/// Tokenizes as much of the text as the effort needs, and calibrates the source unless
-/// `calibrates` is false. Throws kUsage if there is no tokenizer for the model and in a build
-/// without LibTorch, kBadInput for a text that is too short.
+/// Tokenizes as much of the text as the effort needs, and calibrates the source if text.calibrates.
+/// Throws kUsage if there is no tokenizer for the model and in a build without LibTorch, kBadInput
+/// for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                          const std::string& destination, bool calibrates, const Console& console);
+                          const std::string& destination, const Console& console);
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows.
 HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
-                              const RefitOptions& refit, const ConversionPlan& mean,
-                              const std::string& result, const Console& console);
+                              const ConversionPlan& mean, const std::string& result,
+                              const Console& console);
 
 }  // namespace regroup

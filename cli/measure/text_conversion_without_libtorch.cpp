@@ -4,12 +4,12 @@
 namespace regroup {
 
 PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&, const std::string&,
-                          bool, const Console&) {
+                          const Console&) {
   throw_usage("--text: this program was built without LibTorch");
 }
 
-HeldOutReport compare_on_text(const Model&, const PreparedText&, const RefitOptions&,
-                              const ConversionPlan&, const std::string&, const Console&) {
+HeldOutReport compare_on_text(const Model&, const PreparedText&, const ConversionPlan&,
+                              const std::string&, const Console&) {
   throw_usage("--text: this program was built without LibTorch");
 }
 

@@ -174,6 +174,16 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   return table;
 }
 
+std::string exactness_text(const OutputComparison& comparison, const ConversionPlan& plan) {
+  const std::string rounding =
+      comparison.without_rounding
+          ? fmt::format(", {:.3g} without rounding to {}", *comparison.without_rounding,
+                        name_of(plan.dtype.value()))
+          : "";
+  return fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+                     comparison.largest_difference, comparison.largest_output, rounding);
+}
+
 }  // namespace
 
 void print_report(const ConversionReport& done, bool json, const Console& console) {
@@ -193,13 +203,7 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
                   kept_text(done.layers) + refit_text(done.layers));
     if (done.comparison) {
-      const auto& without_rounding = done.comparison->without_rounding;
-      console.print(
-          fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
-                      done.comparison->largest_difference, done.comparison->largest_output,
-                      without_rounding ? fmt::format(", {:.3g} without rounding to {}",
-                                                     *without_rounding, name_of(plan.dtype.value()))
-                                       : ""));
+      console.print(exactness_text(*done.comparison, plan));
     }
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));

@@ -146,10 +146,30 @@ std::string measured_losses(const Json& record) {
   return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
 }
 
+// The losses of source, mean and result on held-out text.
+std::string held_out_losses(const Json& record) {
+  const Json& held_out = member_of(record, kHeldOutKey);
+  const Json& models = member_of(held_out, "models");
+  if (!models.is_array()) {
+    return "";
+  }
+  std::string table = fmt::format(
+      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states |\n"
+      "|---|---|---|\n",
+      recorded_count(member_of(held_out, "tokens")));
+  for (const Json& row : models) {
+    table +=
+        fmt::format("| {} | {} | {} |\n", recorded_word(member_of(row, "model")),
+                    recorded_loss(member_of(row, "loss")), recorded_loss(member_of(row, "cosine")));
+  }
+  return table;
+}
+
 std::string conversion_section(const Json& record, const ModelSpec& spec) {
   return fmt::format(
-      "\n## Conversion\n\n{}\n{}\n{}\nAll facts are in `config.json`, under `regroup`.\n",
-      heads_table(record, spec), pooling_text(record), measured_losses(record));
+      "\n## Conversion\n\n{}\n{}\n{}{}\nAll facts are in `config.json`, under `regroup`.\n",
+      heads_table(record, spec), pooling_text(record), measured_losses(record),
+      held_out_losses(record));
 }
 
 std::string training_section(const Json& record) {

@@ -22,4 +22,13 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
 void write_model_card(const Model& source, const std::filesystem::path& directory,
                       const std::string& config_text, const ModelSpec& spec);
 
+/// The fact in a conversion's record with the losses on held-out text: "tokens", "context" and
+/// "models", a list of {"model", "loss" (null if it cannot predict), "cosine"}.
+inline constexpr const char* kHeldOutKey = "held_out";
+
+/// Adds that fact to the record in `directory`'s config.json, and writes the card again.
+/// `directory` has a result that is not published yet.
+void record_held_out(const std::filesystem::path& directory, const ModelSpec& spec,
+                     const Json& held_out);
+
 }  // namespace regroup

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "converter/card/model_card.h"
 #include "converter/execute/tensor_checksums.h"
 #include "converter/provenance/provenance.h"
 #include "converter/provenance/recorded_order.h"
@@ -25,7 +26,7 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 27> kKnown{"version",
+  constexpr std::array<std::string_view, 28> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
@@ -40,6 +41,7 @@ void check_known(const Json& facts, const Model& result) {
                                                     "dtype",
                                                     kChecksumsKey,
                                                     "layers",
+                                                    kHeldOutKey,
                                                     "stored_kv_heads",
                                                     "positions",
                                                     "source_architecture",
@@ -204,8 +206,8 @@ DiscardedStatistics discarded_statistics(const Json& facts, const Model& result,
     throw_usage("{}: its statistics were made by --text and not kept; verify without --calibration",
                 where(result));
   }
-  const auto fact = [&](const char* key) { return printable_json(facts.value(key, Json()), 0); };
-  return {fact("calibration_tokens"), fact("calibration")};
+  return {printable_json(facts.value("calibration_tokens", Json()), 0),
+          printable_json(facts.value("calibration", Json()), 0)};
 }
 
 void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
 #include "converter/execute/tensor_checksums.h"
 #include "converter/provenance/provenance.h"
@@ -128,7 +129,8 @@ class Verifier {
 // fingerprint (see compare_origin()).
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
-    for (const char* key : {kVersionKey, "layers", kChecksumsKey, kSourceFingerprintKey}) {
+    for (const char* key :
+         {kVersionKey, "layers", kHeldOutKey, kChecksumsKey, kSourceFingerprintKey}) {
       config["regroup"].erase(key);
     }
   }

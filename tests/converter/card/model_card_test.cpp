@@ -50,6 +50,24 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK(row_of(llama, "vLLM") == "`vllm serve DIRECTORY`");
 }
 
+TEST_CASE("losses on held-out text are recorded and shown, without text that is no plain word",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("llama_mha"), directory / "out", {.kv_heads = {1}});
+  const ModelSpec spec = open_model(directory / "out").spec;
+  const Json row = {{"model", "mean"}, {"loss", 4.5}, {"cosine", 0.25}};
+  const Json hostile = {{"model", "</td><script>"}, {"loss", nullptr}, {"cosine", "x"}};
+  const Json fact = {{"tokens", 64}, {"context", 16}, {"models", {row, hostile}}};
+  record_held_out(directory / "out", spec, fact);
+  const Json config = Json::parse(bytes_of_file(directory / "out" / "config.json"));
+  CHECK(config["regroup"][kHeldOutKey] == fact);
+  const std::string card = card_of(directory / "out");
+  CHECK_THAT(card, ContainsSubstring("| On 64 held-out tokens |"));
+  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 |\n"));
+  CHECK_THAT(card, ContainsSubstring("\n| not recorded | not recorded | not recorded |\n"));
+  CHECK(card.find("script") == std::string::npos);
+}
+
 TEST_CASE("a card promises no runtime what it cannot load", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("bloom"), directory / "plain", {.kv_heads = {2}, .loader = LoaderChoice::kNone});

@@ -60,6 +60,10 @@ TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptra
   CHECK(report["held_out"]["models"][0]["cosine"] > 0.999999);
   CHECK(report["held_out"]["models"][2]["cosine"] > report["held_out"]["models"][1]["cosine"]);
   CHECK(report["warnings"].empty());
+  const auto output = std::filesystem::path(files.output);
+  const Json config = Json::parse(bytes_of_file(output / "config.json"));
+  CHECK(config["regroup"]["held_out"] == report["held_out"]);
+  CHECK_THAT(bytes_of_file(output / "README.md"), ContainsSubstring("held-out tokens"));
   // Only the result is left beside the source and the text.
   CHECK(tree_of(files.directory.path() / "out").size() > 0);
   for (const auto& entry : std::filesystem::directory_iterator(files.directory.path())) {
@@ -114,6 +118,16 @@ TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[upt
   };
   CHECK(std::abs(loss_of(report, 0) - evaluated(files.model)) < 1e-4);
   CHECK(std::abs(loss_of(report, 2) - evaluated(files.output)) < 1e-4);
+}
+
+TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
+  ModelAndText files;
+  files.output += ".gguf";
+  const ProgramResult done = files.convert({"--tokenizer", "bytes", "--json"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK(done.json()["held_out"]["models"].size() == 3);
+  CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
 }
 
 TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrain]") {
