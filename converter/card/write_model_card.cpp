@@ -6,6 +6,7 @@
 #include "converter/card/model_card.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
+#include "formats/directory/model_directory.h"
 
 namespace regroup {
 namespace {
@@ -67,7 +68,6 @@ void write_model_card(const Model& source, const fs::path& directory,
 }
 
 void record_held_out(const fs::path& directory, const ModelSpec& spec, const Json& held_out) {
-  constexpr std::uint64_t kMaxConfigBytes = 64U << 20;
   const fs::path path = directory / "config.json";
   const std::string text =
       with_member(read_text(path, kMaxConfigBytes), {"regroup", kHeldOutKey}, held_out.dump());
