@@ -192,7 +192,9 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
   }
   ConversionProgressBar progress(console, plan);
   const auto check = [&](const std::filesystem::path& result) {
-    progress.finish();
+    if (compares || text) {
+      progress.finish();
+    }
     if (compares) {
       report.comparison = compare_with_source(report.source, request, plan, result, console);
     }
@@ -204,6 +206,9 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
       plan, report.source, options.destination,
       [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
       interrupt_requested(), check, options.refit.threads);
+  if (!compares && !text) {
+    progress.finish();
+  }
 }
 
 void run_conversion(ConversionRequest request, ConvertOptions options, const Console& console) {
