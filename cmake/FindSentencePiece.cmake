@@ -1,17 +1,3 @@
-# The SentencePiece library (Debian's libsentencepiece-dev), which comes without a CMake package:
-# target SentencePiece::SentencePiece.
-find_path(SentencePiece_INCLUDE_DIR sentencepiece_processor.h)
-find_library(SentencePiece_LIBRARY sentencepiece)
-mark_as_advanced(SentencePiece_INCLUDE_DIR SentencePiece_LIBRARY)
-
-include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(SentencePiece
-  REQUIRED_VARS SentencePiece_LIBRARY SentencePiece_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "regroup tokenize will not read tokenizer.model, until scripts/setup has installed it")
-
-if(SentencePiece_FOUND AND NOT TARGET SentencePiece::SentencePiece)
-  add_library(SentencePiece::SentencePiece UNKNOWN IMPORTED)
-  set_target_properties(SentencePiece::SentencePiece PROPERTIES
-    IMPORTED_LOCATION "${SentencePiece_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${SentencePiece_INCLUDE_DIR}")
-endif()
+# Debian's libsentencepiece-dev: target SentencePiece::SentencePiece.
+include("${CMAKE_CURRENT_LIST_DIR}/FindPlainLibrary.cmake")
+regroup_find_plain_library(SentencePiece SentencePiece::SentencePiece sentencepiece_processor.h sentencepiece "regroup tokenize will not read tokenizer.model")

@@ -1,7 +1,9 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,7 @@
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/options/command.h"
+#include "cli/options/option_needs.h"
 #include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/conversion_progress.h"
@@ -83,10 +86,26 @@ void check_arguments(const ConvertOptions& options) {
 // Whether a change of basis is possible, so that heads can be solved for.
 bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
 
+// Refuses options of refitting if nothing is refitted.
+void refuse_refit_options(const ConvertOptions& options, const char* reason) {
+  for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
+    const bool measures =
+        option == std::string_view("--refit-batch") && options.given("--kv-budget");
+    if (options.given(option) && !measures) {
+      refuse_without_effect(option, reason);
+    }
+  }
+}
+
 // Sets what --text implies for refitting, unless it is given.
 void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
               const Console& console) {
-  if (!options.given("--refit-steps") && text.refit_steps == 0) {
+  const bool refits = options.given("--refit-steps") || text.refit_steps > 0;
+  if (!refits || !can_refit(spec)) {
+    refuse_refit_options(options, refits ? "this model cannot be refitted"
+                                         : "--effort quick refits only with --refit-steps");
+  }
+  if (!refits) {
     return;
   }
   if (!can_refit(spec)) {
@@ -125,6 +144,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
+    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
   }
   refit_on(text, source.spec, options, console);
   return text;

@@ -25,7 +25,7 @@ struct TextOptions {
 
 /// Tokens of the text and statistics of the source over them.
 struct PreparedText {
-  std::unique_ptr<StagedDirectory> files;  ///< beside the destination, removed with this object
+  std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file
   std::string statistics;                  ///< empty if the source is not calibrated
   std::int64_t context = 0;                ///< tokens in a window

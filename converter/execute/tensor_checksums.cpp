@@ -26,7 +26,7 @@ bool is_checksum(const Json& value) {
 }  // namespace
 
 bool has_checksum(const ConversionPlan& plan, const TensorStep& step) {
-  return step.solved() != nullptr && (plan.refiner != nullptr || plan.pooling.needs_checksums());
+  return step.solved() != nullptr && plan.pooling.needs_checksums();
 }
 
 TensorChecksums checksums_to_come(const ConversionPlan& plan) {

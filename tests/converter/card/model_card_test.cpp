@@ -94,7 +94,7 @@ TEST_CASE("a card promises no runtime what it cannot load", "[converter]") {
   CHECK(row_of(base, "regroup") == "`regroup inspect DIRECTORY`");
 }
 
-TEST_CASE("the card of the source is kept beside that of the result", "[converter]") {
+TEST_CASE("a result keeps the card of its source under another name", "[converter]") {
   const TemporaryDirectory directory;
   const std::string theirs = "---\nlicense: mit\nmodel-index: x\n---\n# Theirs\n";
   put_model(directory / "source", golden_model("bloom"));

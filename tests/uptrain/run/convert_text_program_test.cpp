@@ -64,7 +64,7 @@ TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptra
   const Json config = Json::parse(bytes_of_file(output / "config.json"));
   CHECK(config["regroup"]["held_out"] == report["held_out"]);
   CHECK_THAT(bytes_of_file(output / "README.md"), ContainsSubstring("held-out tokens"));
-  // Only the result is left beside the source and the text.
+  // The command removes its temporary files.
   CHECK(tree_of(files.directory.path() / "out").size() > 0);
   for (const auto& entry : std::filesystem::directory_iterator(files.directory.path())) {
     CHECK_THAT(entry.path().filename().string(), !ContainsSubstring("partial"));
@@ -158,6 +158,12 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
   refused({"--tokenizer", "bytes"}, "too few", "4096");
   refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
   refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
+  const ProgramResult useless =
+      run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
+                   "--tokenizer", "bytes", "--effort", "quick", "--refit-lr", "0.1"});
+  CHECK(useless.exit_code == kExitUsage);
+  CHECK_THAT(useless.err, ContainsSubstring("--refit-lr"));
+  CHECK(tree_of(files.directory.path()) == before);
 }
 
 TEST_CASE("options of --text need it", "[uptrain]") {
