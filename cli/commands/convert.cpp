@@ -86,13 +86,22 @@ void check_arguments(const ConvertOptions& options) {
 // Whether a change of basis is possible, so that heads can be solved for.
 bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
 
-// Refuses options of refitting if nothing is refitted.
-void refuse_refit_options(const ConvertOptions& options, const char* reason) {
+// Refuses options of refitting if nothing is refitted, and --text if nothing is pooled.
+void check_text_has_effect(const Model& source, const ConversionRequest& request,
+                           const ConvertOptions& options) {
+  if (options.budget.budget.empty() && pooled_layers(plan_conversion(source, request)).empty()) {
+    refuse_without_effect("--text", "no layer gets fewer kv heads");
+  }
+  const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
+  if (refits && can_refit(source.spec)) {
+    return;
+  }
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
     const bool measures =
         option == std::string_view("--refit-batch") && options.given("--kv-budget");
     if (options.given(option) && !measures) {
-      refuse_without_effect(option, reason);
+      refuse_without_effect(option, refits ? "this model cannot be refitted"
+                                           : "--effort quick refits only with --refit-steps");
     }
   }
 }
@@ -100,12 +109,7 @@ void refuse_refit_options(const ConvertOptions& options, const char* reason) {
 // Sets what --text implies for refitting, unless it is given.
 void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
               const Console& console) {
-  const bool refits = options.given("--refit-steps") || text.refit_steps > 0;
-  if (!refits || !can_refit(spec)) {
-    refuse_refit_options(options, refits ? "this model cannot be refitted"
-                                         : "--effort quick refits only with --refit-steps");
-  }
-  if (!refits) {
+  if (!options.given("--refit-steps") && text.refit_steps == 0) {
     return;
   }
   if (!can_refit(spec)) {
@@ -128,6 +132,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   if (options.text.input.files.empty()) {
     return std::nullopt;
   }
+  check_text_has_effect(source, request, options);
   if (!options.given("--pool") && can_solve(source.spec)) {
     request.pooling.method = PoolMethod::kLowrank;
   }
