@@ -12,6 +12,7 @@ void add_all_commands(Command program, Console& console) {
   add_calibrate_command(program, console);
   add_eval_command(program, console);
   add_init_command(program, console);
+  add_sample_command(program, console);
   add_teach_command(program, console);
   add_uptrain_command(program, console);
   add_demo_command(program, console);

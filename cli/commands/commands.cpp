@@ -12,6 +12,7 @@ constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"calibrate", "Measure the inputs of a model's attention, for convert --calibration"},
     {"eval", "Loss and perplexity of a model on a file of tokens"},
     {"init", "Make a model with random weights for a config.json, to train from scratch"},
+    {"sample", "Let a model write text, for calibrating where there is no other"},
     {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},
     {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
     {"demo", "Train a small model, convert it to fewer kv heads, uptrain it, compare the losses"},

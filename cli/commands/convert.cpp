@@ -3,17 +3,18 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/commands/convert_options.h"
+#include "cli/commands/convert_text.h"
 #include "cli/measure/compare_result.h"
 #include "cli/measure/context_warning.h"
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
+#include "cli/measure/text_distillation.h"
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/process/exec_compute.h"
@@ -21,9 +22,7 @@
 #include "cli/report/conversion_progress.h"
 #include "cli/report/conversion_report.h"
 #include "cli/report/conversion_warnings.h"
-#include "cli/report/held_out_report.h"
 #include "cli/terminal/progress.h"
-#include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "converter/plan/conversion_plan.h"
@@ -67,8 +66,7 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
 // Whether the conversion does more than moving and averaging heads, which needs LibTorch.
 bool solves(const ConversionRequest& request, const ConvertOptions& options) {
   return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
-         !options.refit.data.empty() || !options.budget.budget.empty() ||
-         !options.text.input.files.empty();
+         !options.refit.data.empty() || !options.budget.budget.empty() || options.text.given();
 }
 
 void check_arguments(const ConvertOptions& options) {
@@ -83,111 +81,12 @@ void check_arguments(const ConvertOptions& options) {
   }
 }
 
-// Whether a change of basis is possible, so that heads can be solved for.
-bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
-
-// Refuses options of refitting if nothing is refitted, and --text if nothing is pooled.
-void check_text_has_effect(const Model& source, const ConversionRequest& request,
-                           const ConvertOptions& options) {
-  if (options.budget.budget.empty() && pooled_layers(plan_conversion(source, request)).empty()) {
-    refuse_without_effect("--text", "no layer gets fewer kv heads");
-  }
-  const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
-  if (refits && can_refit(source.spec)) {
-    return;
-  }
-  for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
-    const bool measures =
-        option == std::string_view("--refit-batch") && options.given("--kv-budget");
-    if (options.given(option) && !measures) {
-      refuse_without_effect(option, refits ? "this model cannot be refitted"
-                                           : "--effort quick refits only with --refit-steps");
-    }
-  }
-}
-
-// Sets what --text implies for refitting, unless it is given.
-void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
-              const Console& console) {
-  if (!options.given("--refit-steps") && text.refit_steps == 0) {
-    return;
-  }
-  if (!can_refit(spec)) {
-    console.note(fmt::format(
-        "note: --text: no refitting: {} normalises keys with separate weights for each head",
-        printable(spec.architecture)));
-    return;
-  }
-  options.refit.data = text.tokens;
-  if (!options.given("--refit-steps")) {
-    options.refit.steps = text.refit_steps;
-  }
-  options.refit.max_tokens = text.windows * text.context;
-}
-
-// Prepares the text of --text, and sets the method and the options that it implies unless they are
-// given.
-std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
-                                     ConvertOptions& options, const Console& console) {
-  if (options.text.input.files.empty()) {
-    return std::nullopt;
-  }
-  check_text_has_effect(source, request, options);
-  if (!options.given("--pool") && can_solve(source.spec)) {
-    request.pooling.method = PoolMethod::kLowrank;
-  }
-  if (options.given("--refit-tokens")) {
-    options.text.tokens = options.refit.max_tokens;
-  }
-  options.text.calibrates =
-      options.calibration.empty() && !options.dry_run &&
-      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
-  PreparedText text =
-      prepare_text(source, options.text, options.refit, options.destination, console);
-  if (options.text.calibrates) {
-    options.calibration = text.statistics;
-  }
-  if (!options.budget.budget.empty() && options.budget.data.empty()) {
-    options.budget.data = text.tokens;
-    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
-  }
-  refit_on(text, source.spec, options, console);
-  return text;
-}
-
-// Compares the result, which is not published yet, with its source and with pooling by the mean,
-// and records what it finds. A comparison that fails must not cost the result.
-std::optional<HeldOutReport> compare_result(const PreparedText& text,
-                                            const ConversionRequest& request,
-                                            const ConversionReport& report,
-                                            const std::filesystem::path& result,
-                                            const Console& console) {
-  ConversionRequest mean;
-  mean.kv_heads = request.kv_heads;
-  mean.roles = request.roles;
-  try {
-    HeldOutReport found = compare_on_text(report.source, text, plan_conversion(report.source, mean),
-                                          result.string(), console);
-    if (!is_single_file(report.plan.container)) {
-      record_held_out(result, report.plan.target, held_out_json(found));
-    }
-    return found;
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterrupted) {
-      throw;
-    }
-    console.note(
-        fmt::format("warning: the result was not compared on held-out text: {}", fault.what()));
-    return std::nullopt;
-  }
-}
-
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
 // the budget.
 std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
                                          const ConvertOptions& options, const Console& console) {
   request.calibration = open_calibration(options.calibration, source);
-  if (request.calibration && !options.text.input.files.empty() && !options.given("--calibration")) {
+  if (request.calibration && options.text.given() && !options.given("--calibration")) {
     request.pooling.discarded_statistics = {request.calibration->tokens(),
                                             Json(request.calibration->fingerprint()).dump()};
   }
@@ -223,8 +122,12 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
     if (compares) {
       report.comparison = compare_with_source(report.source, request, plan, result, console);
     }
+    if (text && !request.pooling.distillation.empty()) {
+      report.distillation =
+          distill_on_text(report.source, plan, *text, options.refit, result, console);
+    }
     if (text) {
-      report.held_out = compare_result(*text, request, report, result, console);
+      report.held_out = compare_on_held_out(*text, request, report, result, console);
     }
   };
   report.layers = execute_conversion(

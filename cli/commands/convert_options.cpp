@@ -174,10 +174,21 @@ void add_text_options(Command command, TextOptions& options) {
                  "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
                  "compare source, mean and result on a part that is held out");
   command
-      .add_option("--effort", options.effort,
-                  "how much work --text does: quick (32k tokens, no refitting), normal (131k "
-                  "tokens, 200 steps), thorough (262k tokens, 600 steps)")
+      .add_flag("--sample", options.samples,
+                "instead of --text: let the model write the text itself, token by token")
+      .excludes("--text");
+  command
+      .add_option(
+          "--effort", options.effort,
+          "how much work --text and --sample do: quick (32k tokens, no training), normal (131k "
+          "tokens, 100 steps of refitting, 128 of distillation), thorough (262k tokens, 300 "
+          "and 512 steps)")
       .one_of({"quick", "normal", "thorough"});
+  add_count(command, "--distill-steps", options.distill_steps,
+            "after refitting, train all pooled attentions together, in so many steps, to predict "
+            "what the source predicts; 0: do not (default: by --effort)",
+            {0, kMostCount})
+      .default_text("");
 }
 
 // Options of the steps after pooling.
@@ -287,8 +298,9 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
                           plan.in_place ? "the result keeps the source's form and is not compared"
                                         : "a refitted result is not compared");
   }
-  constexpr std::array kOfPooling{"--attention", "--pool",    "--grouping", "--calibration",
-                                  "--refit",     "--measure", "--device",   "--text"};
+  constexpr std::array kOfPooling{"--attention",   "--pool",  "--grouping",
+                                  "--calibration", "--refit", "--measure",
+                                  "--device",      "--text",  "--sample"};
   for (const char* option : kOfPooling) {
     const bool measures = option == std::string_view("--device") && options.given("--kv-budget");
     if (options.given(option) && !measures && pooled_layers(plan).empty()) {

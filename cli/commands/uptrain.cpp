@@ -12,6 +12,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/precision_warning.h"
+#include "cli/measure/training_text.h"
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/options/output_name.h"
@@ -48,10 +49,23 @@ std::int64_t accumulation_of(const UptrainOptions& options) {
   return options.accumulation.value_or(options.settings.ranks);
 }
 
+void check_data(const UptrainOptions& options, const Launch& launch) {
+  check_one_input(!options.data.empty(), options.text);
+  if (!options.text.files.empty() && !launch.alone()) {
+    throw_usage(
+        "--text: several ranks need a token file: regroup tokenize makes it, --data names it");
+  }
+}
+
 // Sets and checks the settings that the options and the launch determine.
 void complete_settings(UptrainOptions& options, const Launch& launch) {
   UptrainSettings& settings = options.settings;
-  set_data(settings, options.data);
+  check_data(options, launch);
+  if (options.text.files.empty()) {
+    set_data(settings, options.data);
+  } else {
+    settings.data.assign(options.text.files.begin(), options.text.files.end());  // until tokenized
+  }
   settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
   settings.local_ranks = launch.local_ranks;
@@ -83,6 +97,7 @@ struct PlannedRun {
   const DataLoader& data;
   bool resume;
   ProcessGroup* ranks;  // null for a single process
+  TrainingText* text;   // null without --text
 
   UptrainResult train(UptrainObserver& observer) const {
     return run_uptraining(plan, source, data, resume, observer, interrupt_requested(), ranks);
@@ -98,9 +113,26 @@ void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
   console.note("dry run: nothing was written");
 }
 
+// Keeps the tokens of --text from the run's begin on.
+class RunObserver : public ConsoleObserver {
+ public:
+  RunObserver(const PlannedRun& run, const Console& console)
+      : ConsoleObserver(run.plan, console), text_(run.text) {}
+
+  void on_start(const TrainingProgress& progress) override {
+    if (text_ != nullptr) {
+      text_->keep();
+    }
+    ConsoleObserver::on_start(progress);
+  }
+
+ private:
+  TrainingText* text_;
+};
+
 void train_and_report(const PlannedRun& run, bool json, const Console& console) {
   console.note_facts(plan_text(run.plan), kPlanIndent);
-  ConsoleObserver observer(run.plan, console);
+  RunObserver observer(run, console);
   try {
     const UptrainResult result = run.train(observer);
     observer.progress().finish();
@@ -113,10 +145,15 @@ void train_and_report(const PlannedRun& run, bool json, const Console& console) 
   }
 }
 
-void plan_and_train(const UptrainOptions& options, const Launch& launch, const Console& console) {
-  const UptrainSettings& settings = options.settings;
+void plan_and_train(UptrainOptions& options, const Launch& launch, const Console& console) {
+  UptrainSettings& settings = options.settings;
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
+  std::optional<TrainingText> text;
+  if (!options.text.files.empty()) {
+    text.emplace(options.text, source, options.threads, settings.output, options.resume);
+    settings.data = {text->path()};
+  }
   const DataLoader data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
   check_plan(options, plan, console);
@@ -131,7 +168,7 @@ void plan_and_train(const UptrainOptions& options, const Launch& launch, const C
   if (ranks) {
     agree_on_memory(plan, source.spec, *ranks);
   }
-  const PlannedRun run{plan, source, data, options.resume, ranks.get()};
+  const PlannedRun run{plan, source, data, options.resume, ranks.get(), text ? &*text : nullptr};
   if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;
     if (ranks) {

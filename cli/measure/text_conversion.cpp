@@ -4,14 +4,17 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/measure/sampled_text.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/token_files/token_writer.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
@@ -21,19 +24,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How much of a text is used, in tokens, and the steps of refitting.
+// How much of a text is used, in tokens, and the steps of refitting and distillation.
 struct Effort {
   std::string_view name;
-  std::int64_t tokens, held_out, refit_steps;
+  std::int64_t tokens, held_out, refit_steps, distill_steps;
 };
-constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0},
-                              Effort{"normal", 131'072, 8'192, 200},
-                              Effort{"thorough", 262'144, 16'384, 600}};
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 0},
+                              Effort{"normal", 131'072, 8'192, 100, 128},
+                              Effort{"thorough", 262'144, 16'384, 300, 512}};
+
+constexpr std::int64_t kMostJudgingWindows = 16;
 
 Effort effort_of(const TextOptions& text) {
   Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
                                 [&](const Effort& each) { return each.name == text.effort; });
   effort.tokens = text.tokens.value_or(effort.tokens);
+  effort.distill_steps = text.distill_steps.value_or(effort.distill_steps);
   return effort;
 }
 
@@ -61,6 +67,28 @@ void share_windows(const Effort& effort, std::int64_t batch, PreparedText& prepa
   prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
 }
 
+// Writes `windows` windows of the text from number `first` on, and the token after them, as a file
+// of their own.
+std::string write_part(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
+                       std::int64_t first, std::int64_t windows) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(windows * prepared.context + 1));
+  TokenFile::open(prepared.tokens).read(first * prepared.context, ids);
+  const fs::path path = prepared.files->path() / name;
+  TokenWriter writer(path, TokenLayout::kMegatron, vocabulary);
+  writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
+  writer.publish();
+  return path.string();
+}
+
+// Shares the windows of conversion between learning and judging.
+void prepare_distillation(const ModelSpec& spec, PreparedText& prepared) {
+  const std::int64_t judging =
+      std::clamp<std::int64_t>(prepared.windows / 10, 1, kMostJudgingWindows);
+  const std::int64_t learning = prepared.windows - judging;
+  prepared.learning = write_part(prepared, "learn.bin", spec.vocab_size, 0, learning);
+  prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
+}
+
 void calibrate_source(const Model& source, const RefitOptions& refit, PreparedText& prepared,
                       const Console& console) {
   const TokenFile data = TokenFile::open(prepared.tokens);
@@ -79,6 +107,8 @@ void calibrate_source(const Model& source, const RefitOptions& refit, PreparedTe
 
 }  // namespace
 
+std::int64_t distill_steps_of(const TextOptions& text) { return effort_of(text).distill_steps; }
+
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console) {
   check_computable("--text", source);
@@ -86,12 +116,27 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   PreparedText prepared;
   prepared.context = context_of(source, refit);
   prepared.refit_steps = effort.refit_steps;
+  prepared.distill_steps = effort.distill_steps;
   prepared.device = refit.device;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
   const fs::path tokens = prepared.files->path() / "tokens.bin";
   prepared.tokens = tokens.string();
-  write_tokens(source, text.input, refit.threads, effort.tokens + effort.held_out + 1, tokens);
+  const std::int64_t wanted = effort.tokens + effort.held_out + 1;
+  if (text.samples) {
+    const c10::Device device = parse_device(refit.device);
+    write_samples(source,
+                  {.tokens = wanted,
+                   .context = prepared.context,
+                   .precision = fast_precision(device),
+                   .device = device},
+                  tokens, console);
+  } else {
+    write_tokens(source, text.input, refit.threads, wanted, tokens);
+  }
   share_windows(effort, refit.batch, prepared);
+  if (prepared.distill_steps > 0) {
+    prepare_distillation(source.spec, prepared);
+  }
   if (text.calibrates) {
     set_compute_threads(refit.threads);
     with_torch_errors([&] { calibrate_source(source, refit, prepared, console); });

@@ -18,9 +18,13 @@ namespace regroup {
 
 struct TextOptions {
   TextInput input;
+  bool samples = false;                               ///< --sample: the source writes the text
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
+  std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
   bool calibrates = false;
+
+  bool given() const { return samples || !input.files.empty(); }
 };
 
 /// Tokens of the text and statistics of the source over them.
@@ -32,6 +36,8 @@ struct PreparedText {
   std::int64_t windows = 0;                ///< that the conversion may use, from the start
   std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
   std::int64_t refit_steps = 0;            ///< 0: no refitting
+  std::int64_t distill_steps = 0;          ///< 0: no distillation
+  std::string learning, judging;           ///< token files of distillation, parts of `tokens`
   std::string device;                      ///< that evaluates
 };
 
@@ -46,6 +52,9 @@ struct HeldOutReport {
   std::int64_t tokens = 0, context = 0;
   std::vector<HeldOutRow> rows = {};
 };
+
+/// Steps of distillation: as asked for, or by the effort.
+std::int64_t distill_steps_of(const TextOptions& text);
 
 /// Tokenizes as much of the text as the effort needs, and calibrates the source if text.calibrates.
 /// Throws kUsage if there is no tokenizer for the model and in a build without LibTorch, kBadInput

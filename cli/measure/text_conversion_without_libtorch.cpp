@@ -1,7 +1,10 @@
 #include "cli/measure/text_conversion.h"
+#include "cli/measure/text_distillation.h"
 #include "formats/base/error.h"
 
 namespace regroup {
+
+std::int64_t distill_steps_of(const TextOptions&) { return 0; }
 
 PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&, const std::string&,
                           const Console&) {
@@ -10,6 +13,17 @@ PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&,
 
 HeldOutReport compare_on_text(const Model&, const PreparedText&, const ConversionPlan&,
                               const std::string&, const Console&) {
+  throw_usage("--text: this program was built without LibTorch");
+}
+
+std::string why_not_distilled(const Model&, const ConversionPlan&, const RefitOptions&) {
+  throw_usage("--text: this program was built without LibTorch");
+}
+
+std::string distillation_recipe(const PreparedText&, const RefitOptions&) { return ""; }
+
+Json distill_on_text(const Model&, const ConversionPlan&, const PreparedText&, const RefitOptions&,
+                     const std::filesystem::path&, const Console&) {
   throw_usage("--text: this program was built without LibTorch");
 }
 

@@ -20,14 +20,6 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInpu
 
 }  // namespace
 
-void add_text_input(Command command, TextInput& input, const std::string& purpose) {
-  command.add_option("--text", input.files, purpose);
-  command
-      .add_option("--tokenizer", input.tokenizer,
-                  "the tokenizer of --text, as in regroup tokenize (default: the model's)")
-      .default_text("");
-}
-
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
@@ -50,11 +42,7 @@ void write_tokens(const Model& source, const TextInput& text, int threads,
 TokenInput::TokenInput(const std::string& data, const TextInput& text, const Model& source,
                        int threads, std::optional<std::int64_t> wanted)
     : path_(data) {
-  if (data.empty() == text.files.empty()) {
-    throw_usage(
-        "{}: --data takes a token file, --text takes text",
-        data.empty() ? "--data or --text is needed" : "--data and --text exclude each other");
-  }
+  check_one_input(!data.empty(), text);
   if (data.empty()) {
     made_ = std::make_unique<StagedDirectory>(fs::temp_directory_path() / "regroup-tokens");
     path_ = made_->path() / "text.bin";

@@ -5,21 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "cli/options/command.h"
+#include "cli/options/text_input.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
 
 namespace regroup {
-
-struct TextInput {
-  std::vector<std::string> files;  ///< text or JSON lines; empty: no --text
-  std::string tokenizer;           ///< empty: the model's own
-};
-
-/// Adds --text, described by `purpose`, and --tokenizer. `input` must outlive `command`.
-void add_text_input(Command command, TextInput& input, const std::string& purpose);
 
 /// Writes the tokens of the text to `output`, a new .bin with an .idx: at least `wanted` of
 /// them, or all if the text has fewer or no number is given. Throws kUsage if there is no tokenizer

@@ -14,17 +14,19 @@ namespace regroup {
 namespace {
 
 constexpr std::array kNeeds = std::to_array<OptionNeed>({
-    {"convert", "--attention --pool --grouping --allow-nonfinite --refit --measure --text",
+    {"convert", "--attention --pool --grouping --allow-nonfinite --refit --measure --text --sample",
      "--kv-heads --kv-budget"},
     {"convert", "--pool-seed", "--pool=random"},
     {"convert", "--calibration",
-     "--pool=select,aligned,lowrank --grouping=similar --measure --text"},
-    {"convert", "--tokenizer --effort", "--text"},
+     "--pool=select,aligned,lowrank --grouping=similar --measure --text --sample"},
+    {"convert", "--tokenizer", "--text"},
+    {"convert", "--effort --distill-steps", "--text --sample"},
     {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
-    {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text"},
-    {"convert", "--refit-batch --refit-context", "--refit --kv-budget --text"},
+    {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text --sample"},
+    {"convert", "--refit-batch --refit-context", "--refit --kv-budget --text --sample"},
     {"convert", "--device",
-     "--refit --kv-budget --pool=select,aligned,lowrank --grouping=similar --measure --text"},
+     "--refit --kv-budget --pool=select,aligned,lowrank --grouping=similar --measure --text "
+     "--sample"},
     {"calibrate", "--tokenizer", "--text"},
     {"inspect", "--kv-heads --calibration", "--similarity"},
     {"inspect", "--filter --sort", "--tensors --stats"},
@@ -33,6 +35,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"eval", "--tokenizer", "--text"},
     {"eval", "--document-end --document-start", "--documents=separate"},
     {"teach", "--document-end --document-start", "--documents=separate"},
+    {"uptrain", "--tokenizer", "--text"},
     {"uptrain", "--document-end --document-start", "--documents=separate"},
     {"uptrain", "--min-lr-ratio", "--schedule=cosine,wsd"},
     {"uptrain", "--decay-steps", "--schedule=wsd"},

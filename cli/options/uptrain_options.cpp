@@ -168,8 +168,8 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
           "--data", options.data,
           "token files: raw u16, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
           "sets a file's share of the samples (default: by its size)")
-      .required()
       .default_text("");
+  add_text_input(command, options.text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
       .required();
   add_document_options(command, options.documents);

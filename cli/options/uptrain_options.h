@@ -10,6 +10,7 @@
 #include "cli/options/document_options.h"
 #include "cli/options/memory_check.h"
 #include "cli/options/task_options.h"
+#include "cli/options/text_input.h"
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {
@@ -19,6 +20,7 @@ inline constexpr int kDefaultTimeout = 600;  ///< seconds
 struct UptrainOptions {
   UptrainSettings settings;
   std::vector<std::string> data;
+  TextInput text;  ///< instead of data
   DocumentOptions documents;
   std::string device = "cpu";
   std::string precision = "fp32";

@@ -78,6 +78,15 @@ std::string refit_of(const Record& record) {
              : "none";
 }
 
+std::string distillation_of(const Record& record) {
+  const Json recipe = json_at(record, "distill");
+  return recipe.is_object()
+             ? fmt::format("{} steps of {} windows of {} tokens on all layers together",
+                           number_of(recipe, "steps"), number_of(recipe, "batch"),
+                           number_of(recipe, "context"))
+             : "";
+}
+
 // Tells how many layers have their heads in another order than the source; empty if none has.
 std::string moved_heads(const Record& record) {
   std::size_t layers = 0, moved = 0;
@@ -129,6 +138,7 @@ std::vector<std::pair<std::string, std::string>> conversion_facts(const Record& 
                        text_at(record, "grouping") + (moved.empty() ? "" : ", " + moved));
     facts.emplace_back("calibration", calibration_of(record));
     facts.emplace_back("refit", refit_of(record));
+    facts.emplace_back("distillation", distillation_of(record));
   }
   facts.emplace_back("architecture", change_of(record, "source_architecture", "architecture"));
   facts.emplace_back("positions", change_of(record, "source_positions", "positions"));
@@ -150,10 +160,12 @@ std::string conversion_text(const Record& record) {
                              heads_in(json_at(record, "stored_kv_heads")), by)
                : fmt::format("{} kv heads, as in the source, {}", kv_heads, by);
   }
-  return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}",
+  const std::string distilled = distillation_of(record);
+  return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}{}",
                      heads_in(json_at(record, "source_kv_heads")), kv_heads,
                      text_at(record, "pool"), text_at(record, "grouping"), by,
-                     calibration_of(record), refit_of(record));
+                     calibration_of(record), refit_of(record),
+                     distilled.empty() ? "" : "; distillation " + distilled);
 }
 
 }  // namespace regroup

@@ -111,6 +111,18 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
                                 place_of(*worst, layers), percent(worst->refinement->error_after));
 }
 
+std::string distillation_text(const Json& distilled) {
+  if (distilled.is_null()) {
+    return "";
+  }
+  const bool predicts = distilled.at("measure") == "kl_divergence";
+  return fmt::format("\ndistilled {} {:.4f} -> {:.4f}{} on held-out text{}",
+                     predicts ? "divergence from the source" : "error of last hidden states",
+                     distilled.at("before").get<double>(), distilled.at("after").get<double>(),
+                     predicts ? " nats per token" : "",
+                     distilled.at("kept") ? "" : "; not better, so it was undone");
+}
+
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
   Json list = Json::array();
   for (const LayerGrouping& layer : groupings) {

@@ -25,6 +25,10 @@ std::string kept_text(const std::vector<LayerReport>& layers);
 /// after it. Empty if no layer was refitted.
 std::string refit_text(const std::vector<LayerReport>& layers);
 
+/// A line that begins with a line break: how far the result was from its source before distillation
+/// and after it. `distilled` is the recorded fact, see kDistilledKey; empty if it is null.
+std::string distillation_text(const Json& distilled);
+
 /// The share of energy that similar heads and contiguous groups keep in each layer.
 Json groupings_json(const std::vector<LayerGrouping>& groupings);
 

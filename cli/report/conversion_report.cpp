@@ -57,6 +57,9 @@ void add_measurements(Json& report, const ConversionReport& done) {
     report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
     report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
   }
+  if (!done.distillation.is_null()) {
+    report["distill"] = done.distillation;
+  }
   if (done.held_out) {
     report["held_out"] = held_out_json(*done.held_out);
   }
@@ -201,7 +204,8 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
       console.print(budget_table(*done.budget, console) + "\n");
     }
     console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
-                  kept_text(done.layers) + refit_text(done.layers));
+                  kept_text(done.layers) + refit_text(done.layers) +
+                  distillation_text(done.distillation));
     if (done.comparison) {
       console.print(exactness_text(*done.comparison, plan));
     }

@@ -12,6 +12,7 @@
 #include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
 #include "converter/plan/conversion_plan.h"
+#include "formats/json/json.h"
 #include "formats/model/model.h"
 
 namespace regroup {
@@ -28,6 +29,7 @@ struct ConversionReport {
   std::vector<LayerGrouping> groupings = {};      ///< of --grouping similar
   std::optional<KvBudget> budget = std::nullopt;  ///< of --kv-budget
   std::optional<OutputComparison> comparison = std::nullopt;
+  Json distillation = nullptr;                           ///< of --text, as recorded; null: none
   std::optional<HeldOutReport> held_out = std::nullopt;  ///< of --text
   double seconds = 0.0;
 };

@@ -104,9 +104,13 @@ std::string method_text(const Json& record) {
   if (const Json& tokens = member_of(record, "calibration_tokens"); !tokens.is_null()) {
     text += fmt::format(", with statistics of {} tokens", recorded_count(tokens));
   }
-  return text + (record.contains("refit") ? ". Each attention layer was then fitted to the outputs "
-                                            "of the source's layer."
-                                          : ".");
+  text += record.contains("refit")
+              ? ". Each attention layer was then fitted to the outputs of the source's layer."
+              : ".";
+  return text +
+         (member_of(member_of(record, kDistilledKey), "kept") == true
+              ? " Then all of them were trained together to predict what the source predicts."
+              : "");
 }
 
 // How heads were pooled and stored.

@@ -26,9 +26,14 @@ void write_model_card(const Model& source, const std::filesystem::path& director
 /// "models", a list of {"model", "loss" (null if it cannot predict), "cosine"}.
 inline constexpr const char* kHeldOutKey = "held_out";
 
-/// Adds that fact to the record in `directory`'s config.json, and writes the card again.
-/// `directory` has a result that is not published yet.
-void record_held_out(const std::filesystem::path& directory, const ModelSpec& spec,
-                     const Json& held_out);
+/// The fact what distillation achieved: "learning_rate", "measure" (kl_divergence or
+/// hidden_state_error), "before", "after" and "kept", whether the trained weights are in the
+/// result.
+inline constexpr const char* kDistilledKey = "distilled";
+
+/// Replaces config.json in `directory`, which has a result that is not published yet, and writes
+/// the card again.
+void rewrite_record(const std::filesystem::path& directory, const ModelSpec& spec,
+                    const std::string& config_text);
 
 }  // namespace regroup

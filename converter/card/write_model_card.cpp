@@ -67,14 +67,12 @@ void write_model_card(const Model& source, const fs::path& directory,
   write_text(directory / kCard, card);
 }
 
-void record_held_out(const fs::path& directory, const ModelSpec& spec, const Json& held_out) {
-  const fs::path path = directory / "config.json";
-  const std::string text =
-      with_member(read_text(path, kMaxConfigBytes), {"regroup", kHeldOutKey}, held_out.dump());
-  const std::string card = model_card(parse_json_object(text, "config.json"), spec,
+void rewrite_record(const fs::path& directory, const ModelSpec& spec,
+                    const std::string& config_text) {
+  const std::string card = model_card(parse_json_object(config_text, "config.json"), spec,
                                       lasting_metadata(card_in(directory)));
-  fs::remove(path);
-  write_text(path, text);
+  fs::remove(directory / "config.json");
+  write_text(directory / "config.json", config_text);
   fs::remove(directory / kCard);
   write_text(directory / kCard, card);
 }

@@ -28,6 +28,9 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
   if (plan.refiner) {
     facts.more.emplace_back("refit", plan.refiner->recipe());
   }
+  if (!plan.pooling.distillation.empty()) {
+    facts.more.emplace_back(kDistillKey, plan.pooling.distillation);
+  }
   if (const auto& discarded = plan.pooling.discarded_statistics;
       discarded && needs_solver(plan.pooling.method)) {
     facts.more.emplace_back("calibration_tokens", discarded->tokens);

@@ -19,6 +19,8 @@ namespace regroup {
 inline constexpr const char* kSourceFingerprintKey = "source_fingerprint";
 /// The fact, always false, that statistics were not kept, see DiscardedStatistics.
 inline constexpr const char* kCalibrationKeptKey = "calibration_kept";
+/// The fact how the pooled attentions were trained together, see Pooling::distillation.
+inline constexpr const char* kDistillKey = "distill";
 
 /// The facts of one conversion: the specs of the source, of the result with its remaining kv heads,
 /// and of the result as stored.

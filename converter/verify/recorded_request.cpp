@@ -26,7 +26,7 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 28> kKnown{"version",
+  constexpr std::array<std::string_view, 30> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
@@ -38,6 +38,8 @@ void check_known(const Json& facts, const Model& result) {
                                                     "calibration",
                                                     kCalibrationKeptKey,
                                                     "refit",
+                                                    kDistillKey,
+                                                    kDistilledKey,
                                                     "dtype",
                                                     kChecksumsKey,
                                                     "layers",
@@ -220,6 +222,9 @@ void read_pooling(ConversionRequest& request, const Json& facts, const Model& re
   } else if (facts.contains("calibration_tokens")) {
     check_calibration(facts, result, calibration.get());
     request.calibration = std::move(calibration);
+  }
+  if (facts.contains(kDistillKey)) {
+    request.pooling.distillation = printable_json(facts.at(kDistillKey), 0);
   }
   if (facts.contains("refit")) {
     request.refiner =

@@ -129,8 +129,8 @@ class Verifier {
 // fingerprint (see compare_origin()).
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
-    for (const char* key :
-         {kVersionKey, "layers", kHeldOutKey, kChecksumsKey, kSourceFingerprintKey}) {
+    for (const char* key : {kVersionKey, "layers", kHeldOutKey, kDistilledKey, kChecksumsKey,
+                            kSourceFingerprintKey}) {
       config["regroup"].erase(key);
     }
   }

@@ -55,14 +55,22 @@ def tokenize(
 
 
 def calibrate(
-    model: Path, output: Path, *, data: Path, on_progress: Callback | None = None, **options: Option
+    model: Path, output: Path, *, data: Path | None = None, on_progress: Callback | None = None, **options: Option
 ) -> Report:
-    """Measures the inputs of a model's attention on tokens, for `convert(calibration=output)`. Needs LibTorch."""
+    """Measures the inputs of a model's attention on tokens, for `convert(calibration=output)`. Needs LibTorch.
+
+    `text=` instead of `data` names text files.
+    """
     return run("calibrate", [model], {"output": output, "data": data, **options}, on_progress)
 
 
-def eval(model: Path, *, data: Path, on_progress: Callback | None = None, **options: Option) -> Report:
-    """Loss (nats per token) and perplexity of a model on a token file. Needs LibTorch."""
+def sample(model: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Lets a model write `tokens` tokens of text, and makes a token file of them. Needs LibTorch."""
+    return run("sample", [model], {"output": output, **options}, on_progress)
+
+
+def eval(model: Path, *, data: Path | None = None, on_progress: Callback | None = None, **options: Option) -> Report:
+    """Loss (nats per token) and perplexity of a model on a token file, or on `text=` files. Needs LibTorch."""
     return run("eval", [model], {"data": data, **options}, on_progress)
 
 
@@ -82,14 +90,14 @@ def uptrain(
     model: Path,
     output: Path,
     *,
-    data: Paths,
+    data: Paths | None = None,
     on_step: Callback | None = None,
     on_progress: Callback | None = None,
     **options: Option,
 ) -> Report:
     """Trains a model for a fraction (`alpha`) of its pretraining, or for `steps`. Needs LibTorch.
 
-    `on_step` is called with each line of metrics.jsonl: after a step (`step`, `loss`, `lr`, ...), and after an
+    `text=` instead of `data` names text files. `on_step` is called with each line of metrics.jsonl: after a step (`step`, `loss`, `lr`, ...), and after an
     evaluation (`step`, `eval_loss`, ...). Ctrl-C saves the state and raises StateSaved; the same call with
     `resume=True` continues.
     """

@@ -90,6 +90,13 @@ std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::files
   return Sentinels{first->second, count};
 }
 
+std::optional<std::int64_t> token_in(const Json& config, const char* key) {
+  if (!config.is_object() || !config.contains(key) || !config[key].is_number_integer()) {
+    return std::nullopt;
+  }
+  return config[key].get<std::int64_t>();
+}
+
 }  // namespace
 
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory) {
@@ -113,12 +120,12 @@ std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory) 
   return std::nullopt;
 }
 
+std::optional<std::int64_t> start_token_of(const Model& model) {
+  return token_in(model.config, "bos_token_id");
+}
+
 std::optional<std::int64_t> end_token_of(const Model& model) {
-  if (!model.config.is_object() || !model.config.contains("eos_token_id")) {
-    return std::nullopt;
-  }
-  const Json& id = model.config["eos_token_id"];
-  return id.is_number_integer() ? std::optional(id.get<std::int64_t>()) : std::nullopt;
+  return token_in(model.config, "eos_token_id");
 }
 
 }  // namespace regroup

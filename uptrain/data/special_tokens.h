@@ -20,6 +20,9 @@ struct Sentinels {
 /// file that is malformed or numbers the sentinels in another way.
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory);
 
+/// The config's bos_token_id, if it is a number.
+std::optional<std::int64_t> start_token_of(const Model& model);
+
 /// The config's eos_token_id, if it is a single number.
 std::optional<std::int64_t> end_token_of(const Model& model);
 

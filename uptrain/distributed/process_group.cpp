@@ -54,7 +54,7 @@ void report_errors_only() {
   c10::initLogging();
 }
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<std::uint8_t> octets_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 }  // namespace
 
@@ -117,7 +117,7 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::wait_for_all_to_leave() const {
   constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
   const auto key_of = [](int rank) { return "leaves/" + std::to_string(rank); };
-  group_->store->set(key_of(rank_), bytes_of(kDone));
+  group_->store->set(key_of(rank_), octets_of(kDone));
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) {
     keys.push_back(key_of(rank));
@@ -161,7 +161,7 @@ std::vector<std::string> ProcessGroup::exchange(const std::string& text) {
   std::vector<std::string> texts;
   with_rank_errors(kLost, [&] {
     const std::string key = next_key() + "/";
-    group_->store->set(key + std::to_string(rank_), bytes_of(text));
+    group_->store->set(key + std::to_string(rank_), octets_of(text));
     for (int rank = 0; rank < size_; ++rank) {
       const std::string theirs = key + std::to_string(rank);
       group_->store->wait({theirs}, timeout_);
@@ -176,7 +176,7 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
   const std::string key = next_key();
   if (first()) {
     const auto say = [&](const char* outcome) {
-      with_rank_errors(kLost, [&] { group_->store->set(key, bytes_of(outcome)); });
+      with_rank_errors(kLost, [&] { group_->store->set(key, octets_of(outcome)); });
     };
     try {
       work();

@@ -23,17 +23,6 @@
 namespace regroup {
 namespace {
 
-// The task of the model's loss; none if the model cannot predict.
-std::optional<Task> task_of(const Model& source, std::int64_t context) {
-  const TaskSettings settings = with_special_tokens({}, source);
-  const Objective objective = objective_of(source.spec);
-  if (!source.missing_head.empty() ||
-      (objective == Objective::kMaskedTokens && !settings.mask_token && !source.spec.mask_token)) {
-    return std::nullopt;
-  }
-  return make_task(settings, source.spec, objective, context);
-}
-
 // int64 [count, width]: windows that begin part.context tokens apart.
 at::Tensor read_ids(const TokenFile& data, const WindowRange& part, std::int64_t first_window,
                     std::int64_t count, std::int64_t width) {
@@ -69,7 +58,7 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
 }
 
 void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
-  const std::optional<Task> task = task_of(source_, part.context);
+  const std::optional<Task> task = evaluation_task(source_, part.context);
   const std::int64_t width = task ? window_width(task->objective, part.context) : part.context;
   for (std::int64_t first = 0; first < part.windows; first += part.batch) {
     const at::Tensor ids =

@@ -149,6 +149,10 @@ bool cpu_multiplies_bf16() {
 #endif
 }
 
+Precision fast_precision(c10::Device device) {
+  return device.is_cpu() && !cpu_multiplies_bf16() ? Precision::kFp32 : Precision::kBf16;
+}
+
 void set_compute_threads(int threads) {
   if (threads > 0) {
     at::set_num_threads(threads);

@@ -42,6 +42,9 @@ c10::ScalarType scalar_type_of(Precision precision);
 /// Whether LibTorch has fast matrix products in bf16 for this CPU. On x86 they need AVX-512.
 bool cpu_multiplies_bf16();
 
+/// bf16 where the device multiplies it fast, otherwise fp32.
+Precision fast_precision(c10::Device device);
+
 /// Sets the number of LibTorch's CPU threads; 0 keeps its default, one per core. Applies to the
 /// whole process, so call it before any work.
 void set_compute_threads(int threads);

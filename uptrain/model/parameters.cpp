@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -261,6 +262,21 @@ void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec
     }
   }
   writer.finish();
+}
+
+void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint& checkpoint) {
+  std::map<std::size_t, File> files;
+  for (const StateTensor& tensor : tensors) {
+    const TensorInfo& info = checkpoint.at(tensor.name);
+    const at::Tensor stored = stored_form(tensor.read(), info.dtype);
+    if (!files.contains(info.file)) {
+      files.emplace(info.file, File::open_or_create(checkpoint.file_of(info).path()));
+    }
+    files.at(info.file).write_at(info.begin, bytes_of(stored));
+  }
+  for (auto& [number, file] : files) {
+    file.sync_and_close();
+  }
 }
 
 void save_new_parameters(const Parameters& parameters, DType dtype,

@@ -96,7 +96,13 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec,
                      const Checkpoint& source, const std::filesystem::path& directory);
 
-/// The same for a model that has no source: the tensors in their own order, all as `dtype`.
+/// Writes the present values of `tensors`, rounded to nearest, over those of the same names in the
+/// files of `checkpoint`, which belong to a result that is not published yet, and flushes them. The
+/// stored tensors must be contiguous, in safetensors files.
+void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint& checkpoint);
+
+/// The same as save_parameters() for a model that has no source: the tensors in their own order,
+/// all as `dtype`.
 void save_new_parameters(const Parameters& parameters, DType dtype,
                          const std::filesystem::path& directory);
 

@@ -122,6 +122,16 @@ std::int64_t window_width(Objective objective, std::int64_t context) {
   return objective == Objective::kNextToken ? context + 1 : context;
 }
 
+std::optional<Task> evaluation_task(const Model& model, std::int64_t context) {
+  const TaskSettings settings = with_special_tokens({}, model);
+  const Objective objective = objective_of(model.spec);
+  if (!model.missing_head.empty() ||
+      (objective == Objective::kMaskedTokens && !settings.mask_token && !model.spec.mask_token)) {
+    return std::nullopt;
+  }
+  return make_task(settings, model.spec, objective, context);
+}
+
 std::int64_t predictions_in(const Task& task, std::int64_t context) {
   switch (task.objective) {
     case Objective::kMaskedTokens: return masked_in(context);

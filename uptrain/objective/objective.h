@@ -77,6 +77,10 @@ void check_documents(const DocumentSettings& documents, const Task& task);
 /// `settings`, completed from the model's files.
 TaskSettings with_special_tokens(TaskSettings settings, const Model& model);
 
+/// The task that a model is evaluated on, completed from its files; none if it cannot predict: it
+/// has no output head, or it is BERT-like and its mask token is not known.
+std::optional<Task> evaluation_task(const Model& model, std::int64_t context);
+
 /// Tokens predicted in a window of context C: C; 15 % of it, at least one; the larger half; or the
 /// hidden spans with their sentinels and the end token.
 std::int64_t predictions_in(const Task& task, std::int64_t context);

@@ -15,21 +15,25 @@ std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Parameters&
 
 TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            ProcessGroup* group)
+    : TrainedModel(source, settings, trained_tensors(source.spec, settings.trained), group) {}
+
+TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
+                           std::span<const std::string> trained, ProcessGroup* group)
     : weights_(load_parameters(source.spec, source.checkpoint, scalar_type_of(settings.precision),
                                settings.device)),
-      trained_(weights_.only(trained_tensors(source.spec, settings.trained))),
+      trained_(weights_.only(trained)),
       partition_(partition_of(group, trained_)),
-      masters_(own_masters(source, settings)),
+      masters_(own_masters(source, settings, trained)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),
       optimizer_(make_optimizer(masters_, settings.optimizer)) {
   model_.set_recomputing(settings.recomputing);
 }
 
-MasterWeights TrainedModel::own_masters(const Model& source,
-                                        const UptrainSettings& settings) const {
+MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettings& settings,
+                                        std::span<const std::string> trained) const {
   const std::vector<std::string> names =
-      partition_ ? partition_->own_names() : trained_tensors(source.spec, settings.trained);
+      partition_ ? partition_->own_names() : std::vector(trained.begin(), trained.end());
   const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
   const auto load = [&](at::Device device, std::span<const std::string> wanted) {
     const Parameters loaded =

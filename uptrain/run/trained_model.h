@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ class TrainedModel {
   /// optimizer in its memory mode, which is set, or else kFull. With `group` (null: a single
   /// process), they are this rank's share.
   TrainedModel(const Model& source, const UptrainSettings& settings, ProcessGroup* group = nullptr);
+
+  /// The same, but trains the tensors of these names instead of those that `settings` name.
+  TrainedModel(const Model& source, const UptrainSettings& settings,
+               std::span<const std::string> trained, ProcessGroup* group = nullptr);
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;
 
@@ -39,7 +44,8 @@ class TrainedModel {
   Trainer trainer(LossFunction loss, const DataLoader& data, const LoopSettings& settings);
 
  private:
-  MasterWeights own_masters(const Model& source, const UptrainSettings& settings) const;
+  MasterWeights own_masters(const Model& source, const UptrainSettings& settings,
+                            std::span<const std::string> trained) const;
 
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained

@@ -41,6 +41,8 @@ struct Pooling {
   PoolMethod method;
   std::uint64_t seed;    ///< of PoolMethod::kRandom
   bool refined = false;  ///< whether an AttentionRefiner runs afterwards
+  /// How the result's pooled attentions are trained together, a JSON object; empty: not at all.
+  std::string distillation;
   /// The device that solves, as LibTorch names it ("cuda:1"). Another than the CPU rounds
   /// otherwise.
   std::string device;
@@ -51,18 +53,21 @@ struct Pooling {
   // A constructor, since GCC 12 warns of the string in aggregates that contain this one.
   Pooling(PoolMethod used = PoolMethod::kMean, std::uint64_t random_seed = 0);  // NOLINT
 
+  /// Whether training follows.
+  bool trained() const { return refined || !distillation.empty(); }
+
   /// Whether pooling needs more than the choice of heads to average.
-  bool needs_solver() const { return refined || regroup::needs_solver(method); }
+  bool needs_solver() const { return trained() || regroup::needs_solver(method); }
 
   /// Whether query and output projections also change.
-  bool rewrites_q_and_o() const { return refined || regroup::rewrites_q_and_o(method); }
+  bool rewrites_q_and_o() const { return trained() || regroup::rewrites_q_and_o(method); }
 
   /// Whether heads are solved for on another device than the CPU.
   bool solves_elsewhere() const { return regroup::needs_solver(method) && device != "cpu"; }
 
   /// Whether heads cannot be computed again on a CPU from what is kept.
   bool needs_checksums() const {
-    return refined || solves_elsewhere() ||
+    return trained() || solves_elsewhere() ||
            (regroup::needs_solver(method) && discarded_statistics.has_value());
   }
 

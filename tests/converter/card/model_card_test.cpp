@@ -58,7 +58,8 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
   const Json row = {{"model", "mean"}, {"loss", 4.5}, {"cosine", 0.25}};
   const Json hostile = {{"model", "</td><script>"}, {"loss", nullptr}, {"cosine", "x"}};
   const Json fact = {{"tokens", 64}, {"context", 16}, {"models", {row, hostile}}};
-  record_held_out(directory / "out", spec, fact);
+  const std::string text = bytes_of_file(directory / "out" / "config.json");
+  rewrite_record(directory / "out", spec, with_member(text, {"regroup", kHeldOutKey}, fact.dump()));
   const Json config = Json::parse(bytes_of_file(directory / "out" / "config.json"));
   CHECK(config["regroup"][kHeldOutKey] == fact);
   const std::string card = card_of(directory / "out");

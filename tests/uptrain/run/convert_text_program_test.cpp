@@ -1,5 +1,8 @@
 // `regroup convert --text` as a program: from a model and a text to the table of losses.
+#include <algorithm>
+
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -32,6 +35,9 @@ struct ModelAndText {
     std::vector<std::string> arguments{
         "convert", model,           output, "--kv-heads",      "1",    "--text",
         text,      "--refit-steps", "20",   "--refit-context", context};
+    if (std::find(more.begin(), more.end(), "--distill-steps") == more.end()) {
+      arguments.insert(arguments.end(), {"--distill-steps", "0"});
+    }
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(arguments);
   }
@@ -91,6 +97,54 @@ TEST_CASE("results of statistics that were not kept are verified by their checks
   edited["regroup"]["checksums"].begin().value() = "0123456789abcdef";
   put_file(config, edited.dump());
   CHECK(run_program({"verify", files.model, files.output}).exit_code == 5);
+}
+
+TEST_CASE("a distilled result is recorded, and verified by its checksums", "[uptrain]") {
+  const char* pool = GENERATE("mean", "lowrank");
+  CAPTURE(pool);
+  const ModelAndText files;
+  const ProgramResult done =
+      files.convert({"--tokenizer", "bytes", "--json", "--distill-steps", "30", "--pool", pool});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  const Json measured = done.json()["distill"];
+  CHECK(measured["measure"] == "kl_divergence");
+  CHECK(measured["kept"] == (measured["after"] < measured["before"]));
+  const auto output = std::filesystem::path(files.output);
+  const Json record = Json::parse(bytes_of_file(output / "config.json"))["regroup"];
+  CHECK(record["distilled"] == measured);
+  CHECK(record["distill"]["steps"] == 30);
+  CHECK(record["held_out"] == done.json()["held_out"]);
+  const ProgramResult inspected = run_program({"inspect", files.output});
+  CHECK_THAT(inspected.out, ContainsSubstring("30 steps of 2 windows of 32 tokens"));
+  const ProgramResult verified = run_program({"verify", files.model, files.output, "--json"});
+  CAPTURE(verified.out);
+  CHECK(verified.exit_code == 0);
+  const auto weights = output / "model.safetensors";
+  std::string bytes = bytes_of_file(weights);
+  const std::size_t place = bytes.size() - 1;
+  bytes[place] = static_cast<char>(bytes[place] ^ 1);
+  put_file(weights, bytes);
+  CHECK(run_program({"verify", files.model, files.output}).exit_code == 5);
+}
+
+TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
+          "[uptrain]") {
+  ModelAndText files;
+  files.output += ".gguf";
+  const std::vector<std::string> quick{"convert", files.model,     files.output, "--kv-heads",
+                                       "1",       "--text",        files.text,   "--tokenizer",
+                                       "bytes",   "--refit-steps", "5",          "--refit-context",
+                                       "32"};
+  std::vector<std::string> asked = quick;
+  asked.insert(asked.end(), {"--distill-steps", "5"});
+  const ProgramResult refused = run_program(asked);
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK(refused.one_line_of_error());
+  CHECK_THAT(refused.err, ContainsSubstring("safetensors"));
+  const ProgramResult done = run_program(quick);
+  CHECK(done.exit_code == 0);
+  CHECK_THAT(done.err, ContainsSubstring("no distillation"));
 }
 
 TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[uptrain]") {
@@ -168,7 +222,7 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
 
 TEST_CASE("options of --text need it", "[uptrain]") {
   const ModelAndText files;
-  for (const char* option : {"--tokenizer=bytes", "--effort=quick"}) {
+  for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5"}) {
     const ProgramResult result =
         run_program({"convert", files.model, files.output, "--kv-heads", "1", option});
     CHECK(result.exit_code == kExitUsage);

@@ -1,0 +1,144 @@
+#include "cli/commands/convert_text.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "cli/measure/text_distillation.h"
+#include "cli/options/option_needs.h"
+#include "cli/report/held_out_report.h"
+#include "converter/card/model_card.h"
+#include "converter/execute/execute_plan.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
+
+namespace regroup {
+namespace {
+
+// Whether a change of basis is possible, so that heads can be solved for.
+bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
+
+// Refuses options of refitting if nothing is refitted, and --text if nothing is pooled.
+void check_text_has_effect(const Model& source, const ConversionRequest& request,
+                           const ConvertOptions& options) {
+  if (options.budget.budget.empty() && pooled_layers(plan_conversion(source, request)).empty()) {
+    refuse_without_effect("--text", "no layer gets fewer kv heads");
+  }
+  const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
+  const bool distills = options.text.distill_steps.value_or(0) > 0;
+  if (refits && can_refit(source.spec)) {
+    return;
+  }
+  for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
+    const bool other_effect =
+        option == std::string_view("--refit-batch") && (distills || options.given("--kv-budget"));
+    if (options.given(option) && !other_effect) {
+      refuse_without_effect(option, refits ? "this model cannot be refitted"
+                                           : "--effort quick refits only with --refit-steps");
+    }
+  }
+}
+
+// Sets what --text implies for refitting, unless it is given.
+void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
+              const Console& console) {
+  if (!options.given("--refit-steps") && text.refit_steps == 0) {
+    return;
+  }
+  if (!can_refit(spec)) {
+    console.note(fmt::format(
+        "note: --text: no refitting: {} normalises keys with separate weights for each head",
+        printable(spec.architecture)));
+    return;
+  }
+  options.refit.data = text.tokens;
+  if (!options.given("--refit-steps")) {
+    options.refit.steps = text.refit_steps;
+  }
+  options.refit.max_tokens = text.windows * text.context;
+}
+
+// Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
+void choose_distillation(const Model& source, const ConversionRequest& request,
+                         ConvertOptions& options, const Console& console) {
+  options.text.distill_steps = distill_steps_of(options.text);
+  if (options.text.distill_steps == 0) {
+    return;
+  }
+  const std::string reason =
+      why_not_distilled(source, plan_conversion(source, request), options.refit);
+  if (reason.empty()) {
+    return;
+  }
+  if (options.given("--distill-steps")) {
+    throw_usage("--distill-steps: no distillation: {}", reason);
+  }
+  console.note(fmt::format("note: --text: no distillation: {}", reason));
+  options.text.distill_steps = 0;
+}
+
+}  // namespace
+
+std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
+                                     ConvertOptions& options, const Console& console) {
+  if (!options.text.given()) {
+    return std::nullopt;
+  }
+  check_text_has_effect(source, request, options);
+  if (!options.given("--pool") && can_solve(source.spec)) {
+    request.pooling.method = PoolMethod::kLowrank;
+  }
+  if (options.given("--refit-tokens")) {
+    options.text.tokens = options.refit.max_tokens;
+  }
+  choose_distillation(source, request, options, console);
+  options.text.calibrates =
+      options.calibration.empty() && !options.dry_run &&
+      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
+  PreparedText text =
+      prepare_text(source, options.text, options.refit, options.destination, console);
+  if (options.text.calibrates) {
+    options.calibration = text.statistics;
+  }
+  if (!options.budget.budget.empty() && options.budget.data.empty()) {
+    options.budget.data = text.tokens;
+    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
+  }
+  refit_on(text, source.spec, options, console);
+  if (text.distill_steps > 0) {
+    request.pooling.distillation = distillation_recipe(text, options.refit);
+  }
+  return text;
+}
+
+std::optional<HeldOutReport> compare_on_held_out(const PreparedText& text,
+                                                 const ConversionRequest& request,
+                                                 const ConversionReport& report,
+                                                 const std::filesystem::path& result,
+                                                 const Console& console) {
+  ConversionRequest mean;
+  mean.kv_heads = request.kv_heads;
+  mean.roles = request.roles;
+  try {
+    HeldOutReport found = compare_on_text(report.source, text, plan_conversion(report.source, mean),
+                                          result.string(), console);
+    if (!is_single_file(report.plan.container)) {
+      const std::string config = read_text(result / "config.json", kMaxConfigBytes);
+      rewrite_record(result, report.plan.target,
+                     with_member(config, {"regroup", kHeldOutKey}, held_out_json(found).dump()));
+    }
+    return found;
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    console.note(
+        fmt::format("warning: the result was not compared on held-out text: {}", fault.what()));
+    return std::nullopt;
+  }
+}
+
+}  // namespace regroup

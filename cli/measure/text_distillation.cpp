@@ -1,0 +1,115 @@
+#include "cli/measure/text_distillation.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/process/interrupt.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/text.h"
+#include "converter/card/model_card.h"
+#include "converter/execute/tensor_checksums.h"
+#include "converter/provenance/provenance.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/device.h"
+#include "uptrain/run/distill.h"
+
+namespace regroup {
+namespace {
+
+DistillSettings settings_of(const Model& source, const RefitOptions& options) {
+  DistillSettings settings;
+  settings.context = context_of(source, options);
+  settings.batch = options.batch;
+  settings.device = parse_device(options.device);
+  return settings;
+}
+
+bool repeats_heads(const ConversionPlan& plan) {
+  const auto roles = plan.target.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.target.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
+  });
+}
+
+Json facts_of(const DistillReport& report) {
+  return {{"learning_rate", report.learning_rate},
+          {"measure", report.of_predictions ? "kl_divergence" : "hidden_state_error"},
+          {"before", report.before},
+          {"after", report.after},
+          {"kept", report.improved()}};
+}
+
+// Adds the facts to the record in `result`, with the checksums of the tensors as they are now.
+void record(const std::filesystem::path& directory, const ModelSpec& spec, const Json& facts,
+            const std::vector<std::string>& tensors) {
+  const Model result = open_model(directory);
+  TensorChecksums checksums;
+  for (const std::string& tensor : tensors) {
+    checksums[tensor] = stored_checksum(result.checkpoint, result.checkpoint.at(tensor));
+  }
+  rewrite_record(
+      directory, spec,
+      config_with_checksums(
+          with_member(result.config_text, {"regroup", kDistilledKey}, facts.dump()), checksums));
+}
+
+}  // namespace
+
+std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
+                              const RefitOptions& options) {
+  if (!can_refit(source.spec)) {
+    return fmt::format("{} normalises keys with separate weights for each head",
+                       printable(source.spec.architecture));
+  }
+  if (plan.container != Container::kSafetensors) {
+    return "only a result in safetensors can be trained; convert to safetensors first, and the "
+           "result to another container";
+  }
+  if (repeats_heads(plan)) {
+    return "the result stores each head several times; convert without --target expanded first";
+  }
+  const DistillMemory memory = distill_memory(source, source.spec, settings_of(source, options));
+  return memory.fits() ? ""
+                       : fmt::format("it takes about {} of memory, more than is free",
+                                     text_of_bytes(static_cast<std::uint64_t>(memory.need.device +
+                                                                              memory.need.host)));
+}
+
+std::string distillation_recipe(const PreparedText& text, const RefitOptions& options) {
+  return Json({{"tokens", text.windows * text.context},
+               {"context", text.context},
+               {"batch", options.batch},
+               {"steps", text.distill_steps}})
+      .dump();
+}
+
+Json distill_on_text(const Model& source, const ConversionPlan& plan, const PreparedText& text,
+                     const RefitOptions& options, const std::filesystem::path& result,
+                     const Console& console) {
+  DistillSettings settings = settings_of(source, options);
+  settings.data = text.learning;
+  settings.held_out = text.judging;
+  settings.steps = text.distill_steps;
+  std::vector<std::string> tensors;
+  for (const auto& [name, checksum] : checksums_to_come(plan)) {
+    tensors.push_back(name);
+  }
+  Progress progress(console, "distill", static_cast<std::uint64_t>(settings.steps), "steps");
+  const DistillReport report = distill(
+      source, open_model(result), tensors, settings,
+      [&](const StepReport& step) {
+        progress.update(static_cast<std::uint64_t>(step.step),
+                        fmt::format("error {:.4f}", step.loss));
+      },
+      interrupt_requested());
+  progress.finish();
+  Json facts = facts_of(report);
+  record(result, plan.target, facts, tensors);
+  return facts;
+}
+
+}  // namespace regroup

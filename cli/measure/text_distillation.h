@@ -1,0 +1,30 @@
+// Distillation in `regroup convert --text`: the result, before it is published, learns to predict
+// what its source predicts.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "cli/measure/refit_options.h"
+#include "cli/measure/text_conversion.h"
+#include "cli/terminal/console.h"
+#include "converter/plan/conversion_plan.h"
+#include "formats/json/json.h"
+#include "formats/model/model.h"
+
+namespace regroup {
+
+/// The reason why the result of `plan` cannot be distilled on this machine; empty if it can.
+std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
+                              const RefitOptions& options);
+
+/// The recipe of distillation as a JSON object, for the record.
+std::string distillation_recipe(const PreparedText& text, const RefitOptions& options);
+
+/// Distils the result of `plan` in the directory `result`, records there what that achieved, with
+/// new checksums, and returns this fact. See distill().
+Json distill_on_text(const Model& source, const ConversionPlan& plan, const PreparedText& text,
+                     const RefitOptions& options, const std::filesystem::path& result,
+                     const Console& console);
+
+}  // namespace regroup

@@ -1,0 +1,22 @@
+// The option --text, of commands that read tokens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/options/command.h"
+
+namespace regroup {
+
+struct TextInput {
+  std::vector<std::string> files;  ///< text or JSON lines; empty: no --text
+  std::string tokenizer;           ///< empty: the model's own
+};
+
+/// Adds --text, described by `purpose`, and --tokenizer. `input` must outlive `command`.
+void add_text_input(Command command, TextInput& input, const std::string& purpose);
+
+/// Throws kUsage unless either tokens, by --data, or text is given.
+void check_one_input(bool data, const TextInput& text);
+
+}  // namespace regroup

@@ -1,0 +1,154 @@
+// Distillation against the divergence that the test computes from both models' logits.
+#include "uptrain/run/distill.h"
+
+#include <atomic>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
+#include "tests/uptrain/token_text.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::int64_t kContext = 16;
+
+// A golden model, its mean with one kv head, and a text for learning and one for judging.
+struct Distilled {
+  TemporaryDirectory directory;
+  Model source;
+  std::vector<std::string> attention;  // the tensors that conversion solves for
+
+  explicit Distilled(const std::string& name) : source(load_golden_case(name).source) {
+    ConversionRequest request;
+    request.kv_heads = {1};
+    request.dtype = DType::kF32;
+    request.pooling.distillation = "{}";
+    const ConversionPlan plan = plan_conversion(source, request);
+    for (const TensorStep& step : plan.steps) {
+      if (step.solved() != nullptr) {
+        attention.push_back(step.output.name);
+      }
+    }
+    convert(source.path, directory / "result", request);
+    const auto vocabulary = static_cast<std::uint16_t>(source.spec.vocab_size);
+    put_file(directory / "learn", bytes_of_numbers(learnable_text(64 * kContext + 1, vocabulary)));
+    put_file(directory / "judge", bytes_of_numbers(learnable_text(8 * kContext + 1, vocabulary)));
+  }
+
+  DistillSettings settings() const {
+    DistillSettings settings;
+    settings.data = directory / "learn";
+    settings.held_out = directory / "judge";
+    settings.context = kContext;
+    settings.batch = 4;
+    settings.steps = 20;
+    settings.learning_rate = 0.02;
+    return settings;
+  }
+
+  Model result() const { return open_model(directory / "result"); }
+
+  DistillReport run(const DistillSettings& settings,
+                    const std::atomic<bool>& stop = kNeverStopped) const {
+    return distill(source, result(), attention, settings, {}, stop);
+  }
+
+  at::Tensor window_logits_of(const Model& model) const {
+    const at::NoGradGuard no_gradients;
+    const TokenFile text = TokenFile::open(directory / "judge");
+    at::Tensor ids = at::zeros({8, kContext}, at::kLong);
+    text.read(0, {ids.mutable_data_ptr<std::int64_t>(), 8 * kContext});
+    return window_logits(load_transformer(model, at::kFloat, at::kCPU), ids).to(at::kDouble);
+  }
+
+  // The divergence of the source's predictions from the result's, in fp64 from fp32 logits.
+  double divergence() const {
+    const at::Tensor of_source = window_logits_of(source).log_softmax(-1);
+    const at::Tensor of_result = window_logits_of(result()).log_softmax(-1);
+    return (of_source.exp() * (of_source - of_result)).sum(-1).mean().item<double>();
+  }
+
+  std::string stored(const std::string& tensor) const {
+    const Model model = result();
+    std::string bytes(model.checkpoint.at(tensor).bytes(), '\0');
+    model.checkpoint.read(model.checkpoint.at(tensor),
+                          std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
+    return bytes;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("distilled attention brings the predictions closer to the source's", "[uptrain]") {
+  for (const char* name : {"llama_mha", "gpt2", "bloom", "t5"}) {
+    CAPTURE(name);
+    const Distilled models(name);
+    const double before = models.divergence();
+    const std::string& embedding = models.source.spec.token_embedding;
+    const std::string kept = models.stored(embedding);
+    const std::string changed = models.stored(models.attention.front());
+    const DistillReport report = models.run(models.settings());
+    CHECK(report.of_predictions);
+    CHECK(report.improved());
+    CHECK(models.divergence() < 0.8 * before);
+    CHECK(models.stored(embedding) == kept);
+    CHECK(models.stored(models.attention.front()) != changed);
+  }
+}
+
+TEST_CASE("without a head, distillation brings the last hidden states closer", "[uptrain]") {
+  const Distilled models("bert_base");
+  const DistillReport report = models.run(models.settings());
+  CHECK(!report.of_predictions);
+  CHECK(report.improved());
+}
+
+TEST_CASE("weights that come no closer to the source are not written", "[uptrain]") {
+  const Distilled models("llama_mha");
+  // A copy of the source cannot come closer to it.
+  std::filesystem::remove_all(models.directory / "result");
+  std::filesystem::copy(models.source.path, models.directory / "result");
+  const auto before = tree_of(models.directory / "result");
+  const DistillReport report = models.run(models.settings());
+  CHECK(report.before == 0.0);
+  CHECK(!report.improved());
+  CHECK((tree_of(models.directory / "result") == before));
+}
+
+TEST_CASE("distillation that is stopped or has no text writes nothing", "[uptrain]") {
+  const Distilled models("llama_mha");
+  const auto before = tree_of(models.directory / "result");
+  const std::atomic<bool> stopped = true;
+  CHECK(refusal_of([&] { models.run(models.settings(), stopped); }).kind() ==
+        ErrorKind::kInterrupted);
+  put_file(models.directory / "judge", bytes_of_numbers(std::vector<std::uint16_t>{1, 2, 3}));
+  CHECK(refusal_of([&] { models.run(models.settings()); }).kind() == ErrorKind::kBadInput);
+  CHECK(tree_of(models.directory / "result") == before);
+}
+
+TEST_CASE("the memory of distillation counts both models", "[uptrain]") {
+  const Distilled models("llama_mha");
+  DistillSettings settings = models.settings();
+  const DistillMemory small = distill_memory(models.source, models.result().spec, settings);
+  settings.batch *= 4;
+  const DistillMemory large = distill_memory(models.source, models.result().spec, settings);
+  double weights = 0.0;
+  for (const TensorInfo& tensor : models.source.checkpoint.tensors()) {
+    weights += static_cast<double>(tensor.elements());
+  }
+  CHECK(small.fits());
+  CHECK(small.need.device > 2 * 2 * weights);  // in bf16 at least
+  CHECK(large.need.device > small.need.device);
+}
+
+}  // namespace regroup

@@ -1,0 +1,101 @@
+// Text that a model writes, against the distribution that the test computes from its logits.
+#include "uptrain/run/sample.h"
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/file_tree.h"
+#include "tests/refusal.h"
+#include "tests/temporary_directory.h"
+#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+namespace {
+
+using Sequences = std::vector<std::vector<std::uint32_t>>;
+
+Sequences sampled(const Model& model, const SampleSettings& settings) {
+  Sequences sequences;
+  sample(
+      model, settings,
+      [&](std::span<const std::uint32_t> tokens) {
+        sequences.emplace_back(tokens.begin(), tokens.end());
+      },
+      {}, kNeverStopped);
+  return sequences;
+}
+
+// A model of 8 tokens.
+Model small_model(const TemporaryDirectory& directory) {
+  return open_model(put_random_llama(directory / "model", R"({"vocab_size": 8})"));
+}
+
+}  // namespace
+
+TEST_CASE("tokens are drawn from the model's distribution", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  const SampleSettings settings{
+      .tokens = 3 * 6000, .context = 3, .batch = 500, .temperature = 0.5, .first_token = 1};
+  std::map<std::uint32_t, std::map<std::uint32_t, double>> counts;
+  for (const std::vector<std::uint32_t>& tokens : sampled(model, settings)) {
+    REQUIRE(tokens.size() == 3);
+    CHECK(tokens[0] == 1);
+    counts[tokens[1]][tokens[2]] += 1.0;
+  }
+  const at::NoGradGuard no_gradients;
+  const Transformer transformer = load_transformer(model, at::kFloat, at::kCPU);
+  REQUIRE(counts.size() == 8);  // the second token is uniform
+  for (std::int64_t second = 0; second < 8; ++second) {
+    const at::Tensor logits =
+        window_logits(transformer, at::tensor({std::int64_t{1}, second}).view({1, 2}));
+    const at::Tensor expected = (logits.select(1, 1) / 0.5).softmax(-1).to(at::kDouble).view({8});
+    double drawn = 0.0;
+    for (const auto& [token, count] : counts[static_cast<std::uint32_t>(second)]) {
+      drawn += count;
+    }
+    CHECK(std::abs(drawn - 750.0) < 5 * std::sqrt(750.0));
+    for (std::uint32_t token = 0; token < 8; ++token) {
+      const auto probability = expected[token].item<double>();
+      const double count = counts[static_cast<std::uint32_t>(second)][token];
+      // Five standard deviations of a binomial count; the seed is fixed.
+      CHECK(std::abs(count - drawn * probability) <
+            5 * std::sqrt(drawn * probability * (1 - probability)) + 1);
+    }
+  }
+}
+
+TEST_CASE("a seed determines the text, and batches cover all tokens asked for", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  SampleSettings settings{.tokens = 90, .context = 16, .batch = 4, .first_token = 2};
+  const Sequences once = sampled(model, settings);
+  CHECK(once.size() == 6);
+  CHECK(sampled(model, settings) == once);
+  settings.seed = 1;
+  CHECK(sampled(model, settings) != once);
+}
+
+TEST_CASE("what cannot write text is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&](const Model& model, const SampleSettings& settings) {
+    return refusal_of([&] { sampled(model, settings); });
+  };
+  CHECK_THAT(refusal(load_golden_case("bert").source, {}), is_wrong_usage("text"));
+  CHECK_THAT(refusal(load_golden_case("t5").source, {}), is_wrong_usage("text"));
+  CHECK_THAT(refusal(small_model(directory), {.first_token = 8}), is_wrong_usage("vocabulary"));
+  const std::atomic<bool> stopped = true;
+  CHECK(refusal_of([&] {
+          sample(small_model(TemporaryDirectory()), {.context = 16, .first_token = 1}, {}, {},
+                 stopped);
+        }).kind() == ErrorKind::kInterrupted);
+}
+
+}  // namespace regroup

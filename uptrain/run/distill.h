@@ -1,0 +1,65 @@
+// Distillation of a conversion's result: its pooled attentions are trained together, so that the
+// whole model predicts what its source predicts. Refitting, which goes before, trains each
+// attention by itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include "formats/model/model.h"
+#include "uptrain/run/memory_choice.h"
+#include "uptrain/trainer/trainer.h"
+
+namespace regroup {
+
+struct DistillSettings {
+  std::filesystem::path data;      ///< a token file to learn from
+  std::filesystem::path held_out;  ///< a token file that judges
+  std::int64_t context = 512;      ///< tokens in a window
+  std::int64_t batch = 2;          ///< windows in a step
+  std::int64_t steps = 128;
+  /// The peak, relative to the median over the trained tensors of their values' root mean square.
+  double learning_rate = 0.006;
+  c10::Device device = c10::kCPU;
+};
+
+/// How far the result is from its source on the held-out text.
+struct DistillReport {
+  /// Whether this is the Kullback-Leibler divergence of the source's predictions from the result's,
+  /// in nats per token. Otherwise, for models that cannot predict: the squared error of the last
+  /// hidden states / their square.
+  bool of_predictions = true;
+  double before = 0.0, after = 0.0;
+  double learning_rate = 0.0;  ///< the peak
+
+  bool improved() const { return after < before; }
+};
+
+/// Bytes that distilling a model into another with `spec` takes, and those that are free.
+struct DistillMemory {
+  MemoryNeed need;
+  FreeMemory free;
+
+  bool fits() const { return free.holds(need); }
+};
+DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
+                             const DistillSettings& settings);
+
+/// Trains the tensors of these names in `result` with AdamW (no decay, cosine schedule), in bf16
+/// with fp32 master weights where the device multiplies bf16 fast, otherwise in fp32. Writes them
+/// into its files, which are not published yet, if that brings it closer to `source` on the
+/// held-out text; otherwise the files stay as they are. `after_step` may be empty. Throws kBadInput
+/// for a text shorter than a window or with tokens outside the vocabulary, kInterrupted soon after
+/// `stop` turns true, kEnvironment without memory or device.
+DistillReport distill(const Model& source, const Model& result,
+                      std::span<const std::string> tensors, const DistillSettings& settings,
+                      const std::function<void(const StepReport&)>& after_step,
+                      const std::atomic<bool>& stop);
+
+}  // namespace regroup

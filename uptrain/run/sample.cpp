@@ -1,0 +1,110 @@
+// Shapes: B sequences of T tokens, V vocabulary.
+#include "uptrain/run/sample.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/multinomial.h>
+#include <ATen/ops/randint.h>
+
+#include "formats/base/callback.h"
+#include "formats/base/error.h"
+#include "formats/base/interruption.h"
+#include "formats/base/printable.h"
+#include "uptrain/data/special_tokens.h"
+#include "uptrain/model/decode.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/objective/objective.h"
+
+namespace regroup {
+namespace {
+
+std::int64_t first_token_of(const Model& source, const SampleSettings& settings) {
+  std::optional<std::int64_t> first = settings.first_token;
+  for (const auto& token : {start_token_of(source), end_token_of(source)}) {
+    first = first ? first : token;
+  }
+  if (!first) {
+    throw_usage("{}: its config has neither bos_token_id nor eos_token_id: name the first token",
+                printable(source.path.string(), 0));
+  }
+  if (*first < 0 || *first >= source.spec.vocab_size) {
+    throw_usage("{}: the first token {} is not in the vocabulary of {} tokens",
+                printable(source.path.string(), 0), *first, source.spec.vocab_size);
+  }
+  return *first;
+}
+
+void check_can_sample(const Model& source, const SampleSettings& settings) {
+  check_predicts(source);
+  if (objective_of(source.spec) != Objective::kNextToken) {
+    throw_usage("{}: {} does not write text token by token; name a text instead",
+                printable(source.path.string(), 0), printable(source.spec.architecture));
+  }
+  if (settings.context < 2) {
+    throw_usage("sequences of {} tokens are too short", settings.context);
+  }
+}
+
+// Draws one token for each row of logits, [B, V] -> int64 [B, 1] on the CPU.
+at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& generator) {
+  const at::Tensor wide = logits.to(at::kCPU, at::kFloat) / temperature;
+  return at::multinomial(wide.softmax(-1), 1, /*replacement=*/false, generator);
+}
+
+// [B, T] on the CPU.
+at::Tensor write_batch(const Transformer& model, const SampleSettings& settings, std::int64_t first,
+                       std::int64_t batch, at::Generator& generator,
+                       const std::atomic<bool>& stop) {
+  KvCacheSettings slots;
+  slots.batch = batch;
+  slots.capacity = settings.context;
+  KvCache cache = model.make_cache(slots);
+  std::vector<at::Tensor> tokens{
+      at::full({batch, 1}, first, at::kLong),
+      at::randint(0, model.spec().vocab_size, {batch, 1}, generator, at::kLong)};
+  at::Tensor logits =
+      read_tokens(model, at::cat(tokens, 1).to(settings.device), cache, settings.context);
+  while (static_cast<std::int64_t>(tokens.size()) < settings.context) {
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
+    tokens.push_back(draw(logits, settings.temperature, generator));
+    logits = read_tokens(model, tokens.back().to(settings.device), cache, 1);
+  }
+  return at::cat(tokens, 1);
+}
+
+void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
+  for (std::int64_t row = 0; row < tokens.size(0); ++row) {
+    const at::Tensor ids = tokens.select(0, row).contiguous();
+    const std::int64_t* begin = ids.const_data_ptr<std::int64_t>();
+    sink(std::vector<std::uint32_t>(begin, begin + ids.numel()));
+  }
+}
+
+}  // namespace
+
+void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
+            const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
+  check_can_sample(source, settings);
+  const std::int64_t first = first_token_of(source, settings);
+  const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
+  with_torch_errors([&] {
+    const at::NoGradGuard no_gradients;
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(settings.seed);
+    const Transformer model =
+        load_transformer(source, scalar_type_of(settings.precision), settings.device);
+    for (std::int64_t done = 0; done < sequences;) {
+      const std::int64_t batch = std::min(settings.batch, sequences - done);
+      pass_on(write_batch(model, settings, first, batch, generator, stop), sink);
+      done += batch;
+      call_if_given(progress, done * settings.context);
+    }
+  });
+}
+
+}  // namespace regroup

@@ -1,0 +1,41 @@
+// Text that a model writes itself: a substitute for calibration text where there is none.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include <c10/core/Device.h>
+
+#include "formats/model/model.h"
+#include "uptrain/model/device.h"
+
+namespace regroup {
+
+struct SampleSettings {
+  std::int64_t tokens = 131'072;  ///< to write, rounded up to whole sequences
+  std::int64_t context = 512;     ///< tokens in a sequence
+  std::int64_t batch = 64;        ///< sequences at a time
+  double temperature = 1.0;       ///< of the softmax that tokens are drawn from
+  std::uint64_t seed = 0;
+  /// The token that a sequence begins with; default: the config's bos_token_id, or else its
+  /// eos_token_id.
+  std::optional<std::int64_t> first_token = std::nullopt;
+  Precision precision = Precision::kFp32;
+  c10::Device device = c10::kCPU;
+};
+
+/// Receives one sequence, settings.context tokens.
+using SequenceSink = std::function<void(std::span<const std::uint32_t> tokens)>;
+
+/// Draws sequences from the model's own distribution, token by token, and passes them on. The first
+/// token is followed by one drawn uniformly from the vocabulary, so that sequences differ from
+/// their beginning. `progress`, unless empty, gets the tokens written so far. The same settings
+/// give the same text on the same machine. Throws kUsage for a model that is not a decoder, without
+/// a known first token, or with fewer positions; kInterrupted soon after `stop` turns true.
+void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
+            const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop);
+
+}  // namespace regroup
