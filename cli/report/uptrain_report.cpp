@@ -227,9 +227,30 @@ double ConsoleObserver::tokens_per_second() const {
   return trained_seconds_ > 0 ? static_cast<double>(trained_tokens_) / trained_seconds_ : 0.0;
 }
 
+namespace {
+
+// Of a run after which the model predicts the held-out text worse than before it; else empty.
+std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
+  if (!result.before || !result.after || result.after->loss <= result.before->loss) {
+    return "";
+  }
+  return fmt::format(
+      "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:g}{} may keep what "
+      "the "
+      "model had",
+      result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
+      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,");
+}
+
+}  // namespace
+
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console) {
   const std::string output = plan.settings.output.string();
+  const std::string warning = loss_warning(plan, result);
+  if (!warning.empty()) {
+    console.note("warning: " + warning);
+  }
   if (json) {
     Json text = plan_json(plan);
     text["output"] = output;
@@ -238,6 +259,7 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
     text["before"] = evaluation_json(result.before);
     text["after"] = evaluation_json(result.after);
     text["tokens_per_second"] = tokens_per_second;
+    text["warnings"] = warning.empty() ? Json::array() : Json::array({warning});
     console.print(text_of_json(text));
     return;
   }
