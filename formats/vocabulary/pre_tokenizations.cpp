@@ -40,20 +40,20 @@ Step cased_words(const std::string& ending, const std::string& number) {
                   R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
 }
 
-Step gpt2() { return {bytes(true)}; }
-Step starcoder() { return {digits(true), bytes(true)}; }
-Step llama3() { return {words(R"(\p{N}{1,3})"), bytes(false)}; }
-Step qwen2() { return {words(R"(\p{N})"), bytes(false)}; }
+Step gpt2() { return Step::array({bytes(true)}); }
+Step starcoder() { return Step::array({digits(true), bytes(true)}); }
+Step llama3() { return Step::array({words(R"(\p{N}{1,3})"), bytes(false)}); }
+Step qwen2() { return Step::array({words(R"(\p{N})"), bytes(false)}); }
 Step gpt4o() {
-  return {cased_words("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", R"(\p{N}{1,3})"), bytes(false)};
+  return Step::array({cased_words("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", R"(\p{N}{1,3})"), bytes(false)});
 }
-Step tekken() { return {cased_words("", R"(\p{N})"), bytes(false)}; }
-Step bloom() { return {split_at(R"( ?[^(\s|.,!?…。，、।۔،)]+)"), bytes(false)}; }
+Step tekken() { return Step::array({cased_words("", R"(\p{N})"), bytes(false)}); }
+Step bloom() { return Step::array({split_at(R"( ?[^(\s|.,!?…。，、।۔،)]+)"), bytes(false)}); }
 Step falcon() {
-  return {{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
+  return Step::array({{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
           bytes(true),
           digits(false),
-          split_at("[0-9][0-9][0-9]")};
+          split_at("[0-9][0-9][0-9]")});
 }
 
 constexpr const char* kHanAndHangul = "[一-龥ࠀ-一가-퟿]+";
@@ -65,24 +65,24 @@ constexpr const char* kCasedLetters =
     "-𐳲𑢠-𑣟𞤀-𞥃]+";
 
 Step deepseek_llm() {
-  return {split_at(R"([\r\n])"),
+  return Step::array({split_at(R"([\r\n])"),
           split_at(R"(\s?)" + std::string(kCasedLetters)),
           split_at(R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)"),
           split_at(R"(\s+$)"),
           split_at(kHanAndHangul),
           digits(false),
-          bytes(false)};
+          bytes(false)});
 }
 Step deepseek_coder() {
-  return {split_at(R"([\r\n])"), split_at(R"(\s?\p{L}+)"), split_at(R"(\s?\p{P}+)"),
-          split_at(kHanAndHangul), digits(true),             bytes(false)};
+  return Step::array({split_at(R"([\r\n])"), split_at(R"(\s?\p{L}+)"), split_at(R"(\s?\p{P}+)"),
+          split_at(kHanAndHangul), digits(true),             bytes(false)});
 }
 Step deepseek_v3() {
-  return {split_at(R"(\p{N}{1,3})"), split_at("[一-龥぀-ゟ゠-ヿ]+"),
+  return Step::array({split_at(R"(\p{N}{1,3})"), split_at("[一-龥぀-ゟ゠-ヿ]+"),
           split_at(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+)"
                    R"(|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
                    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"),
-          bytes(false)};
+          bytes(false)});
 }
 
 constexpr std::array<PreTokenization, 22> kPreTokenizations{{

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::string_view kMark = "\u2581";  // SentencePiece's space
 constexpr std::size_t kBytes = 256;
-constexpr int kLongestWord = 100;  // BERT's, in characters
+constexpr std::uint32_t kLongestWord = 100;  // BERT's, in characters
 
 // The parts of a tokenizer.json that differ between kinds of vocabularies.
 struct Parts {
@@ -276,10 +276,11 @@ json post_processor_of(const Vocabulary& vocabulary) {
   const auto put = [&](json& list, const std::string& token, int sequence) {
     if (!token.empty()) {
       list.push_back({{"SpecialToken", {{"id", token}, {"type_id", sequence}}}});
-      const auto id = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
+      const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
+      const auto id = static_cast<std::uint64_t>(found - vocabulary.tokens.begin());
       special[token] = {{"id", token},
-                        {"ids", {id - vocabulary.tokens.begin()}},
-                        {"tokens", {token}}};
+                        {"ids", json::array({id})},
+                        {"tokens", json::array({token})}};
     }
   };
   const auto put_text = [](json& list, const char* name, int sequence) {

@@ -1,0 +1,214 @@
+"""The tokenizers inside GGUF files: `regroup tokenize` gives the ids of the tokenizer that a file was made from, on text, code and
+random strings, and so does what `convert` writes for transformers. Compares with llama.cpp and the package sentencepiece, too, where
+they are installed."""
+
+import json
+import os
+import random
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import checkpoints  # noqa: F401  first: it skips the script if a package is missing
+import gguf
+import numpy as np
+import tokenizer_kinds
+from regroup_binary import expect, run_script
+from spelled_as_text import reference_of
+from token_files import ODD, ROOT, TEXT, megatron
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DIGITS = [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(False)]
+PUNCTUATION = [pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(False), pre_tokenizers.Digits(),
+               pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")]
+PRE_TOKENIZERS = {
+    "gpt-2": pre_tokenizers.ByteLevel(False),
+    "smollm": pre_tokenizers.Sequence(DIGITS),
+    "falcon": pre_tokenizers.Sequence(PUNCTUATION),
+    "llama-bpe": tokenizer_kinds.words(tokenizer_kinds.LLAMA3_WORDS),
+    "dbrx": tokenizer_kinds.words(tokenizer_kinds.LLAMA3_WORDS),
+    "qwen2": tokenizer_kinds.words(tokenizer_kinds.LLAMA3_WORDS.replace("{1,3}", "")),
+    "gpt-4o": tokenizer_kinds.words(GPT4O),
+    "tekken": tokenizer_kinds.words(GPT4O.replace("{1,3}", "").replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")),
+    "bloom": tokenizer_kinds.words(tokenizer_kinds.BLOOM_WORDS),
+}
+WHOLE_WORDS = ("llama-bpe", "tekken")
+LANGUAGES = ("Ein Satz über Größe und Übermut. Съешь же ещё этих мягких французских булок. 我能吞下玻璃而不伤身体。"
+             "いろはにほへと 한국어 문장입니다. الجملة العربية हिन्दी वाक्य ภาษาไทย 🙂🙃👩‍👩‍👧 x² ≠ ½ ﬁ\u00a0\u3000 Ⅷ ")
+
+
+def documents():
+    numbers = random.Random(7)
+    code = (ROOT / "tokens" / "tokenize.cpp").read_text() + (ROOT / "scripts" / "setup").read_text()
+    yield from (TEXT[begin : begin + 5000] for begin in range(0, 100_000, 5000))
+    yield from (code, ODD, LANGUAGES * 3, "a" * 3000, " " * 3000, "=" * 77 + " " * 33 + "-" * 50, "\x00\x01\x1b\x7f a")
+    words = (TEXT[:50_000] + LANGUAGES * 20).split(" ")
+    for _ in range(300):
+        yield " ".join(numbers.choice(words) for _ in range(numbers.randint(1, 60)))
+        yield "".join(numbers.choice("ab=- \n.,'1Aé漢▁") for _ in range(numbers.randint(1, 200)))
+
+
+def put_gguf(path, model, tokens, types, scores=None, merges=None, **more):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model(model)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if scores is not None:
+        writer.add_token_scores(scores)
+    if merges is not None:
+        writer.add_token_merges(merges)
+    for key, value in more.items():
+        {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, bytes: writer.add_array}[type(value)](
+            f"tokenizer.ggml.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def type_of(tokenizer, identity, text):
+    added = tokenizer.get_added_tokens_decoder().get(identity)
+    if added:
+        return CONTROL if added.special else USER
+    return BYTE if len(text) == 6 and text.startswith("<0x") else NORMAL
+
+
+def put_byte_level(path, name):
+    """A byte-level BPE and its GGUF file."""
+    composes = name == "qwen2"
+    tokenizer = tokenizer_kinds.byte_level([TEXT[:60_000] + LANGUAGES * 5], 900, PRE_TOKENIZERS[name], added=["<tool>"],
+                                           normalizer=normalizers.NFC() if composes else None, ignore_merges=name in WHOLE_WORDS)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = [tokenizer.id_to_token(identity) for identity in range(tokenizer.get_vocab_size())]
+    put_gguf(path, "gpt2", tokens, [type_of(tokenizer, *each) for each in enumerate(tokens)],
+             merges=[" ".join(merge) for merge in model["merges"]], pre=name, bos_token_id=0, eos_token_id=0)
+    return tokenizer
+
+
+def put_unigram(path, byte_fallback):
+    rules = tokenizer_kinds.RULES
+    steps = [tokenizer_kinds.precompiled(rules), normalizers.Strip(left=False), normalizers.Replace(Regex(" {2,}"), "▁")]
+    tokenizer = tokenizer_kinds.unigram([TEXT[:60_000]], 700, normalizers.Sequence(steps), pre_tokenizers.Metaspace(),
+                                        ["<pad>", "</s>", "<unk>"], "<unk>", byte_fallback=byte_fallback)
+    described = json.loads(tokenizer.to_str())
+    model = described["model"]
+    model["vocab"] = [[text, float(np.float32(score))] for text, score in model["vocab"]]  # as in a model of SentencePiece
+    types = [UNKNOWN if text == "<unk>" else type_of(tokenizer, *each)
+             for each in enumerate(text for text, _ in model["vocab"]) for text in [each[1]]]
+    put_gguf(path, "t5", [text for text, _ in model["vocab"]], types, [score for _, score in model["vocab"]],
+             precompiled_charsmap=tokenizer_kinds.charsmap(rules), add_space_prefix=True, remove_extra_whitespaces=True,
+             unknown_token_id=2, eos_token_id=1, padding_token_id=0)
+    return Tokenizer.from_str(json.dumps(described))
+
+
+def put_word_piece(path, lower):
+    tokenizer = tokenizer_kinds.word_piece([TEXT[:60_000] + LANGUAGES * 5], 800, normalizers.BertNormalizer(lowercase=lower),
+                                           pre_tokenizers.BertPreTokenizer())
+    described = json.loads(tokenizer.to_str())
+    described["model"]["max_input_chars_per_word"] = 100
+    tokens = sorted(described["model"]["vocab"], key=described["model"]["vocab"].get)
+    marked = [text if identity < 5 else text[2:] if text.startswith("##") else "▁" + text for identity, text in enumerate(tokens)]
+    put_gguf(path, "bert", marked, [CONTROL] * 5 + [NORMAL] * (len(tokens) - 5), bos_token_id=2, seperator_token_id=3,
+             cls_token_id=2, unknown_token_id=1, padding_token_id=0, mask_token_id=4)
+    return Tokenizer.from_str(json.dumps(described))
+
+
+def put_sentencepiece(path, kind, **options):
+    """A model of the package sentencepiece, and its GGUF file."""
+    import sentencepiece
+
+    corpus = path.with_suffix(".txt")
+    corpus.write_text(TEXT + (LANGUAGES + "\n") * 20)
+    sentencepiece.SentencePieceTrainer.train(input=str(corpus), model_prefix=str(path.with_suffix("")), vocab_size=1200, model_type=kind,
+                                             minloglevel=3, **options)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path.with_suffix(".model")))
+    places = range(model.get_piece_size())
+    types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else NORMAL for i in places]
+    put_gguf(path, "llama" if kind == "bpe" else "t5", [model.id_to_piece(i) for i in places], types,
+             [model.get_score(i) for i in places], bos_token_id=1, eos_token_id=2, unknown_token_id=0,
+             add_space_prefix=options.get("add_dummy_prefix", True),
+             **({} if kind == "bpe" else {"remove_extra_whitespaces": options.get("remove_extra_whitespaces", True)}))
+    return model
+
+
+def ids_of_regroup(regroup, scratch, name, texts):
+    (scratch / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    output = scratch / f"{name}.bin"
+    regroup.run("tokenize", scratch / "texts.jsonl", "--tokenizer", scratch / f"{name}.gguf", "-o", output, "--no-bos", "--no-eos")
+    return megatron(output)
+
+
+def differing(ours, theirs):
+    theirs = [ids for ids in theirs if ids]
+    expect(len(ours) == len(theirs), f"{len(ours)} documents instead of {len(theirs)}")
+    return [number for number, (mine, ids) in enumerate(zip(ours, theirs)) if mine != ids]
+
+
+def compare(name, ours, other, theirs, allowed=0):
+    others = differing(ours, theirs)
+    print(f"  {name}: {sum(map(len, ours)):,} ids, {len(others)} of {len(ours)} documents differ from {other}")
+    expect(len(others) <= allowed, f"{name}: other ids than {other}, in document {others[:1]}")
+
+
+def ids_of_llama_cpp(path, texts):
+    import llama_cpp
+
+    model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    return [model.tokenize(text.encode(), add_bos=False, special=False) for text in texts]
+
+
+def check(regroup, scratch):
+    texts = [text for text in documents() if text]
+    made = {}
+    for name in PRE_TOKENIZERS:
+        made[name] = put_byte_level(scratch / f"{name}.gguf", name)
+    for fallback in (False, True):
+        name = "unigram-bytes" if fallback else "unigram"
+        made[name] = put_unigram(scratch / f"{name}.gguf", fallback)
+    for lower in (False, True):
+        name = "word-piece-lower" if lower else "word-piece"
+        made[name] = put_word_piece(scratch / f"{name}.gguf", lower)
+    for name, tokenizer in made.items():
+        ours = ids_of_regroup(regroup, scratch, name, texts)
+        expected = reference_of(tokenizer.to_str()).encode_batch_fast(texts, add_special_tokens=False)
+        compare(name, ours, "tokenizers", [each.ids for each in expected])
+        try:
+            compare(name, ours, "llama.cpp", ids_of_llama_cpp(scratch / f"{name}.gguf", texts), allowed=10**9)
+        except ImportError:
+            pass
+    check_sentencepiece(regroup, scratch, texts)
+
+
+SENTENCEPIECE = {
+    "bpe": dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
+                allow_whitespace_only_pieces=True),
+    "bpe-gemma": dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+                      add_dummy_prefix=False, split_by_whitespace=False),
+    "bpe-unknown": dict(normalization_rule_name="identity", remove_extra_whitespaces=False),
+    "unigram-identity": dict(normalization_rule_name="identity"),
+    "unigram-spaces": dict(normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True,
+                           allow_whitespace_only_pieces=True),
+}
+
+
+def check_sentencepiece(regroup, scratch, texts):
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError as missing:
+        print(f"  sentencepiece and its GGUF files are not compared: {missing}")
+        return
+    for name, options in SENTENCEPIECE.items():
+        path = scratch / f"{name}.gguf"
+        model = put_sentencepiece(path, name.split("-")[0], **options)
+        ours = ids_of_regroup(regroup, scratch, name, texts)
+        compare(name, ours, "sentencepiece", [model.encode(text) for text in texts], allowed=10**9)
+        try:
+            compare(name, ours, "llama.cpp", ids_of_llama_cpp(path, texts), allowed=10**9)
+        except ImportError:
+            pass
+
+
+if __name__ == "__main__":
+    run_script(__doc__, check)
