@@ -173,6 +173,22 @@ bool splits_at_spaces(const Vocabulary& vocabulary) {
   });
 }
 
+// SentencePiece's rules, and its spaces: collapsed and left out at the end, or kept as they are.
+json unigram_normalizers(const Vocabulary& vocabulary) {
+  json steps = json::array();
+  if (!vocabulary.charsmap.empty()) {
+    steps.push_back(
+        {{"type", "Precompiled"}, {"precompiled_charsmap", base64_of(vocabulary.charsmap)}});
+  }
+  if (vocabulary.removes_extra_spaces.value_or(false)) {
+    steps.push_back(replacement({{"Regex", R"( +\z)"}}, ""));
+    steps.push_back(replacement({{"Regex", " {2,}"}}, " "));
+  } else if (vocabulary.add_space_prefix.value_or(false)) {
+    steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
+  }
+  return steps;
+}
+
 Parts unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
   json pieces = json::array();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -183,22 +199,12 @@ Parts unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
                  {"unk_id", unknown_id(vocabulary, where)},
                  {"vocab", std::move(pieces)},
                  {"byte_fallback", has_byte_tokens(vocabulary, where)}};
-  json steps = json::array();
-  if (!vocabulary.charsmap.empty()) {
-    steps.push_back({{"type", "Precompiled"},
-                     {"precompiled_charsmap", base64_of(vocabulary.charsmap)}});
-  }
-  if (vocabulary.removes_extra_spaces.value_or(false)) {
-    steps.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
-    steps.push_back(replacement({{"Regex", " {2,}"}}, kMark));
-  }
-  if (!steps.empty()) {
-    parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
-  }
-  const std::string_view prepend =
-      vocabulary.add_space_prefix.value_or(false) ? "always" : "never";
-  parts.pre_tokenizer = metaspace(prepend, splits_at_spaces(vocabulary));
-  parts.decoder = metaspace(prepend, true);
+  const bool prefix = vocabulary.add_space_prefix.value_or(false);
+  parts.normalizer = {{"type", "Sequence"}, {"normalizers", unigram_normalizers(vocabulary)}};
+  // Without extra spaces, a space at the beginning is the prefix; else it follows one.
+  const bool once = vocabulary.removes_extra_spaces.value_or(false);
+  parts.pre_tokenizer = metaspace(prefix && once ? "always" : "never", splits_at_spaces(vocabulary));
+  parts.decoder = metaspace(prefix ? "always" : "never", true);
   return parts;
 }
 

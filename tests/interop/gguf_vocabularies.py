@@ -17,6 +17,12 @@ from spelled_as_text import reference_of
 from token_files import ODD, ROOT, TEXT, megatron
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 
+try:
+    import llama_cpp
+except ImportError as missing_package:
+    llama_cpp = None
+    print(f"  not compared with llama.cpp: {missing_package}")
+
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -44,11 +50,11 @@ def documents():
     numbers = random.Random(7)
     code = (ROOT / "tokens" / "tokenize.cpp").read_text() + (ROOT / "scripts" / "setup").read_text()
     yield from (TEXT[begin : begin + 5000] for begin in range(0, 100_000, 5000))
-    yield from (code, ODD, LANGUAGES * 3, "a" * 3000, " " * 3000, "=" * 77 + " " * 33 + "-" * 50, "\x00\x01\x1b\x7f a")
+    yield from (code, ODD, LANGUAGES * 3, "a" * 3000, " " * 30, "=" * 77 + " " * 33 + "-" * 50, "\x00\x01\x1b\x7f a")
     words = (TEXT[:50_000] + LANGUAGES * 20).split(" ")
     for _ in range(300):
         yield " ".join(numbers.choice(words) for _ in range(numbers.randint(1, 60)))
-        yield "".join(numbers.choice("ab=- \n.,'1Aé漢▁") for _ in range(numbers.randint(1, 200)))
+        yield "".join(numbers.choice("ab=- \n.,'1Aé漢") for _ in range(numbers.randint(1, 200)))
 
 
 def put_gguf(path, model, tokens, types, scores=None, merges=None, **more):
@@ -126,7 +132,11 @@ def put_sentencepiece(path, kind, **options):
     model = sentencepiece.SentencePieceProcessor(model_file=str(path.with_suffix(".model")))
     places = range(model.get_piece_size())
     types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else NORMAL for i in places]
-    put_gguf(path, "llama" if kind == "bpe" else "t5", [model.id_to_piece(i) for i in places], types,
+    pieces = [model.id_to_piece(i) for i in places]
+    for symbol in options.get("user_defined_symbols", ()):
+        types[pieces.index(symbol)] = USER
+    pieces = [piece.replace("▁", " ") if each == USER else piece for piece, each in zip(pieces, types)]
+    put_gguf(path, "llama" if kind == "bpe" else "t5", pieces, types,
              [model.get_score(i) for i in places], bos_token_id=1, eos_token_id=2, unknown_token_id=0,
              add_space_prefix=options.get("add_dummy_prefix", True),
              **({} if kind == "bpe" else {"remove_extra_whitespaces": options.get("remove_extra_whitespaces", True)}))
@@ -140,23 +150,23 @@ def ids_of_regroup(regroup, scratch, name, texts):
     return megatron(output)
 
 
-def differing(ours, theirs):
+def compare(name, ours, other, theirs):
     theirs = [ids for ids in theirs if ids]
-    expect(len(ours) == len(theirs), f"{len(ours)} documents instead of {len(theirs)}")
-    return [number for number, (mine, ids) in enumerate(zip(ours, theirs)) if mine != ids]
+    expect(len(ours) == len(theirs), f"{name}: {len(ours)} documents instead of {len(theirs)} of {other}")
+    for number, (mine, ids) in enumerate(zip(ours, theirs)):
+        expect(mine == ids, f"{name}: other ids than {other} in document {number}")
+    print(f"  {name}: {sum(map(len, ours)):,} ids of {other}")
 
 
-def compare(name, ours, other, theirs, allowed=0):
-    others = differing(ours, theirs)
-    print(f"  {name}: {sum(map(len, ours)):,} ids, {len(others)} of {len(ours)} documents differ from {other}")
-    expect(len(others) <= allowed, f"{name}: other ids than {other}, in document {others[:1]}")
+# Where llama.cpp's ids are not those of the original: it has no bytes for Unigram, reads BERT's words differently, and ends the
+# process at a character without a token.
+NOT_IN_LLAMA_CPP = ("unigram-bytes", "unigram-spaces", "word-piece", "word-piece-lower", "bpe-unknown")
 
 
-def ids_of_llama_cpp(path, texts):
-    import llama_cpp
-
-    model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
-    return [model.tokenize(text.encode(), add_bos=False, special=False) for text in texts]
+def compare_with_llama_cpp(name, ours, path, texts):
+    if llama_cpp and name not in NOT_IN_LLAMA_CPP:
+        model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+        compare(name, ours, "llama.cpp", [model.tokenize(text.encode(), add_bos=False, special=False) for text in texts])
 
 
 def check(regroup, scratch):
@@ -174,10 +184,7 @@ def check(regroup, scratch):
         ours = ids_of_regroup(regroup, scratch, name, texts)
         expected = reference_of(tokenizer.to_str()).encode_batch_fast(texts, add_special_tokens=False)
         compare(name, ours, "tokenizers", [each.ids for each in expected])
-        try:
-            compare(name, ours, "llama.cpp", ids_of_llama_cpp(scratch / f"{name}.gguf", texts), allowed=10**9)
-        except ImportError:
-            pass
+        compare_with_llama_cpp(name, ours, scratch / f"{name}.gguf", texts)
     check_sentencepiece(regroup, scratch, texts)
 
 
@@ -186,6 +193,8 @@ SENTENCEPIECE = {
                 allow_whitespace_only_pieces=True),
     "bpe-gemma": dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
                       add_dummy_prefix=False, split_by_whitespace=False),
+    "bpe-symbols": dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+                        add_dummy_prefix=False, user_defined_symbols=["<tool>", "\n\n", "▁▁", "▁▁▁▁", "==="]),
     "bpe-unknown": dict(normalization_rule_name="identity", remove_extra_whitespaces=False),
     "unigram-identity": dict(normalization_rule_name="identity"),
     "unigram-spaces": dict(normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True,
@@ -203,11 +212,8 @@ def check_sentencepiece(regroup, scratch, texts):
         path = scratch / f"{name}.gguf"
         model = put_sentencepiece(path, name.split("-")[0], **options)
         ours = ids_of_regroup(regroup, scratch, name, texts)
-        compare(name, ours, "sentencepiece", [model.encode(text) for text in texts], allowed=10**9)
-        try:
-            compare(name, ours, "llama.cpp", ids_of_llama_cpp(path, texts), allowed=10**9)
-        except ImportError:
-            pass
+        compare(name, ours, "sentencepiece", [model.encode(text) for text in texts])
+        compare_with_llama_cpp(name, ours, path, texts)
 
 
 if __name__ == "__main__":
