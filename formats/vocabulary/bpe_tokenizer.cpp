@@ -122,7 +122,7 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
   }
   vocabulary.model = "gpt2";
   vocabulary.merges = std::move(merges);
-  vocabulary.pre = pre_tokenizer_name(member_of(tokenizer, "pre_tokenizer"));
+  vocabulary.pre = pre_tokenizer_name(tokenizer);
   if (vocabulary.pre.empty()) {
     vocabulary.pre = "default";
     vocabulary.notes.emplace_back(

@@ -66,7 +66,7 @@ json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& meta
 
 }  // namespace
 
-std::vector<TokenizerFile> tokenizer_files_of(const GgufMetadata& metadata) {
+std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
   const Vocabulary vocabulary = vocabulary_in(metadata);
   const json tokenizer = tokenizer_json_of(vocabulary, metadata.where());
   const auto text_of = [](const json& value) { return value.dump(2) + "\n"; };

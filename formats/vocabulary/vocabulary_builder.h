@@ -84,7 +84,7 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
                                                      const std::string& where, std::int64_t rows);
 VocabularyBuilder read_vocab_and_merges(const std::filesystem::path& directory, std::int64_t rows);
 
-/// llama.cpp's name for how tokenizer.json splits text before BPE; empty if unknown.
-std::string pre_tokenizer_name(const SortedJson& pre_tokenizer);
+/// llama.cpp's name for how a tokenizer.json splits text before BPE; empty if unknown.
+std::string pre_tokenizer_name(const SortedJson& tokenizer);
 
 }  // namespace regroup
