@@ -5,6 +5,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/json/printable_json.h"
+#include "formats/vocabulary/merges_by_score.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -130,6 +131,37 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
         "tokenizer.ggml.pre); \"default\" may split differently");
   }
   return builder;
+}
+
+void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
+                       const std::string& where) {
+  if (vocabulary.model != "llama") {
+    return;
+  }
+  std::vector<std::string> stated = merges_of(member_of(tokenizer, "model"), where), made;
+  const std::vector<std::string> ranked = stated;
+  std::sort(stated.begin(), stated.end());
+  try {
+    for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
+      made.push_back(std::string(left).append(" ").append(right));
+    }
+  } catch (const Error&) {
+    made.clear();  // no order at all
+  }
+  const auto whole = [](std::string merge) { return merge.erase(merge.find(' '), 1); };
+  std::vector<std::string> order, once;
+  for (const std::string& merge : made) {
+    order.push_back(whole(merge));
+  }
+  for (const std::string& merge : ranked) {
+    once.push_back(whole(merge));
+  }
+  std::sort(made.begin(), made.end());
+  if (made != stated || order != once) {
+    vocabulary.notes.emplace_back(
+        "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
+        "llama.cpp may split words differently");
+  }
 }
 
 VocabularyBuilder read_vocab_and_merges(const fs::path& directory, std::int64_t rows) {

@@ -4,7 +4,9 @@ they are installed."""
 
 import json
 import os
+import pathlib
 import random
+import tempfile
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -15,7 +17,8 @@ import tokenizer_kinds
 from regroup_binary import expect, run_script
 from spelled_as_text import reference_of
 from token_files import ODD, ROOT, TEXT, megatron
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from transformers import AutoTokenizer
 
 try:
     import llama_cpp
@@ -41,6 +44,9 @@ PRE_TOKENIZERS = {
     "tekken": tokenizer_kinds.words(GPT4O.replace("{1,3}", "").replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")),
     "bloom": tokenizer_kinds.words(tokenizer_kinds.BLOOM_WORDS),
 }
+SPLIT_BY_LLAMA_CPP = ("deepseek-llm", "deepseek-coder", "deepseek-v3", "refact", "smaug-bpe")
+IN_TRANSFORMERS = ("gpt-2", "llama-bpe", "qwen2", "unigram", "word-piece-lower", "scored", "bpe-symbols", "unigram-spaces")
+LOSSLESS = (*PRE_TOKENIZERS, "scored", "bpe-symbols")
 WHOLE_WORDS = ("llama-bpe", "tekken")
 LANGUAGES = ("Ein Satz über Größe und Übermut. Съешь же ещё этих мягких французских булок. 我能吞下玻璃而不伤身体。"
              "いろはにほへと 한국어 문장입니다. الجملة العربية हिन्दी वाक्य ภาษาไทย 🙂🙃👩‍👩‍👧 x² ≠ ½ ﬁ\u00a0\u3000 Ⅷ ")
@@ -81,10 +87,10 @@ def type_of(tokenizer, identity, text):
     return BYTE if len(text) == 6 and text.startswith("<0x") else NORMAL
 
 
-def put_byte_level(path, name):
-    """A byte-level BPE and its GGUF file."""
+def put_byte_level(path, name, pre_tokenizer=None):
+    """A byte-level BPE, learned from text that is split by `pre_tokenizer` or as `name` says, and its GGUF file."""
     composes = name == "qwen2"
-    tokenizer = tokenizer_kinds.byte_level([TEXT[:60_000] + LANGUAGES * 5], 900, PRE_TOKENIZERS[name], added=["<tool>"],
+    tokenizer = tokenizer_kinds.byte_level([TEXT[:60_000] + LANGUAGES * 5], 900, pre_tokenizer or PRE_TOKENIZERS[name], added=["<tool>"],
                                            normalizer=normalizers.NFC() if composes else None, ignore_merges=name in WHOLE_WORDS)
     model = json.loads(tokenizer.to_str())["model"]
     tokens = [tokenizer.id_to_token(identity) for identity in range(tokenizer.get_vocab_size())]
@@ -121,6 +127,14 @@ def put_word_piece(path, lower):
     return Tokenizer.from_str(json.dumps(described))
 
 
+def put_scored(path):
+    """A BPE with byte fallback and a score for each token, in the order in which they were learned."""
+    trained = tokenizer_kinds.byte_fallback([TEXT[:60_000]], 700, None, None, ["<unk>", "<s>", "</s>"])
+    tokens = [trained.id_to_token(identity) for identity in range(trained.get_vocab_size())]
+    types = [UNKNOWN] + [type_of(trained, *each) for each in list(enumerate(tokens))[1:]]
+    put_gguf(path, "llama", tokens, types, [-float(place) for place in range(len(tokens))])
+
+
 def put_sentencepiece(path, kind, **options):
     """A model of the package sentencepiece, and its GGUF file."""
     import sentencepiece
@@ -145,7 +159,7 @@ def put_sentencepiece(path, kind, **options):
 
 def ids_of_regroup(regroup, scratch, name, texts):
     (scratch / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    output = scratch / f"{name}.bin"
+    output = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / "ids.bin"
     regroup.run("tokenize", scratch / "texts.jsonl", "--tokenizer", scratch / f"{name}.gguf", "-o", output, "--no-bos", "--no-eos")
     return megatron(output)
 
@@ -169,6 +183,59 @@ def compare_with_llama_cpp(name, ours, path, texts):
         compare(name, ours, "llama.cpp", [model.tokenize(text.encode(), add_bos=False, special=False) for text in texts])
 
 
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 32,
+          "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64,
+          "rms_norm_eps": 1e-5, "hidden_act": "silu", "initializer_range": 0.02, "torch_dtype": "float32"}
+
+
+def put_model(regroup, scratch, vocabulary, path):
+    """A GGUF file with random weights and the tokenizer of the GGUF file `vocabulary`."""
+    tokenizer = gguf.GGUFReader(vocabulary).fields
+    rows = len(tokenizer["tokenizer.ggml.tokens"].data)
+    config, model, plain = (scratch / f"{rows}-{name}" for name in ("config.json", "model", "model.gguf"))
+    if not plain.exists():
+        config.write_text(json.dumps(CONFIG | {"vocab_size": rows}))
+        regroup.run("init", config, model, "--seed", "1")
+        regroup.run("convert", model, plain, "--to", "gguf")
+    reader = gguf.GGUFReader(plain)
+    writer = gguf.GGUFWriter(path, "llama")
+    fields = {key: field for key, field in reader.fields.items() if not key.startswith(("GGUF.", "regroup.", "tokenizer."))}
+    fields |= {key: field for key, field in tokenizer.items() if key.startswith("tokenizer.")}
+    for key, field in fields.items():
+        if key != "general.architecture":
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    writer.add_string("general.license", "apache-2.0")
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def stored_keys(path):
+    return {key: (tuple(field.types), b"".join(np.asarray(part).tobytes() for part in field.parts[3:]))
+            for key, field in gguf.GGUFReader(path).fields.items() if not key.startswith(("GGUF.", "regroup."))}
+
+
+def check_transformers(regroup, scratch, name, texts):
+    """The directory that `convert` makes of a GGUF file has a tokenizer with the same ids, and gives the file's keys back."""
+    source, directory, back = (scratch / f"{name}-model{suffix}" for suffix in (".gguf", "", "-back.gguf"))
+    put_model(regroup, scratch, scratch / f"{name}.gguf", source)
+    regroup.run("convert", source, directory, "--to", "safetensors")
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    plain = [text for text in texts if not any(token in text for token in tokenizer.all_special_tokens)]
+    ours = ids_of_regroup(regroup, scratch, name, plain)
+    compare(f"{name} in a directory", ours, "transformers", tokenizer(plain, add_special_tokens=False)["input_ids"])
+    ids = tokenizer(TEXT[:5000], add_special_tokens=False)["input_ids"]
+    if name in LOSSLESS:
+        expect(tokenizer.decode(ids) == TEXT[:5000], f"{name}: decoding gives another text")
+    regroup.run("convert", directory, back, "--to", "gguf")
+    before, after = stored_keys(source), stored_keys(back)
+    lost = [key for key in before if before[key] != after.get(key)]
+    expect(not lost, f"{name}: the way back changes {lost}")
+
+
 def check(regroup, scratch):
     texts = [text for text in documents() if text]
     made = {}
@@ -185,6 +252,15 @@ def check(regroup, scratch):
         expected = reference_of(tokenizer.to_str()).encode_batch_fast(texts, add_special_tokens=False)
         compare(name, ours, "tokenizers", [each.ids for each in expected])
         compare_with_llama_cpp(name, ours, scratch / f"{name}.gguf", texts)
+        if name in IN_TRANSFORMERS:
+            check_transformers(regroup, scratch, name, texts)
+    for name in SPLIT_BY_LLAMA_CPP if llama_cpp else ():
+        path = scratch / f"{name}.gguf"
+        put_byte_level(path, name, PRE_TOKENIZERS["gpt-2"])
+        compare_with_llama_cpp(name, ids_of_regroup(regroup, scratch, name, texts), path, texts)
+    put_scored(scratch / "scored.gguf")
+    compare_with_llama_cpp("scored", ids_of_regroup(regroup, scratch, "scored", texts), scratch / "scored.gguf", texts)
+    check_transformers(regroup, scratch, "scored", texts)
     check_sentencepiece(regroup, scratch, texts)
 
 
@@ -214,6 +290,8 @@ def check_sentencepiece(regroup, scratch, texts):
         ours = ids_of_regroup(regroup, scratch, name, texts)
         compare(name, ours, "sentencepiece", [model.encode(text) for text in texts])
         compare_with_llama_cpp(name, ours, path, texts)
+        if name in IN_TRANSFORMERS:
+            check_transformers(regroup, scratch, name, texts)
 
 
 if __name__ == "__main__":
