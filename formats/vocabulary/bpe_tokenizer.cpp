@@ -87,6 +87,18 @@ void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>&
   }
 }
 
+// What each merge makes. Runs of one character are left out: their order is not that of scores.
+std::vector<std::string> made_tokens(const std::vector<std::string>& merges) {
+  std::vector<std::string> tokens;
+  for (std::string merge : merges) {
+    merge.erase(merge.find(' '), 1);
+    if (!repeats_one_character(merge)) {
+      tokens.push_back(std::move(merge));
+    }
+  }
+  return tokens;
+}
+
 void mark_bytes_and_unknown(VocabularyBuilder& builder, const std::string& unknown) {
   const std::vector<std::string>& tokens = builder.vocabulary().tokens;
   for (std::uint32_t id = 0; id < tokens.size(); ++id) {
@@ -139,8 +151,6 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
     return;
   }
   std::vector<std::string> stated = merges_of(member_of(tokenizer, "model"), where), made;
-  const std::vector<std::string> ranked = stated;
-  std::sort(stated.begin(), stated.end());
   try {
     for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
       made.push_back(std::string(left).append(" ").append(right));
@@ -148,16 +158,10 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
   } catch (const Error&) {
     made.clear();  // no order at all
   }
-  const auto whole = [](std::string merge) { return merge.erase(merge.find(' '), 1); };
-  std::vector<std::string> order, once;
-  for (const std::string& merge : made) {
-    order.push_back(whole(merge));
-  }
-  for (const std::string& merge : ranked) {
-    once.push_back(whole(merge));
-  }
+  const bool same_order = made_tokens(made) == made_tokens(stated);
   std::sort(made.begin(), made.end());
-  if (made != stated || order != once) {
+  std::sort(stated.begin(), stated.end());
+  if (!same_order || made != stated) {
     vocabulary.notes.emplace_back(
         "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
         "llama.cpp may split words differently");

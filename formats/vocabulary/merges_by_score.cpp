@@ -1,6 +1,7 @@
 #include "formats/vocabulary/merges_by_score.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <unordered_map>
 
@@ -66,7 +67,86 @@ void put_leftmost_first(std::vector<std::size_t>& cuts, std::string_view token) 
   }
 }
 
+// The pairs of a token that can be made.
+struct Makings {
+  std::string_view token;
+  std::vector<Merge> pairs;
+};
+
+[[noreturn]] void refuse_tie(const Makings& one, const Makings& other, std::string_view where) {
+  throw_bad_input("{}: the tokens {} and {} have the same score: which of them is merged first is "
+                  "unknown",
+                  where, printable(one.token, 60), printable(other.token, 60));
+}
+
+// Of equal scores, the leftmost pair of a text comes first. That is an order of pairs only if no
+// pairs of two tokens can overlap, or for runs: there the leftmost pair has the longest left half.
+void check_ties(const std::vector<Makings>& tied, std::string_view where) {
+  std::unordered_map<std::string_view, std::array<const Makings*, 2>> lefts;  // of up to two tokens
+  std::unordered_map<std::string_view, const Makings*> run_lefts;
+  for (const Makings& each : tied) {
+    for (const auto& [left, right] : each.pairs) {
+      if (repeats_one_character(each.token)) {
+        run_lefts.emplace(left, &each);
+      } else {
+        std::array<const Makings*, 2>& two = lefts[left];
+        two[two[0] == nullptr || two[0] == &each ? 0 : 1] = &each;
+      }
+    }
+  }
+  for (const Makings& each : tied) {
+    for (const auto& [left, right] : each.pairs) {
+      const auto other = lefts.find(right);
+      for (std::size_t i = 0; other != lefts.end() && i < 2; ++i) {
+        if (other->second[i] != nullptr && other->second[i] != &each) {
+          refuse_tie(each, *other->second[i], where);
+        }
+      }
+      if (const auto run = run_lefts.find(right); run != run_lefts.end() && !repeats_one_character(each.token)) {
+        refuse_tie(each, *run->second, where);
+      }
+    }
+  }
+}
+
+void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
+                 std::string_view where) {
+  if (tied.size() > 1) {
+    check_ties(tied, where);
+  }
+  std::vector<Merge> of_runs;
+  for (const Makings& each : tied) {
+    std::vector<Merge>& list = repeats_one_character(each.token) ? of_runs : merges;
+    list.insert(list.end(), each.pairs.begin(), each.pairs.end());
+  }
+  std::stable_sort(of_runs.begin(), of_runs.end(), [](const Merge& one, const Merge& other) {
+    return std::pair(one.first.size(), one.second.size()) >
+           std::pair(other.first.size(), other.second.size());
+  });
+  merges.insert(merges.end(), of_runs.begin(), of_runs.end());
+}
+
+std::vector<Merge> pairs_of(const TokenScores& tokens, std::string_view token) {
+  std::vector<std::size_t> cuts = cuts_of(tokens, token);
+  put_leftmost_first(cuts, token);
+  std::vector<Merge> pairs;
+  for (const std::size_t cut : cuts) {
+    pairs.emplace_back(token.substr(0, cut), token.substr(cut));
+  }
+  return pairs;
+}
+
 }  // namespace
+
+bool repeats_one_character(std::string_view token) {
+  const std::string_view first = token.substr(0, std::max<std::size_t>(utf8_sequence(token), 1));
+  for (std::size_t at = first.size(); at < token.size(); at += first.size()) {
+    if (token.substr(at, first.size()) != first) {
+      return false;
+    }
+  }
+  return true;
+}
 
 std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where) {
   const TokenScores tokens = normal_tokens(vocabulary, where);
@@ -76,21 +156,15 @@ std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_vie
   }
   std::sort(order.begin(), order.end());
   std::vector<Merge> merges;
-  const std::pair<float, std::string_view>* before = nullptr;  // the last token that can be made
-  for (const auto& each : order) {
-    std::vector<std::size_t> cuts = cuts_of(tokens, each.second);
-    if (cuts.empty()) {
-      continue;
+  std::vector<Makings> tied;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Makings makings{order[i].second, pairs_of(tokens, order[i].second)};
+    if (!makings.pairs.empty()) {
+      tied.push_back(std::move(makings));
     }
-    if (before != nullptr && before->first == each.first) {
-      throw_bad_input("{}: the tokens {} and {} have the same score: which of them is merged first "
-                      "is unknown",
-                      where, printable(before->second, 60), printable(each.second, 60));
-    }
-    before = &each;
-    put_leftmost_first(cuts, each.second);
-    for (const std::size_t cut : cuts) {
-      merges.emplace_back(each.second.substr(0, cut), each.second.substr(cut));
+    if (i + 1 == order.size() || order[i + 1].first != order[i].first) {
+      append_tied(tied, merges, where);
+      tied.clear();
     }
   }
   return merges;

@@ -72,6 +72,15 @@ Tokens merged_by_rank(const std::vector<Merge>& merges, const std::string& text)
   });
 }
 
+// Runs of 1 to 30 letters.
+std::string random_runs(std::mt19937& numbers) {
+  std::string text;
+  for (int run = 0; run < 6; ++run) {
+    text += std::string(1 + numbers() % 30, run % 2 == 0 ? 'a' : 'b');
+  }
+  return text;
+}
+
 std::string random_text(std::mt19937& numbers, std::size_t length) {
   std::string text;
   while (text.size() < length) {
@@ -120,11 +129,42 @@ TEST_CASE("merges give the tokens of merging by score", "[formats]") {
   }
 }
 
+// Llama's and Mistral's runs of spaces.
+TEST_CASE("runs of one character may have the same score", "[formats]") {
+  std::mt19937 numbers(2);
+  for (const std::vector<int>& lengths : {std::vector{2, 3, 4, 5, 6, 7}, {2, 4, 8}, {2, 3, 6}, {3}}) {
+    std::vector<std::pair<std::string, float>> tokens{{"a", -900}, {"b", -901}, {"ab", -1}, {"ba", -2}};
+    for (const int length : lengths) {
+      tokens.emplace_back(std::string(static_cast<std::size_t>(length), 'a'), -1000);
+      tokens.emplace_back(std::string(static_cast<std::size_t>(length), 'b'), -1000);
+    }
+    const Vocabulary vocabulary = scored(tokens);
+    const std::vector<Merge> merges = merges_by_score(vocabulary, "v");
+    for (std::size_t text = 1; text < 300; ++text) {
+      const std::string letters = text < 40 ? std::string(text, 'a') : random_runs(numbers);
+      CAPTURE(letters, lengths);
+      CHECK(merged_by_rank(merges, letters) == merged_by_score(vocabulary, letters));
+    }
+  }
+}
+
+TEST_CASE("equal scores of tokens whose pairs cannot overlap need no order", "[formats]") {
+  const Vocabulary vocabulary =
+      scored({{"a", 0}, {"b", 0}, {"c", 0}, {"d", 0}, {"ab", -1}, {"cd", -1}, {"abcd", -2}});
+  CHECK(merges_by_score(vocabulary, "v").size() == 3);
+  CHECK(merged_by_rank(merges_by_score(vocabulary, "v"), "cdabcdab") ==
+        merged_by_score(vocabulary, "cdabcdab"));
+}
+
 TEST_CASE("equal scores of tokens that can be made are refused", "[formats]") {
   CHECK_THAT(refusal_of([] {
                merges_by_score(scored({{"a", 0}, {"b", 0}, {"ab", -1}, {"ba", -1}}), "v.gguf");
              }),
              is_bad_input("v.gguf: ", "ab", "ba", "same score"));
+  CHECK_THAT(refusal_of([] {
+               merges_by_score(scored({{"a", 0}, {"b", 0}, {"aa", -1}, {"ab", -1}}), "v.gguf");
+             }),
+             is_bad_input("aa", "ab", "same score"));
 }
 
 TEST_CASE("tokens so long that their merges take seconds are refused", "[formats]") {
