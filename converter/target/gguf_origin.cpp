@@ -21,9 +21,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMaxTokenizerFile = 256U << 20;
 
 // Keys that describe the weights as they are stored in one file, not the model.
-constexpr std::array<std::string_view, 4> kOfTheFile{"general.architecture", kGgufAlignmentKey,
-                                                     "general.file_type",
-                                                     "general.quantization_version"};
+constexpr std::array<std::string_view, 4> kOfTheFile{
+    "general.architecture", kGgufAlignmentKey, "general.file_type", "general.quantization_version"};
 constexpr std::array<std::string_view, 3> kNamespacesOfTheFile{"split.", "quantize.", "regroup."};
 
 bool describes_file(std::string_view key) {
@@ -97,8 +96,7 @@ void keep_gguf_origin(Target& target, const Model& source) {
 
 void restore_gguf_origin(Target& target, const Model& source) {
   const std::optional<GgufMetadata> kept = kept_metadata(source);
-  const bool same_tokenizer =
-      kept && has_tokenizer_of(source, *kept, target.spec.vocab_size);
+  const bool same_tokenizer = kept && has_tokenizer_of(source, *kept, target.spec.vocab_size);
   if (!same_tokenizer) {
     const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
     set_vocabulary(*target.gguf, vocabulary);

@@ -29,9 +29,10 @@ TokenScores normal_tokens(const Vocabulary& vocabulary, std::string_view where) 
     }
   }
   if (work > kMaxMergeWork) {
-    throw_bad_input("{}: the tokens are too long: the squares of their lengths sum to {}, at most "
-                    "{} are allowed",
-                    where, work, kMaxMergeWork);
+    throw_bad_input(
+        "{}: the tokens are too long: the squares of their lengths sum to {}, at most "
+        "{} are allowed",
+        where, work, kMaxMergeWork);
   }
   return tokens;
 }
@@ -74,9 +75,10 @@ struct Makings {
 };
 
 [[noreturn]] void refuse_tie(const Makings& one, const Makings& other, std::string_view where) {
-  throw_bad_input("{}: the tokens {} and {} have the same score: which of them is merged first is "
-                  "unknown",
-                  where, printable(one.token, 60), printable(other.token, 60));
+  throw_bad_input(
+      "{}: the tokens {} and {} have the same score: which of them is merged first is "
+      "unknown",
+      where, printable(one.token, 60), printable(other.token, 60));
 }
 
 // Of equal scores, the leftmost pair of a text comes first. That is an order of pairs only if no
@@ -102,7 +104,8 @@ void check_ties(const std::vector<Makings>& tied, std::string_view where) {
           refuse_tie(each, *other->second[i], where);
         }
       }
-      if (const auto run = run_lefts.find(right); run != run_lefts.end() && !repeats_one_character(each.token)) {
+      if (const auto run = run_lefts.find(right);
+          run != run_lefts.end() && !repeats_one_character(each.token)) {
         refuse_tie(each, *run->second, where);
       }
     }

@@ -51,9 +51,9 @@ Step tekken() { return Step::array({cased_words("", R"(\p{N})"), bytes(false)});
 Step bloom() { return Step::array({split_at(R"( ?[^(\s|.,!?…。，、।۔،)]+)"), bytes(false)}); }
 Step falcon() {
   return Step::array({{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
-          bytes(true),
-          digits(false),
-          split_at("[0-9][0-9][0-9]")});
+                      bytes(true),
+                      digits(false),
+                      split_at("[0-9][0-9][0-9]")});
 }
 
 constexpr const char* kHanAndHangul = "[一-龥ࠀ-一가-퟿]+";
@@ -65,24 +65,20 @@ constexpr const char* kCasedLetters =
     "-𐳲𑢠-𑣟𞤀-𞥃]+";
 
 Step deepseek_llm() {
-  return Step::array({split_at(R"([\r\n])"),
-          split_at(R"(\s?)" + std::string(kCasedLetters)),
-          split_at(R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)"),
-          split_at(R"(\s+$)"),
-          split_at(kHanAndHangul),
-          digits(false),
-          bytes(false)});
+  return Step::array({split_at(R"([\r\n])"), split_at(R"(\s?)" + std::string(kCasedLetters)),
+                      split_at(R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)"), split_at(R"(\s+$)"),
+                      split_at(kHanAndHangul), digits(false), bytes(false)});
 }
 Step deepseek_coder() {
   return Step::array({split_at(R"([\r\n])"), split_at(R"(\s?\p{L}+)"), split_at(R"(\s?\p{P}+)"),
-          split_at(kHanAndHangul), digits(true),             bytes(false)});
+                      split_at(kHanAndHangul), digits(true), bytes(false)});
 }
 Step deepseek_v3() {
   return Step::array({split_at(R"(\p{N}{1,3})"), split_at("[一-龥぀-ゟ゠-ヿ]+"),
-          split_at(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+)"
-                   R"(|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
-                   R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"),
-          bytes(false)});
+                      split_at(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+)"
+                               R"(|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
+                               R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"),
+                      bytes(false)});
 }
 
 constexpr std::array<PreTokenization, 22> kPreTokenizations{{

@@ -33,8 +33,9 @@ bool are_alike(const SortedJson& step, const SortedJson& other) {
 }
 
 bool are_alike(const std::vector<const SortedJson*>& steps, const SortedJson& others) {
-  return std::equal(steps.begin(), steps.end(), others.begin(), others.end(),
-                    [](const SortedJson* step, const auto& other) { return are_alike(*step, other); });
+  return std::equal(
+      steps.begin(), steps.end(), others.begin(), others.end(),
+      [](const SortedJson* step, const auto& other) { return are_alike(*step, other); });
 }
 
 // The first row of the table that splits so, preferably with the other settings of `tokenizer`.

@@ -77,8 +77,7 @@ Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
   read_special_tokens(*builder, directory, tokenizer);
   Vocabulary vocabulary = builder->finish();
   if (!sentencepiece && !tokenizer.is_null()) {
-    note_other_merges(vocabulary, tokenizer,
-                      printable((directory / "tokenizer.json").string(), 0));
+    note_other_merges(vocabulary, tokenizer, printable((directory / "tokenizer.json").string(), 0));
   }
   return vocabulary;
 }

@@ -24,7 +24,7 @@ enum class TokenType : std::int32_t {
 struct Vocabulary {
   /// "llama" (SentencePiece's BPE), "gpt2" (byte-level BPE), "t5" (Unigram), "bert" (WordPiece)
   std::string model = "no_vocab";
-  std::string pre;                 ///< how text is split before BPE: "default", "gpt-2", …
+  std::string pre;  ///< how text is split before BPE: "default", "gpt-2", …
   std::vector<std::string> tokens;
   std::vector<float> scores;        ///< "llama", "t5": one per token; else empty
   std::vector<std::int32_t> types;  ///< TokenType, one per token
@@ -37,7 +37,7 @@ struct Vocabulary {
   std::string charsmap;                           ///< "t5": precompiled_charsmap, or empty
   std::optional<bool> removes_extra_spaces;       ///< "t5"
   std::optional<bool> lower_case, strip_accents;  ///< "bert"
-  std::vector<std::string> notes;                          ///< notes for the user, one line each
+  std::vector<std::string> notes;                 ///< notes for the user, one line each
 
   bool present() const { return model != "no_vocab"; }
 };

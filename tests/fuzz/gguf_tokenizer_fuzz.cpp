@@ -60,8 +60,8 @@ GgufMetadata metadata_of(std::string_view input) {
   }
   for (const char* id : {"bos_token_id", "unknown_token_id", "eot_token_id"}) {
     if (!rest.empty()) {
-      metadata.set_u32(std::string(kKey) + id,
-                       static_cast<std::uint32_t>(std::strtoul(take(rest, ' ').c_str(), nullptr, 10)));
+      metadata.set_u32(std::string(kKey) + id, static_cast<std::uint32_t>(std::strtoul(
+                                                   take(rest, ' ').c_str(), nullptr, 10)));
     }
   }
   put_lists(metadata, input);

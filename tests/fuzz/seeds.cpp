@@ -95,7 +95,8 @@ void put_gguf_tokenizers(Seeds& seeds) {
                                   "1 -3 a\n1 -4 b\n1 -1 ab\n1 -2 \u2581a\n1 -5 \u2581\n4 0 <u>\n");
   seeds.put("gguf_tokenizer", "gpt2 smollm\n1 0 a\n1 0 b\n1 0 ab\n3 0 <s>\n1 0 \u0120\n\na b\n");
   seeds.put("gguf_tokenizer", "gpt2 deepseek-llm\n1 0 a\n1 0 b\n1 0 ab\n3 0 <s>\n\na b\n");
-  seeds.put("gguf_tokenizer", "t5 default 1 1\n3 0 <pad>\n3 0 </s>\n2 0 <unk>\n1 -1 \u2581a\n1 -2 b\n");
+  seeds.put("gguf_tokenizer",
+            "t5 default 1 1\n3 0 <pad>\n3 0 </s>\n2 0 <unk>\n1 -1 \u2581a\n1 -2 b\n");
   seeds.put("gguf_tokenizer", "bert default 0 0 1 0 1\n3 0 [CLS]\n3 0 [UNK]\n1 0 \u2581a\n1 0 b\n");
   std::string bytes = "llama default\n" + special + "1 -1 a\n";
   for (int byte = 0; byte < 256; ++byte) {

@@ -74,9 +74,9 @@ TEST_CASE("a GGUF file says whether documents get BOS and EOS", "[tokens]") {
 
 TEST_CASE("the split of a GGUF's tokenizer has the name that it came from", "[tokens]") {
   const TemporaryDirectory directory;
-  for (const std::string name : {"gpt-2", "olmo", "starcoder", "command-r", "llama-bpe", "dbrx",
-                                 "qwen2", "gpt-4o", "tekken", "bloom", "falcon", "deepseek-llm",
-                                 "deepseek-coder", "deepseek-v3"}) {
+  for (const std::string name :
+       {"gpt-2", "olmo", "starcoder", "command-r", "llama-bpe", "dbrx", "qwen2", "gpt-4o", "tekken",
+        "bloom", "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
     CAPTURE(name);
     put_file(directory / "model.gguf", gguf_of("gpt2", name).text());
     const GgufMetadata metadata = open_gguf(directory / "model.gguf").metadata;

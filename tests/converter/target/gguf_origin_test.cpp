@@ -56,9 +56,8 @@ std::set<std::string> lost_keys(const fs::path& before, const fs::path& after) {
 }
 
 bool has_note(const std::vector<std::string>& notes, std::string_view text) {
-  return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) {
-    return note.find(text) != std::string::npos;
-  });
+  return std::any_of(notes.begin(), notes.end(),
+                     [&](const std::string& note) { return note.find(text) != std::string::npos; });
 }
 
 const std::set<std::string> kOfWeights{"general.file_type"};
@@ -106,8 +105,7 @@ TEST_CASE("a tokenizer that changed since is not replaced by the GGUF file's", "
   const fs::path source = put_named_gguf(directory / "in.gguf", "smollm");
   convert(source, directory / "out", {.container = Container::kSafetensors, .dtype = DType::kF32});
   Json tokenizer = parse_json_object(bytes_of_file(directory / "out" / "tokenizer.json"), "");
-  tokenizer["added_tokens"].push_back(
-      {{"id", 3}, {"content", "token 3"}, {"special", true}});
+  tokenizer["added_tokens"].push_back({{"id", 3}, {"content", "token 3"}, {"special", true}});
   put_file(directory / "out" / "tokenizer.json", tokenizer.dump());
   const auto plan = plan_conversion(open_model(directory / "out"), {.container = Container::kGguf});
   CHECK(has_note(plan.notes, "directory's own files"));

@@ -132,8 +132,10 @@ TEST_CASE("merges give the tokens of merging by score", "[formats]") {
 // Llama's and Mistral's runs of spaces.
 TEST_CASE("runs of one character may have the same score", "[formats]") {
   std::mt19937 numbers(2);
-  for (const std::vector<int>& lengths : {std::vector{2, 3, 4, 5, 6, 7}, {2, 4, 8}, {2, 3, 6}, {3}}) {
-    std::vector<std::pair<std::string, float>> tokens{{"a", -900}, {"b", -901}, {"ab", -1}, {"ba", -2}};
+  for (const std::vector<int>& lengths :
+       {std::vector{2, 3, 4, 5, 6, 7}, {2, 4, 8}, {2, 3, 6}, {3}}) {
+    std::vector<std::pair<std::string, float>> tokens{
+        {"a", -900}, {"b", -901}, {"ab", -1}, {"ba", -2}};
     for (const int length : lengths) {
       tokens.emplace_back(std::string(static_cast<std::size_t>(length), 'a'), -1000);
       tokens.emplace_back(std::string(static_cast<std::size_t>(length), 'b'), -1000);

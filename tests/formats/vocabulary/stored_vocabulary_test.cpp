@@ -45,7 +45,8 @@ Error refused(const GgufMetadata& metadata) {
 
 TEST_CASE("what a GGUF vocabulary does not say is what llama.cpp assumes", "[formats]") {
   const Vocabulary llama = vocabulary_in(small_llama());
-  CHECK(llama.special_ids == std::map<std::string, std::uint32_t>{{"bos", 1}, {"eos", 2}, {"unk", 0}});
+  CHECK(llama.special_ids ==
+        std::map<std::string, std::uint32_t>{{"bos", 1}, {"eos", 2}, {"unk", 0}});
   CHECK(llama.add_bos == true);
   CHECK(llama.add_eos == std::nullopt);
   CHECK(llama.add_space_prefix == true);
@@ -77,8 +78,8 @@ TEST_CASE("Unigram keeps scores, and WordPiece gets its prefixes back", "[format
       metadata_of("t5", {"<pad>", "</s>", "<unk>", "\u2581a"}, {3, 3, 2, 1}, {0, 0, 0, -1.5F}));
   CHECK(unigram["model"]["vocab"][3].dump() == "[\"\u2581a\",-1.5]");
   CHECK(unigram["model"]["unk_id"] == 2);
-  GgufMetadata bert = metadata_of("bert", {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b"},
-                                  {3, 3, 3, 3, 1, 1});
+  GgufMetadata bert =
+      metadata_of("bert", {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b"}, {3, 3, 3, 3, 1, 1});
   bert.set_u32("tokenizer.ggml.unknown_token_id", 1);
   bert.set_u32("tokenizer.ggml.cls_token_id", 2);
   bert.set_u32("tokenizer.ggml.seperator_token_id", 3);
@@ -110,11 +111,13 @@ TEST_CASE("hostile vocabularies of GGUF files are refused with one line", "[form
     return refused(metadata);
   };
   const auto scores = [&](const Scores& values) {
-    return with([&](auto& m) { m.set_array("tokenizer.ggml.scores", std::span<const float>(values)); });
+    return with(
+        [&](auto& m) { m.set_array("tokenizer.ggml.scores", std::span<const float>(values)); });
   };
   const auto tokens = [&](const Texts& values) {
-    return with(
-        [&](auto& m) { m.set_array("tokenizer.ggml.tokens", std::span<const std::string>(values)); });
+    return with([&](auto& m) {
+      m.set_array("tokenizer.ggml.tokens", std::span<const std::string>(values));
+    });
   };
   const auto types = [&](const Types& values) {
     return with([&](auto& m) {
