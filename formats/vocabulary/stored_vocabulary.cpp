@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxStoredTokens = 4U << 20;
 constexpr std::size_t kMaxStoredTokenBytes = 4096;
+constexpr std::size_t kMaxStoredBytes = 16U << 20;  // of all tokens
 
 // What llama.cpp assumes for a kind of vocabulary. Ids are -1 where it assumes none.
 struct KindOfVocabulary {
@@ -83,6 +84,7 @@ void read_tokens(Vocabulary& vocabulary, const GgufMetadata& metadata) {
   constexpr std::string_view kKey = "tokenizer.ggml.tokens";
   vocabulary.tokens = texts_in(metadata, kKey);
   check_texts(vocabulary.tokens, kKey, metadata);
+  std::size_t bytes = 0;
   std::unordered_set<std::string_view> known;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& text = vocabulary.tokens[id];
@@ -90,9 +92,14 @@ void read_tokens(Vocabulary& vocabulary, const GgufMetadata& metadata) {
       throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", metadata.where(), kKey, id,
                       text.size(), kMaxStoredTokenBytes);
     }
+    bytes += text.size();
     if (!known.insert(text).second) {
       throw_bad_input("{}: {} lists {} twice", metadata.where(), kKey, printable(text, 60));
     }
+  }
+  if (bytes > kMaxStoredBytes) {
+    throw_bad_input("{}: {} has {} bytes of text, at most {} are allowed", metadata.where(), kKey,
+                    bytes, kMaxStoredBytes);
   }
   if (vocabulary.tokens.empty()) {
     throw_bad_input("{}: {} is empty", metadata.where(), kKey);

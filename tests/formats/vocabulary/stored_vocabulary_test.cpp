@@ -135,6 +135,11 @@ TEST_CASE("hostile vocabularies of GGUF files are refused with one line", "[form
   CHECK_THAT(tokens({"a", "b", "c", "d", "e", "\xff"}), is_bad_input("tokens[5] is not UTF-8"));
   CHECK_THAT(tokens({"a", "b", "c", "d", "e", std::string(5000, 'x')}),
              is_bad_input("tokens[5] has 5000 bytes"));
+  Texts large;
+  while (large.size() < 5000) {
+    large.push_back(std::to_string(large.size()) + std::string(4000, 'x'));
+  }
+  CHECK_THAT(tokens(large), is_bad_input("bytes of text, at most 16777216"));
   CHECK_THAT(tokens({"a", "a", "c", "d", "e", "f"}), is_bad_input("lists a twice"));
   CHECK_THAT(tokens({}), is_bad_input("tokens is empty"));
   CHECK_THAT(with([](auto& m) { m.set_u32("tokenizer.ggml.bos_token_id", 0xffff'ffff); }),
