@@ -155,9 +155,9 @@ void DocumentReader::emit(std::size_t bytes, bool ends) {
   const std::size_t valid = settings_.utf8 ? valid_utf8_prefix(part.text) : part.text.size();
   if (valid < part.text.size()) {
     if (!settings_.replace_invalid) {
-      throw_bad_input("{}: byte {} (0x{:02x}) is no UTF-8; --replace-invalid puts U+FFFD there",
-                      stream_->name(), pending_begin_ + valid,
-                      static_cast<unsigned char>(part.text[valid]));
+      throw_bad_input("{}: byte {} (0x{:02x}) is no UTF-8; {}", stream_->name(),
+                      pending_begin_ + valid, static_cast<unsigned char>(part.text[valid]),
+                      settings_.advice);
     }
     part.text = with_replacements(part.text);
   }

@@ -31,6 +31,8 @@ struct TextSettings {
   std::optional<std::string> separator = std::nullopt;
   bool utf8 = true;              ///< reject invalid UTF-8 …
   bool replace_invalid = false;  ///< … or replace it with U+FFFD
+  /// What to do about invalid UTF-8: the end of the error message.
+  std::string advice = "iconv converts texts of other encodings";
 };
 
 class DocumentReader {

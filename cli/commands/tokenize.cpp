@@ -153,6 +153,7 @@ void choose_document_options(TokenizeOptions& options) {
 void run_tokenize(TokenizeOptions options, const Console& console) {
   TokenizeSettings& settings = options.settings;
   settings.layout = layout_of(options);
+  settings.text.advice = "--replace-invalid puts U+FFFD there";
   settings.threads = options.threads > 0
                          ? options.threads
                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

@@ -224,6 +224,9 @@ void write_other_files(const ConversionPlan& plan, const Model& source, const fs
   for (const LoaderFile& file : plan.loader_files) {
     write_text(directory / file.name, file.text);
   }
+  for (const NamedText& file : plan.files) {
+    write_text(directory / file.name, file.text);
+  }
   const std::string config_text =
       config_with_checksums(config_with_layers(plan.config_text, layers), checksums);
   write_text(directory / "config.json", config_text);

@@ -6,6 +6,7 @@
 #include "converter/plan/plan_record.h"
 #include "converter/plan/plan_steps.h"
 #include "converter/plan/reference_plan.h"
+#include "converter/target/gguf_origin.h"
 #include "converter/target/kv_head_request.h"
 #include "converter/target/loader_gate.h"
 #include "converter/target/target.h"
@@ -191,12 +192,16 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
     keep_from_stock_loaders(target, plan.container, request.target);
     choose_loader_code(target, source, plan.container, request.loader);
   }
+  if (written && source.gguf && !is_single_file(plan.container)) {
+    keep_gguf_origin(target, source);
+  }
   plan.target = std::move(target.spec);
   plan.in_place = target.in_place;
   plan_steps(plan, source, request);
   count_bytes(plan, checkpoint);
   add_record(plan, source, target);
   plan.loader_files = std::move(target.loader_files);
+  plan.files = std::move(target.files);
   plan.left_out = std::move(target.left_out);
   plan.notes = std::move(target.notes);
   if (!is_single_file(plan.container)) {

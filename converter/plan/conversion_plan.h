@@ -70,6 +70,7 @@ struct ConversionPlan {
   std::map<std::string, std::string> metadata;  ///< of the result's safetensors files
   std::optional<GgufMetadata> gguf;             ///< of the result, a GGUF file
   std::vector<LoaderFile> loader_files;         ///< of the result, next to config.json
+  std::vector<NamedText> files;                 ///< of the result, made from a GGUF file's metadata
   std::vector<std::string> left_out;            ///< companions of the source that are not copied
   std::vector<std::string> notes;               ///< for the user, about loading the result
   std::uint64_t max_shard_bytes = kDefaultShardBytes;

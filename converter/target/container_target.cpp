@@ -1,6 +1,7 @@
 // Targets whose container is not Hugging Face's: GGUF and llama2.c.
 #include <algorithm>
 
+#include "converter/target/gguf_origin.h"
 #include "converter/target/target.h"
 #include "formats/families/gguf/gguf_model.h"
 #include "formats/llama2c/llama2c.h"
@@ -59,11 +60,11 @@ Target gguf_target(const Model& source, const ModelSpec& grouped) {
   target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
   target.notes = gguf_differences(grouped);
   target.gguf->set_string("general.name", model_name(source));
-  const bool directory = source.convention != Convention::kLlama2c;
-  const Vocabulary vocabulary =
-      directory ? read_vocabulary(source.path, grouped.vocab_size) : Vocabulary{};
-  set_vocabulary(*target.gguf, vocabulary);
-  target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+  if (source.convention == Convention::kLlama2c) {
+    set_vocabulary(*target.gguf, Vocabulary{});
+  } else {
+    restore_gguf_origin(target, source);
+  }
   return target;
 }
 

@@ -221,11 +221,6 @@ Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
     }
     target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
   }
-  if (source.gguf && has_tokenizer(*source.gguf)) {
-    target->notes.push_back(
-        "the GGUF file's tokenizer is not written: copy tokenizer.json (or tokenizer.model) and "
-        "tokenizer_config.json of the original model into the result");
-  }
   return std::move(*target);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/base/named_text.h"
 #include "formats/families/loader_files.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
@@ -34,6 +35,7 @@ struct Target {
   /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
   std::vector<LoaderFile> loader_files = {};  ///< code to write, see choose_loader_code()
+  std::vector<NamedText> files = {};          ///< of a directory, see keep_gguf_origin()
   std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
 };
 

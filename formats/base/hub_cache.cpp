@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxRefBytes = 4096;
 
-std::string shown(const fs::path& path) { return printable(path.string(), 0); }
+std::string shown_place(const fs::path& path) { return printable(path.string(), 0); }
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -74,7 +74,7 @@ std::optional<std::string> commit_of_ref(const fs::path& model, const std::strin
   std::string commit = read_text(ref, kMaxRefBytes);
   commit.erase(commit.find_last_not_of(" \t\r\n") + 1);
   if (!is_commit(commit)) {
-    throw_bad_input("{}: holds \"{}\", a commit is needed", shown(ref), printable(commit));
+    throw_bad_input("{}: holds \"{}\", a commit is needed", shown_place(ref), printable(commit));
   }
   return commit;
 }
@@ -101,18 +101,18 @@ fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
   } else if (is_commit(wanted.revision)) {
     const std::vector<std::string> found = snapshots_beginning_with(model, wanted.revision);
     if (found.size() > 1) {
-      throw_bad_input("{}: {} snapshots begin with {}", shown(model), found.size(),
+      throw_bad_input("{}: {} snapshots begin with {}", shown_place(model), found.size(),
                       printable(wanted.revision));
     }
     commit = found.empty() ? commit : found.front();
   } else {
-    throw_bad_input("{}: has no revision {}; nothing is downloaded", shown(model),
+    throw_bad_input("{}: has no revision {}; nothing is downloaded", shown_place(model),
                     printable(wanted.revision));
   }
   const fs::path snapshot = model / "snapshots" / commit;
   if (!is_directory_there(snapshot)) {
-    throw_bad_input("{}: no such snapshot of revision {}; nothing is downloaded", shown(snapshot),
-                    printable(wanted.revision));
+    throw_bad_input("{}: no such snapshot of revision {}; nothing is downloaded",
+                    shown_place(snapshot), printable(wanted.revision));
   }
   return snapshot;
 }
@@ -144,7 +144,7 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
     return path;
   }
   if (!is_safe_revision(name->revision)) {
-    throw_bad_input("{}: \"{}\" is no revision", shown(path), printable(name->revision));
+    throw_bad_input("{}: \"{}\" is no revision", shown_place(path), printable(name->revision));
   }
   const fs::path cache = hub_cache_directory(environment);
   const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
@@ -152,7 +152,7 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
     throw_bad_input(
         "{}: no such file or directory, and no model of that name in the local hub "
         "cache ({}); nothing is downloaded",
-        shown(path), cache.empty() ? "none is set" : shown(model));
+        shown_place(path), cache.empty() ? "none is set" : shown_place(model));
   }
   return find_snapshot(model, *name);
 }

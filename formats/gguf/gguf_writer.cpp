@@ -84,6 +84,10 @@ GgufLayout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> t
 
 }  // namespace
 
+std::string encode_gguf(const GgufMetadata& metadata) {
+  return lay_out(metadata, {}, gguf_alignment(metadata)).header;
+}
+
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
                        std::span<const OutputTensor> tensors)
     : tensors_(tensors.begin(), tensors.end()) {

@@ -3,12 +3,16 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint_writer.h"
 #include "formats/gguf/gguf_metadata.h"
 
 namespace regroup {
+
+/// A file without tensors.
+std::string encode_gguf(const GgufMetadata& metadata);
 
 class GgufWriter : public CheckpointWriter {
  public:

@@ -5,6 +5,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/json/printable_json.h"
+#include "formats/vocabulary/merges_by_score.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -86,6 +87,18 @@ void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>&
   }
 }
 
+// What each merge makes. Runs of one character are left out: their order is not that of scores.
+std::vector<std::string> made_tokens(const std::vector<std::string>& merges) {
+  std::vector<std::string> tokens;
+  for (std::string merge : merges) {
+    merge.erase(merge.find(' '), 1);
+    if (!repeats_one_character(merge)) {
+      tokens.push_back(std::move(merge));
+    }
+  }
+  return tokens;
+}
+
 void mark_bytes_and_unknown(VocabularyBuilder& builder, const std::string& unknown) {
   const std::vector<std::string>& tokens = builder.vocabulary().tokens;
   for (std::uint32_t id = 0; id < tokens.size(); ++id) {
@@ -122,7 +135,7 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
   }
   vocabulary.model = "gpt2";
   vocabulary.merges = std::move(merges);
-  vocabulary.pre = pre_tokenizer_name(member_of(tokenizer, "pre_tokenizer"));
+  vocabulary.pre = pre_tokenizer_name(tokenizer);
   if (vocabulary.pre.empty()) {
     vocabulary.pre = "default";
     vocabulary.notes.emplace_back(
@@ -130,6 +143,29 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
         "tokenizer.ggml.pre); \"default\" may split differently");
   }
   return builder;
+}
+
+void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
+                       const std::string& where) {
+  if (vocabulary.model != "llama") {
+    return;
+  }
+  std::vector<std::string> stated = merges_of(member_of(tokenizer, "model"), where), made;
+  try {
+    for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
+      made.push_back(std::string(left).append(" ").append(right));
+    }
+  } catch (const Error&) {
+    made.clear();  // no order at all
+  }
+  const bool same_order = made_tokens(made) == made_tokens(stated);
+  std::sort(made.begin(), made.end());
+  std::sort(stated.begin(), stated.end());
+  if (!same_order || made != stated) {
+    vocabulary.notes.emplace_back(
+        "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
+        "llama.cpp may split words differently");
+  }
 }
 
 VocabularyBuilder read_vocab_and_merges(const fs::path& directory, std::int64_t rows) {

@@ -8,13 +8,14 @@ namespace regroup {
 namespace {
 
 // Roles of tokens and the keys of their ids. The format spells "seperator" this way.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kIds{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kIds{{
     {"bos", "tokenizer.ggml.bos_token_id"},
     {"eos", "tokenizer.ggml.eos_token_id"},
     {"unk", "tokenizer.ggml.unknown_token_id"},
     {"sep", "tokenizer.ggml.seperator_token_id"},
     {"pad", "tokenizer.ggml.padding_token_id"},
     {"mask", "tokenizer.ggml.mask_token_id"},
+    {"cls", "tokenizer.ggml.cls_token_id"},
 }};
 
 void set_flag(GgufMetadata& metadata, std::string_view key, const std::optional<bool>& flag) {

@@ -1,7 +1,8 @@
 // Finds llama.cpp's name for the way in which tokenizer.json splits text before BPE.
-#include <array>
+#include <algorithm>
 #include <vector>
 
+#include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -25,10 +26,33 @@ std::string pattern_of(const SortedJson& step) {
   return token_text(step, "type") == "Split" ? token_text(member_of(step, "pattern"), "Regex") : "";
 }
 
-// Llama 3 and Qwen 2 split the same way, except for how many digits stay together.
-std::string words_and_digits(std::string_view digits) {
-  return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + std::string(digits) +
-         R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Whether two steps split alike.
+bool are_alike(const SortedJson& step, const SortedJson& other) {
+  const auto same = [&](const char* key) { return member_of(step, key) == member_of(other, key); };
+  return same("type") && same("individual_digits") && pattern_of(step) == pattern_of(other);
+}
+
+bool are_alike(const std::vector<const SortedJson*>& steps, const SortedJson& others) {
+  return std::equal(
+      steps.begin(), steps.end(), others.begin(), others.end(),
+      [](const SortedJson* step, const auto& other) { return are_alike(*step, other); });
+}
+
+// The first row of the table that splits so, preferably with the other settings of `tokenizer`.
+std::string_view name_in_table(const std::vector<const SortedJson*>& steps,
+                               const SortedJson& tokenizer) {
+  const bool whole_words = member_of(member_of(tokenizer, "model"), "ignore_merges") == true;
+  const bool composes = token_text(member_of(tokenizer, "normalizer"), "type") == "NFC";
+  std::string_view name;
+  int most = 0;
+  for (const PreTokenization& each : pre_tokenizations()) {
+    const int alike = 1 + (each.whole_words == whole_words ? 2 : 0) + (each.composes == composes);
+    if (alike > most && are_alike(steps, each.steps())) {
+      most = alike;
+      name = each.name;
+    }
+  }
+  return name;
 }
 
 // BLOOM's punctuation class, in either of the spellings in use.
@@ -45,23 +69,17 @@ bool has_step(const std::vector<const SortedJson*>& steps, std::string_view type
   return false;
 }
 
-std::string name_of_pattern(const std::string& pattern) {
-  if (pattern == words_and_digits(R"(\p{N}{1,3})")) {
-    return "llama-bpe";
-  }
-  if (pattern == words_and_digits(R"(\p{N})")) {
-    return "qwen2";
-  }
-  return is_bloom_pattern(pattern) ? "bloom" : "";
-}
-
 }  // namespace
 
-std::string pre_tokenizer_name(const SortedJson& pre_tokenizer) {
-  const std::vector<const SortedJson*> steps = steps_of(pre_tokenizer);
+std::string pre_tokenizer_name(const SortedJson& tokenizer) {
+  const std::vector<const SortedJson*> steps = steps_of(member_of(tokenizer, "pre_tokenizer"));
   if (steps.empty() || !has_step(steps, "ByteLevel")) {
     return "";
   }
+  if (const std::string_view name = name_in_table(steps, tokenizer); !name.empty()) {
+    return std::string(name);
+  }
+  // Other spellings of the same.
   if (steps.size() == 1) {
     return "gpt-2";
   }
@@ -71,7 +89,7 @@ std::string pre_tokenizer_name(const SortedJson& pre_tokenizer) {
   if (steps.size() == 2 && token_text(*steps.front(), "type") == "Digits") {
     return "starcoder";
   }
-  return steps.size() == 2 ? name_of_pattern(pattern_of(*steps.front())) : "";
+  return steps.size() == 2 && is_bloom_pattern(pattern_of(*steps.front())) ? "bloom" : "";
 }
 
 }  // namespace regroup

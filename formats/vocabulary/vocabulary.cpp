@@ -75,7 +75,11 @@ Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
   }
   put_added_tokens(*builder, directory, tokenizer);
   read_special_tokens(*builder, directory, tokenizer);
-  return builder->finish();
+  Vocabulary vocabulary = builder->finish();
+  if (!sentencepiece && !tokenizer.is_null()) {
+    note_other_merges(vocabulary, tokenizer, printable((directory / "tokenizer.json").string(), 0));
+  }
+  return vocabulary;
 }
 
 }  // namespace regroup

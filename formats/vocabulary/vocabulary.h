@@ -22,17 +22,22 @@ enum class TokenType : std::int32_t {
 
 /// Names follow llama.cpp.
 struct Vocabulary {
-  std::string model = "no_vocab";  ///< "llama" (SentencePiece), "gpt2" (byte-level BPE)
-  std::string pre;                 ///< how text is split before BPE: "default", "gpt-2", …
+  /// "llama" (SentencePiece's BPE), "gpt2" (byte-level BPE), "t5" (Unigram), "bert" (WordPiece)
+  std::string model = "no_vocab";
+  std::string pre;  ///< how text is split before BPE: "default", "gpt-2", …
   std::vector<std::string> tokens;
-  std::vector<float> scores;        ///< "llama": one per token; else empty
+  std::vector<float> scores;        ///< "llama", "t5": one per token; else empty
   std::vector<std::int32_t> types;  ///< TokenType, one per token
   std::vector<std::string> merges;  ///< "gpt2": "left right", best first; else empty
-  /// Known token ids by role: "bos", "eos", "unk", "sep", "pad", "mask".
+  /// Known token ids by role: "bos", "eos", "unk", "sep", "pad", "mask", "cls".
   std::map<std::string, std::uint32_t> special_ids;
   std::optional<bool> add_bos, add_eos, add_space_prefix;  ///< empty: left to the loader
   std::string chat_template;                               ///< empty where there is none
-  std::vector<std::string> notes;                          ///< notes for the user, one line each
+  // Only read from GGUF files, and not written:
+  std::string charsmap;                           ///< "t5": precompiled_charsmap, or empty
+  std::optional<bool> removes_extra_spaces;       ///< "t5"
+  std::optional<bool> lower_case, strip_accents;  ///< "bert"
+  std::vector<std::string> notes;                 ///< notes for the user, one line each
 
   bool present() const { return model != "no_vocab"; }
 };

@@ -82,9 +82,13 @@ void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path
 VocabularyBuilder read_sentencepiece(const std::filesystem::path& file, std::int64_t rows);
 std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
                                                      const std::string& where, std::int64_t rows);
+/// Adds a note to the vocabulary of a tokenizer.json whose merges are not those that llama.cpp
+/// makes of its scores.
+void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
+                       const std::string& where);
 VocabularyBuilder read_vocab_and_merges(const std::filesystem::path& directory, std::int64_t rows);
 
-/// llama.cpp's name for how tokenizer.json splits text before BPE; empty if unknown.
-std::string pre_tokenizer_name(const SortedJson& pre_tokenizer);
+/// llama.cpp's name for how a tokenizer.json splits text before BPE; empty if unknown.
+std::string pre_tokenizer_name(const SortedJson& tokenizer);
 
 }  // namespace regroup

@@ -89,6 +89,22 @@ void put_tokenizers(Seeds& seeds) {
 
 // One of each model, with normalizers, pre-tokenizers, added tokens and post-processors of all
 // kinds, then a text.
+void put_gguf_tokenizers(Seeds& seeds) {
+  const std::string special = "2 0 <unk>\n3 0 <s>\n3 0 </s>\n";
+  seeds.put("gguf_tokenizer", "llama default 1 0 0 1 0 2\n" + special +
+                                  "1 -3 a\n1 -4 b\n1 -1 ab\n1 -2 \u2581a\n1 -5 \u2581\n4 0 <u>\n");
+  seeds.put("gguf_tokenizer", "gpt2 smollm\n1 0 a\n1 0 b\n1 0 ab\n3 0 <s>\n1 0 \u0120\n\na b\n");
+  seeds.put("gguf_tokenizer", "gpt2 deepseek-llm\n1 0 a\n1 0 b\n1 0 ab\n3 0 <s>\n\na b\n");
+  seeds.put("gguf_tokenizer",
+            "t5 default 1 1\n3 0 <pad>\n3 0 </s>\n2 0 <unk>\n1 -1 \u2581a\n1 -2 b\n");
+  seeds.put("gguf_tokenizer", "bert default 0 0 1 0 1\n3 0 [CLS]\n3 0 [UNK]\n1 0 \u2581a\n1 0 b\n");
+  std::string bytes = "llama default\n" + special + "1 -1 a\n";
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes += fmt::format("6 0 <0x{:02X}>\n", byte);
+  }
+  seeds.put("gguf_tokenizer", bytes);
+}
+
 void put_json_tokenizers(Seeds& seeds) {
   constexpr std::string_view kAdded =
       R"([{"id":4,"content":" x","single_word":true,"lstrip":true,"rstrip":true,)"
@@ -299,6 +315,7 @@ int main(int argc, char** argv) {
   regroup::put_tokenizers(seeds);
   regroup::put_charsmaps(seeds);
   regroup::put_json_tokenizers(seeds);
+  regroup::put_gguf_tokenizers(seeds);
   regroup::put_layouts(seeds);
   regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);

@@ -126,7 +126,9 @@ TEST_CASE("invalid UTF-8 is refused with its position or replaced", "[tokens]") 
   const std::string text = std::string(1'500'000, 'x') + " one\n\xff two";
   put_file(directory / "a", text);
   CHECK_THAT(refusal_of([&] { documents_in({directory / "a"}); }),
-             is_bad_input("/a: byte 1500005 (0xff)", "--replace-invalid"));
+             is_bad_input("/a: byte 1500005 (0xff) is no UTF-8; iconv"));
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a"}, {.advice = "try this"}); }),
+             is_bad_input("is no UTF-8; try this"));
   CHECK(documents_in({directory / "a"}, {.utf8 = true, .replace_invalid = true})
             .front()
             .ends_with("x one\n\ufffd two"));

@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/gguf/gguf.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+#include "formats/vocabulary/tokenizer_json.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
@@ -72,10 +74,13 @@ TEST_CASE("a GGUF file says whether documents get BOS and EOS", "[tokens]") {
 
 TEST_CASE("the split of a GGUF's tokenizer has the name that it came from", "[tokens]") {
   const TemporaryDirectory directory;
-  for (const std::string name : {"gpt-2", "starcoder", "llama-bpe", "qwen2"}) {
+  for (const std::string name :
+       {"gpt-2", "olmo", "starcoder", "command-r", "llama-bpe", "dbrx", "qwen2", "gpt-4o", "tekken",
+        "bloom", "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
+    CAPTURE(name);
     put_file(directory / "model.gguf", gguf_of("gpt2", name).text());
     const GgufMetadata metadata = open_gguf(directory / "model.gguf").metadata;
-    CHECK(pre_tokenizer_name(tokenizer_json_of(metadata)["pre_tokenizer"]) == name);
+    CHECK(pre_tokenizer_name(tokenizer_json_of(vocabulary_in(metadata), "")) == name);
   }
 }
 
@@ -84,8 +89,8 @@ TEST_CASE("tokenizers of GGUF files that are not known are refused", "[tokens]")
   const auto refusal = [&](const GgufPieces& pieces) {
     return refusal_of([&] { opened_gguf(directory, pieces); });
   };
-  CHECK_THAT(refusal(gguf_of("llama", "default")), is_bad_input("model.gguf", "is llama", "gpt2"));
-  CHECK_THAT(refusal(gguf_of("gpt2", "dbrx")), is_bad_input("is dbrx", "qwen2"));
+  CHECK_THAT(refusal(gguf_of("rwkv", "default")), is_bad_input("model.gguf", "is rwkv", "gpt2"));
+  CHECK_THAT(refusal(gguf_of("gpt2", "default")), is_bad_input("is default", "qwen2"));
   CHECK_THAT(refusal({}), is_bad_input("tokenizer.ggml.model is missing"));
   GgufPieces short_types = gguf_of("gpt2", "gpt-2");
   short_types.entries[3] = gguf_array_entry("tokenizer.ggml.token_type", kI32Type, 1, gguf_u32(1));

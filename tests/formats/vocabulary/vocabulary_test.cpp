@@ -157,7 +157,13 @@ TEST_CASE("pre-tokenizers get llama.cpp's names", "[formats]") {
     return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + digits +
            R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   };
-  CHECK(name(split(words(R"(\p{N}{1,3})"))) == "llama-bpe");
+  CHECK(name(split(words(R"(\p{N}{1,3})"))) == "dbrx");
+  Json llama = tiny_bpe(split(words(R"(\p{N}{1,3})")).c_str());
+  llama["model"]["ignore_merges"] = true;
+  CHECK(bpe_with(llama).pre == "llama-bpe");
+  Json composed = tiny_bpe(R"({"type": "ByteLevel", "use_regex": true})");
+  composed["normalizer"] = {{"type", "NFC"}};
+  CHECK(bpe_with(composed).pre == "olmo");
   CHECK(name(split(words(R"(\p{N})"))) == "qwen2");
   CHECK(name(split(" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)])+")) == "bloom");
   CHECK(name(R"({"type": "Sequence", "pretokenizers": [{"type": "Digits"},

@@ -1,0 +1,128 @@
+#include "formats/vocabulary/pre_tokenizations.h"
+
+#include <algorithm>
+#include <array>
+
+namespace regroup {
+namespace {
+
+using Step = nlohmann::json;
+
+Step split_at(const std::string& regex) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", regex}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+// Bytes as characters; `words`: after a split into GPT-2's words.
+Step bytes(bool words) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", words}};
+}
+
+Step digits(bool individual) { return {{"type", "Digits"}, {"individual_digits", individual}}; }
+
+// GPT-4's words. Llama 3, Qwen 2 and others differ in how many digits stay together.
+Step words(const std::string& number) {
+  return split_at(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + number +
+                  R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+}
+
+// The same, and a change from lower to upper case ends a word. `ending` follows a word.
+Step cased_words(const std::string& ending, const std::string& number) {
+  const std::string before = R"([^\r\n\p{L}\p{N}]?)", upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])",
+                    lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  return split_at(before + upper + "*" + lower + "+" + ending + "|" + before + upper + "+" + lower +
+                  "*" + ending + "|" + number +
+                  R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+}
+
+Step gpt2() { return Step::array({bytes(true)}); }
+Step starcoder() { return Step::array({digits(true), bytes(true)}); }
+Step llama3() { return Step::array({words(R"(\p{N}{1,3})"), bytes(false)}); }
+Step qwen2() { return Step::array({words(R"(\p{N})"), bytes(false)}); }
+Step gpt4o() {
+  return Step::array({cased_words("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", R"(\p{N}{1,3})"), bytes(false)});
+}
+Step tekken() { return Step::array({cased_words("", R"(\p{N})"), bytes(false)}); }
+Step bloom() { return Step::array({split_at(R"( ?[^(\s|.,!?…。，、।۔،)]+)"), bytes(false)}); }
+Step falcon() {
+  return Step::array({{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
+                      bytes(true),
+                      digits(false),
+                      split_at("[0-9][0-9][0-9]")});
+}
+
+constexpr const char* kHanAndHangul = "[一-龥ࠀ-一가-퟿]+";
+// The letters of scripts with two cases.
+constexpr const char* kCasedLetters =
+    "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿ"
+    "ᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨ"
+    "K-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀"
+    "-𐳲𑢠-𑣟𞤀-𞥃]+";
+
+Step deepseek_llm() {
+  return Step::array({split_at(R"([\r\n])"), split_at(R"(\s?)" + std::string(kCasedLetters)),
+                      split_at(R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)"), split_at(R"(\s+$)"),
+                      split_at(kHanAndHangul), digits(false), bytes(false)});
+}
+Step deepseek_coder() {
+  return Step::array({split_at(R"([\r\n])"), split_at(R"(\s?\p{L}+)"), split_at(R"(\s?\p{P}+)"),
+                      split_at(kHanAndHangul), digits(true), bytes(false)});
+}
+Step deepseek_v3() {
+  return Step::array({split_at(R"(\p{N}{1,3})"), split_at("[一-龥぀-ゟ゠-ヿ]+"),
+                      split_at(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+)"
+                               R"(|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
+                               R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"),
+                      bytes(false)});
+}
+
+constexpr std::array<PreTokenization, 22> kPreTokenizations{{
+    {.name = "gpt-2", .steps = gpt2},
+    {.name = "phi-2", .steps = gpt2},
+    {.name = "olmo", .steps = gpt2, .composes = true},
+    {.name = "mpt", .steps = gpt2, .composes = true},
+    {.name = "starcoder", .steps = starcoder},
+    {.name = "smollm", .steps = starcoder},
+    {.name = "refact", .steps = starcoder},
+    {.name = "command-r", .steps = starcoder, .composes = true},
+    {.name = "llama-bpe", .steps = llama3, .whole_words = true, .adds_bos = true},
+    {.name = "llama3", .steps = llama3, .whole_words = true, .adds_bos = true},
+    {.name = "llama-v3", .steps = llama3, .whole_words = true, .adds_bos = true},
+    {.name = "dbrx", .steps = llama3},
+    {.name = "smaug-bpe", .steps = llama3},
+    {.name = "qwen2", .steps = qwen2, .composes = true},
+    {.name = "deepseek-r1-qwen", .steps = qwen2, .composes = true},
+    {.name = "gpt-4o", .steps = gpt4o},
+    {.name = "tekken", .steps = tekken, .whole_words = true, .adds_bos = true},
+    {.name = "bloom", .steps = bloom},
+    {.name = "falcon", .steps = falcon},
+    {.name = "deepseek-llm", .steps = deepseek_llm},
+    {.name = "deepseek-coder", .steps = deepseek_coder},
+    {.name = "deepseek-v3", .steps = deepseek_v3},
+}};
+
+}  // namespace
+
+std::span<const PreTokenization> pre_tokenizations() { return kPreTokenizations; }
+
+const PreTokenization* find_pre_tokenization(std::string_view name) {
+  const auto* const found =
+      std::find_if(kPreTokenizations.begin(), kPreTokenizations.end(),
+                   [&](const PreTokenization& each) { return each.name == name; });
+  return found == kPreTokenizations.end() ? nullptr : found;
+}
+
+std::string pre_tokenization_names() {
+  std::string names;
+  for (const PreTokenization& each : kPreTokenizations) {
+    names += (names.empty() ? "" : ", ") + std::string(each.name);
+  }
+  return names;
+}
+
+}  // namespace regroup

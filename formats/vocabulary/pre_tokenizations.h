@@ -1,0 +1,29 @@
+// How text is split before byte-level BPE, by llama.cpp's names (tokenizer.ggml.pre).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace regroup {
+
+struct PreTokenization {
+  std::string_view name;
+  nlohmann::json (*steps)() = nullptr;  ///< the list of tokenizer.json's pre-tokenizers
+  bool composes = false;                ///< the text is brought to NFC first
+  bool whole_words = false;             ///< words of the vocabulary are not merged
+  bool adds_bos = false;                ///< if the file does not say
+};
+
+/// All that are known. Of those that split alike, the first is the name to write.
+std::span<const PreTokenization> pre_tokenizations();
+
+/// The one with that name, or null.
+const PreTokenization* find_pre_tokenization(std::string_view name);
+
+/// All names, separated by commas.
+std::string pre_tokenization_names();
+
+}  // namespace regroup

@@ -1,0 +1,18 @@
+#include "formats/base/base64.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace regroup {
+
+TEST_CASE("base64 gives the test vectors of RFC 4648", "[formats]") {
+  CHECK(base64_of("").empty());
+  CHECK(base64_of("f") == "Zg==");
+  CHECK(base64_of("fo") == "Zm8=");
+  CHECK(base64_of("foo") == "Zm9v");
+  CHECK(base64_of("foob") == "Zm9vYg==");
+  CHECK(base64_of("fooba") == "Zm9vYmE=");
+  CHECK(base64_of("foobar") == "Zm9vYmFy");
+  CHECK(base64_of("\xff\xfe\xfd") == "//79");
+}
+
+}  // namespace regroup
