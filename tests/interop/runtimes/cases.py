@@ -1,0 +1,180 @@
+"""What the runtimes are given: converted models, prompts, and the greedy tokens that transformers generates for them.
+
+    cases.py --regroup PATH --output DIRECTORY
+
+writes a folder for each case: the model, case.json (see write_reference()) and logprobs.npy.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for torch and regroup: models this small would only wait for more
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "golden")]
+
+import checkpoints  # noqa: E402  (first: it skips the script if a package is missing)
+import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
+import numpy as np  # noqa: E402
+import sources  # noqa: E402
+import torch  # noqa: E402
+
+PROMPTS, CANDIDATES, PROMPT_TOKENS, NEW_TOKENS = 3, 256, 9, 16
+# The least distance of the logits of the best and the second token at every step. It is well above what runtimes that
+# compute GELU from half-precision tables may add, so other tokens mean another model.
+LEAST_MARGIN = 0.02
+LEAST_DISTINCT = 8  # tokens among the generated ones of a prompt
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A conversion. `row` is the name of the result in the table of docs/compatibility.md."""
+
+    row: str
+    source: str
+    kv_heads: object  # a number, or a list with one per layer; None: the source itself
+    options: tuple = ()
+
+    @property
+    def name(self):
+        heads = self.kv_heads if isinstance(self.kv_heads, list) else [self.kv_heads or sources.HEADS]
+        return f"{self.row} at {','.join(map(str, heads))}"
+
+
+AS_ANOTHER = {
+    "gpt2": ("gpt_bigcode", (1,)),
+    "opt": ("gpt_bigcode", (1,)),
+    "gpt_neox": ("phi", (2, 1)),
+    "gpt_neox_sequential": ("nemotron", (2, 1)),
+    "gptj": ("phi", (2, 1)),
+}
+EXPANDED = ("bloom", "mpt")
+MIXED = [8, 2]
+
+
+def results():
+    found = []
+    for source in sources.SOURCES:
+        found.append(Result(source, source, None))
+        found += [Result(source, source, kv_heads) for kv_heads in (2, 1)]
+    for source, (target, numbers) in AS_ANOTHER.items():
+        found += [Result(f"{source} as {target}", source, kv_heads, ("--target", "auto")) for kv_heads in numbers]
+    found += [Result(f"{source}, expanded", source, 2, ("--target", "expanded")) for source in EXPANDED]
+    found.append(Result("llama, heads per layer", "llama", MIXED))
+    found.append(Result("llama as nemotron-nas", "llama", MIXED, ("--target", "nemotron-nas")))
+    return found
+
+
+class Maker:
+    """Makes the folders of all cases, next to those of their sources."""
+
+    def __init__(self, regroup, folder):
+        self.regroup, self.folder = regroup, pathlib.Path(folder)
+
+    def run(self, *arguments):
+        """Returns what the command prints to stderr."""
+        done = subprocess.run([self.regroup, *map(str, arguments)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        return done.stderr
+
+    def plan(self, directory):
+        """Bytes of cache per token, with keys and values in fp32, as regroup plan says."""
+        command = [self.regroup, "plan", directory, "--cache-dtype", "fp32", "--json"]
+        return json.loads(subprocess.check_output(command))["costs"][0]["kv_bytes_per_token"]
+
+    def make(self, result):
+        source = self.folder / "sources" / result.source
+        if not source.exists():
+            sources.write_source(result.source, source)
+        case = self.folder / result.name
+        case.mkdir()
+        notes = ""
+        if result.kv_heads is None:
+            shutil.copytree(source, case / "model")
+        else:
+            heads = result.kv_heads if isinstance(result.kv_heads, list) else [result.kv_heads]
+            notes = self.run("convert", source, case / "model", "--kv-heads", ",".join(map(str, heads)), *result.options)
+        facts = dataclasses.asdict(result) | {"name": result.name, "notes": notes, "fp32_bytes_per_token": self.plan(case / "model")}
+        facts["gguf_refusal"] = self.make_gguf(case)
+        facts["expects"] = "same"
+        return case, facts
+
+    def make_gguf(self, case):
+        """Why regroup cannot write the model as GGUF; empty if it has written it."""
+        try:
+            self.run("convert", case / "model", case / "model.gguf", "--to", "gguf", "--dtype", "fp32")
+        except RuntimeError as refusal:
+            return str(refusal)
+        return ""
+
+
+def generate(model, prompts):
+    """Greedy tokens [P, NEW_TOKENS] after prompts [P, T]."""
+    ids, cache, tokens = torch.tensor(prompts), None, []
+    for _ in range(NEW_TOKENS):
+        with torch.no_grad():
+            step = model(input_ids=ids, past_key_values=cache, use_cache=True)
+        cache, ids = step.past_key_values, step.logits[:, -1:].argmax(-1)
+        tokens.append(ids)
+    return torch.cat(tokens, 1).numpy()
+
+
+def logits_of(model, prompts, tokens):
+    """Logits [P, NEW_TOKENS, V] from which the tokens were chosen, computed without a cache."""
+    steps = checkpoints.logits(model, np.concatenate([prompts, tokens[:, :-1]], 1))
+    return torch.tensor(steps[:, prompts.shape[1] - 1 :], dtype=torch.float64)
+
+
+def choose(prompts, tokens, logits):
+    """The prompts whose every step has the clearest best token. Returns their indices and the least margin."""
+    best = logits.topk(2).values
+    margins = (best[..., 0] - best[..., 1]).min(1).values.numpy()
+    varied = np.array([len(set(row)) >= LEAST_DISTINCT and row.min() >= sources.FIRST_PLAIN_TOKEN for row in tokens])
+    chosen = np.argsort(-np.where(varied, margins, 0.0))[:PROMPTS]
+    return chosen, float(margins[chosen].min()) if varied[chosen].all() else 0.0
+
+
+def write_reference(case, facts, model):
+    """case.json: the result, what regroup said of it (notes, cache, gguf_refusal), prompts, tokens, margin.
+    logprobs.npy: log-probabilities [PROMPTS, NEW_TOKENS, V] of the generated tokens' steps."""
+    plain = sources.VOCABULARY - sources.FIRST_PLAIN_TOKEN
+    prompts = sources.FIRST_PLAIN_TOKEN + checkpoints.random_tokens(plain, CANDIDATES, PROMPT_TOKENS, seed=1)
+    tokens = generate(model, prompts)
+    logits = logits_of(model, prompts, tokens)
+    chosen, margin = choose(prompts, tokens, logits)
+    if margin < LEAST_MARGIN:
+        raise RuntimeError(f"{facts['name']}: no {PROMPTS} prompts with a margin of {LEAST_MARGIN} (found {margin:.3g})")
+    if not np.array_equal(logits[chosen].argmax(-1).numpy(), tokens[chosen]):
+        raise RuntimeError(f"{facts['name']}: transformers generates other tokens with a cache")
+    facts |= {"prompts": prompts[chosen].tolist(), "tokens": tokens[chosen].tolist(), "margin": margin}
+    np.save(case / "logprobs.npy", logits[chosen].log_softmax(-1).numpy())
+    (case / "case.json").write_text(json.dumps(facts, indent=1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--regroup", required=True, metavar="PATH", help="the binary to test")
+    parser.add_argument("--output", required=True, metavar="DIRECTORY")
+    options = parser.parse_args()
+    folder = pathlib.Path(options.output)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    maker = Maker(options.regroup, folder)
+    for result in results():
+        case, facts = maker.make(result)
+        loaded = case / "model"
+        if result.row == "llama, heads per layer":
+            continue
+        model = checkpoints.load(loaded, attention=sources.SOURCES[result.source].attention, trusted=True)
+        write_reference(case, facts, model)
+        print(f"{result.name}: margin {facts['margin']:.2f}, {facts['gguf_refusal']}")
+
+
+if __name__ == "__main__":
+    main()
