@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "converter/target/runtimes.h"
+
 namespace regroup {
 namespace {
 
@@ -68,6 +70,9 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
 std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers) {
   std::vector<std::string> warnings;
+  if (!is_single_file(plan.container)) {
+    warnings = runtime_warnings(plan.target);
+  }
   if (pooled_layers(plan).empty()) {
     return warnings;
   }

@@ -2,7 +2,7 @@
 
     in_NAME.py CASES OUTPUT CASE...
 
-For each case, one line of JSON goes to OUTPUT/results.jsonl: {"name", "error"} or {"name", "tokens",
+The name and version of the runtime go to OUTPUT/version. For each case, one line of JSON goes to OUTPUT/results.jsonl: {"name", "error"} or {"name", "tokens",
 "bytes_per_token"}. Log-probabilities go to OUTPUT/CASE.npy. A case that ends the process has no line; the caller
 continues with the next one.
 """
@@ -29,15 +29,16 @@ def log_softmax(logits):
 
 
 def reason(fault):
-    """The last line of an error, which names it."""
+    """The kind and the first line of an error."""
     lines = [line for line in str(fault).splitlines() if line.strip()] or [""]
     return f"{type(fault).__name__}: {lines[0].strip()[:300]}"
 
 
-def run_cases(run):
-    """run(folder, facts) returns tokens [P, N], log-probabilities [P, N, V] or None, and bytes of cache per token or
+def run_cases(run, version):
+    """`version`: the runtime's name and version. run(folder, facts) returns tokens [P, N], log-probabilities [P, N, V] or None, and bytes of cache per token or
     None."""
     cases, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    (output / "version").write_text(version)
     for name in sys.argv[3:]:
         facts = json.loads((cases / name / "case.json").read_text())
         line = {"name": name}

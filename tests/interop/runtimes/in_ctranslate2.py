@@ -46,4 +46,4 @@ def run(folder, facts):
     return tokens, adapter.log_softmax(logits[:, -count:]), None
 
 
-adapter.run_cases(run)
+adapter.run_cases(run, f"CTranslate2 {ctranslate2.__version__}")

@@ -55,4 +55,4 @@ def run(folder, facts):
     return tokens, adapter.log_softmax(logits), allocated_per_token()
 
 
-adapter.run_cases(run)
+adapter.run_cases(run, f"llama-cpp-python {llama_cpp.__version__}")

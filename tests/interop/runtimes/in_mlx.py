@@ -1,6 +1,7 @@
 """Cases in mlx-lm."""
 
 import pathlib
+from importlib import metadata
 
 import adapter  # first: it sets the environment
 import mlx.core as mx
@@ -28,4 +29,4 @@ def run(folder, facts):
     return tokens, adapter.log_softmax(logits), allocated[0]
 
 
-adapter.run_cases(run)
+adapter.run_cases(run, f"mlx-lm {metadata.version('mlx-lm')}")

@@ -5,11 +5,12 @@ import sys
 
 import adapter  # first: it sets the environment
 
-sys.path[:0] = [str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parents[2] / "golden")]
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import checkpoints  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+import transformers  # noqa: E402
 
 
 def allocated_per_token(cache):
@@ -18,9 +19,7 @@ def allocated_per_token(cache):
 
 
 def run(folder, facts):
-    if "nemotron-nas" in facts["row"]:
-        raise adapter.Refused("no config class for nemotron-nas")
-    model = checkpoints.load(folder / "model", facts.get("attention","sdpa" if "falcon_rw" in facts["row"] else "eager"), trusted=True)
+    model = checkpoints.load(folder / "model", facts["attention"], trusted=True)
     ids = torch.tensor(facts["prompts"])
     options = dict(do_sample=False, min_new_tokens=len(facts["tokens"][0]), eos_token_id=None, pad_token_id=0, use_cache=True)
     made = model.generate(
@@ -31,4 +30,4 @@ def run(folder, facts):
     return made.sequences[:, ids.shape[1] :].numpy(), adapter.log_softmax(logits), allocated_per_token(made.past_key_values)
 
 
-adapter.run_cases(run)
+adapter.run_cases(run, f"transformers {transformers.__version__}")

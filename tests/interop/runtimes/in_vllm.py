@@ -21,8 +21,10 @@ def allocated_per_token(worker):
 
 
 def run(folder, facts):
+    by_code = (folder / "model" / "regroup_heads.py").exists()
     model = vllm.LLM(
         str(folder / "model"),
+        model_impl="transformers" if by_code else "auto",
         dtype="float32",
         skip_tokenizer_init=True,
         enforce_eager=True,
@@ -54,4 +56,4 @@ def row_of(step):
     return row
 
 
-adapter.run_cases(run)
+adapter.run_cases(run, f"vLLM {vllm.__version__}")

@@ -68,6 +68,14 @@ SOURCES = {
     ),
 }
 
+# The same model with another spelling of its config, which some runtimes do not read.
+NEW_SPELLING = ", saved by transformers 5"
+ROPE = {"rope_type": "default", "rope_theta": 50000.0}
+SOURCES |= {
+    f"llama{NEW_SPELLING}": Source(transformers.LlamaConfig(**PLAIN, rope_parameters=ROPE)),
+    f"phi{NEW_SPELLING}": Source(transformers.PhiConfig(**PLAIN, rope_parameters=ROPE | {"partial_rotary_factor": 0.5})),
+}
+
 # Rotary settings as transformers 4 wrote them, and as most published models still have them.
 OLDER_KEYS = ("rope_theta", "partial_rotary_factor")
 RENAMED = {"gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}}
@@ -96,5 +104,6 @@ def write_source(name, directory):
         tensors, _ = checkpoints.read_file(weights)
         checkpoints.write_file(weights, {key.removeprefix("transformer."): value for key, value in tensors.items()})
     path = pathlib.Path(directory, "config.json")
-    path.write_text(json.dumps(as_published(json.loads(path.read_text())), indent=2))
+    if NEW_SPELLING not in name:
+        path.write_text(json.dumps(as_published(json.loads(path.read_text())), indent=2))
     pathlib.Path(directory, "generation_config.json").unlink(missing_ok=True)  # it would name ids as ends
