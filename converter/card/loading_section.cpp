@@ -16,7 +16,7 @@ namespace regroup {
 namespace {
 
 // Who supports the model's heads in transformers.
-enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNothing };
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
 
 LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
   if (has_loader_code(config)) {
@@ -28,10 +28,14 @@ LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
   if (spec.attention_only()) {
     return LoadedBy::kUnknown;
   }
+  if (!spec.layer_configs_key.empty()) {
+    return LoadedBy::kNoConfigClass;
+  }
   return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
                                                               : LoadedBy::kNothing;
 }
 
+constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
 constexpr std::string_view kWithoutHead = "AutoModel";
 
 std::string_view auto_class_of(const ModelSpec& spec) {
@@ -59,6 +63,7 @@ std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
     case LoadedBy::kOwnCode:
       return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
     case LoadedBy::kUnknown: return "not known for this architecture";
+    case LoadedBy::kNoConfigClass: return std::string(kNoConfigClass);
     case LoadedBy::kNothing: break;
   }
   return "no: its classes do not support these heads";
@@ -87,10 +92,10 @@ constexpr std::array kCommands{
              "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", ""},
 };
 
-std::string command_in(const Commands& commands, LoadedBy loader, const ModelSpec& spec) {
+std::string command_in(const Commands& commands, LoadedBy loader, const Served& served) {
   const Loading loading = loader == LoadedBy::kOwnCode || loader == LoadedBy::kUnknown
                               ? Loading::kUnknown
-                              : loading_in(commands.runtime, spec);
+                              : loading_in(commands.runtime, served);
   switch (loading) {
     case Loading::kSame: return fmt::format("`{}`", commands.plain);
     case Loading::kByCarriedCode:
@@ -98,19 +103,20 @@ std::string command_in(const Commands& commands, LoadedBy loader, const ModelSpe
                                               : "no: without code it does not load these heads";
     case Loading::kNotThisResult: return "no: it does not load these heads";
     case Loading::kNotThisFamily: return "no: it does not load this architecture";
+    case Loading::kNoConfigClass: return std::string(kNoConfigClass);
     case Loading::kSomethingElse:
       return fmt::format("**no**: it computes something else, without an error: {}",
-                         difference_in(commands.runtime, spec));
+                         difference_in(commands.runtime, served));
     case Loading::kUnknown: break;
   }
   return "not tried";
 }
 
-std::string runtime_rows(LoadedBy loader, const ModelSpec& spec) {
+std::string runtime_rows(LoadedBy loader, const Served& served) {
   std::string rows;
   for (const Commands& commands : kCommands) {
     rows += fmt::format("| {} | {} |\n", name_of(commands.runtime),
-                        command_in(commands, loader, spec));
+                        command_in(commands, loader, served));
   }
   return rows;
 }
@@ -147,7 +153,7 @@ std::string loading_section(const Json& config, const ModelSpec& spec, std::stri
       "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
       "| llama.cpp | {} |\n| regroup | {} |\n",
       in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
-      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, spec), in_llama_cpp(config, spec),
+      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}), in_llama_cpp(config, spec),
       spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
           ? "`regroup eval DIRECTORY --data tokens.bin`"
           : "`regroup inspect DIRECTORY`");

@@ -78,8 +78,11 @@ std::vector<std::string> serving_notes(const ConversionPlan& plan) {
   }
   const bool changed = plan.target.kv_heads != plan.spec.kv_heads ||
                        plan.target.architecture != plan.spec.architecture;
-  return changed && !has_own_names(plan) ? runtime_notes(plan.spec, plan.target)
-                                         : std::vector<std::string>{};
+  if (!changed || has_own_names(plan)) {
+    return {};
+  }
+  const Json config = parse_json_object(plan.config_text, "config.json");
+  return runtime_notes(plan.spec, {config, plan.target});
 }
 
 // Whether any attention of that role gets fewer heads but cannot reorder them.

@@ -1,6 +1,7 @@
 #include "converter/target/runtimes.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -63,7 +64,7 @@ constexpr std::array kMeasured{
     Measured{
         "NemotronForCausalLM", with_other_activation_than_relu_squared, {kYes, kWrong, kNever}},
     Measured{"NemotronForCausalLM", any_number, {kYes, kYes, kNever}},
-    Measured{"DeciLMForCausalLM", differing, {kHeads, kYes, kNever}},
+    Measured{"DeciLMForCausalLM", differing, {Loading::kNoConfigClass, kYes, kNever}},
     Measured{"FalconForCausalLM", with_alibi_and_one_head, {kYes, kNever, kYes}},
     Measured{"FalconForCausalLM", with_alibi_and_fewer, {kHeads, kNever, kWrong}},
     Measured{"FalconForCausalLM", one_head, {kYes, kNever, kHeads}},
@@ -73,6 +74,7 @@ constexpr std::array kMeasured{
     Measured{"GPTBigCodeForCausalLM", fewer, {kByCode, kHeads, kHeads}},
     Measured{"GPT2LMHeadModel", all_heads, {kYes, kYes, kYes}},
     Measured{"GPT2LMHeadModel", fewer, {kHeads, kHeads, kHeads}},
+    Measured{"GPT2LMHeadModel", differing, {kHeads, kHeads, kHeads}},
     Measured{"OPTForCausalLM", all_heads, {kYes, kNever, kYes}},
     Measured{"OPTForCausalLM", fewer, {kByCode, kNever, kHeads}},
     Measured{"GPTNeoXForCausalLM", all_heads, {kYes, kYes, kNever}},
@@ -84,6 +86,34 @@ constexpr std::array kMeasured{
     Measured{"MptForCausalLM", any_number, {kNever, kNever, kNever}},
 };
 
+// The architectures of mlx-lm that read rope_theta and not rope_parameters, in which transformers 5
+// writes it, with the base that they otherwise take; 0: they refuse to load.
+struct RopeDefault {
+  std::string_view architecture;
+  double theta;
+};
+constexpr std::array kRopeDefaults{
+    RopeDefault{"LlamaForCausalLM", 1e4},      RopeDefault{"MistralForCausalLM", 1e4},
+    RopeDefault{"Qwen2ForCausalLM", 1e6},      RopeDefault{"GemmaForCausalLM", 1e4},
+    RopeDefault{"Olmo2ForCausalLM", 1e4},      RopeDefault{"PhiForCausalLM", 1e4},
+    RopeDefault{"Starcoder2ForCausalLM", 1e5}, RopeDefault{"NemotronForCausalLM", 1e4},
+    RopeDefault{"StableLmForCausalLM", 0},
+};
+
+bool mlx_misses_rope(const Served& served) {
+  const auto known = std::find_if(
+      kRopeDefaults.begin(), kRopeDefaults.end(), [&](const RopeDefault& architecture) {
+        return architecture.architecture == served.spec.architecture;
+      });
+  const auto rope = served.config.find("rope_parameters");
+  if (known == kRopeDefaults.end() || rope == served.config.end() || !rope->is_object() ||
+      served.config.contains("rope_theta")) {
+    return false;
+  }
+  return served.spec.rope.theta != known->theta || rope->contains("partial_rotary_factor") ||
+         rope->value("rope_type", Json("default")) != "default";
+}
+
 std::string join(const std::vector<std::string_view>& names) {
   if (names.size() < 2) {
     return names.empty() ? "" : std::string(names.front());
@@ -91,10 +121,11 @@ std::string join(const std::vector<std::string_view>& names) {
   return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
 
-std::vector<std::string_view> all_with(const ModelSpec& spec, bool (*wanted)(Loading)) {
+std::vector<std::string_view> all_with(const Served& served, std::initializer_list<Loading> wanted) {
   std::vector<std::string_view> names;
   for (const Runtime runtime : kRuntimes) {
-    if (wanted(loading_in(runtime, spec))) {
+    const Loading loading = loading_in(runtime, served);
+    if (std::find(wanted.begin(), wanted.end(), loading) != wanted.end()) {
       names.push_back(name_of(runtime));
     }
   }
@@ -108,54 +139,69 @@ std::string_view name_of(Runtime runtime) {
   return names[static_cast<std::size_t>(runtime)];
 }
 
-Loading loading_in(Runtime runtime, const ModelSpec& spec) {
+Loading loading_in(Runtime runtime, const Served& served) {
+  const ModelSpec& spec = served.spec;
   const auto row = std::find_if(kMeasured.begin(), kMeasured.end(), [&](const Measured& measured) {
     return measured.architecture == spec.architecture && measured.applies(spec);
   });
-  return row == kMeasured.end() ? Loading::kUnknown
-                                : row->loading[static_cast<std::size_t>(runtime)];
+  if (row == kMeasured.end()) {
+    return Loading::kUnknown;
+  }
+  const Loading loading = row->loading[static_cast<std::size_t>(runtime)];
+  if (runtime == Runtime::kMlxLm && loading == Loading::kSame && mlx_misses_rope(served)) {
+    return spec.architecture == "StableLmForCausalLM" ? Loading::kNotThisFamily
+                                                      : Loading::kSomethingElse;
+  }
+  return loading;
 }
 
-std::string_view difference_in(Runtime runtime, const ModelSpec& spec) {
-  if (loading_in(runtime, spec) != Loading::kSomethingElse) {
+std::string_view difference_in(Runtime runtime, const Served& served) {
+  if (loading_in(runtime, served) != Loading::kSomethingElse) {
     return "";
   }
-  return spec.positions == PositionKind::kAlibi
-             ? "it does not support ALiBi with several kv heads"
+  if (served.spec.positions == PositionKind::kAlibi) {
+    return "it does not support ALiBi with several kv heads";
+  }
+  return runtime == Runtime::kMlxLm && mlx_misses_rope(served)
+             ? "it reads rope_theta and partial_rotary_factor of config.json, not rope_parameters"
              : "it takes the usual activation of this architecture, whatever config.json says";
 }
 
-std::string runtimes_that_load(const ModelSpec& spec) {
-  return join(all_with(spec, [](Loading loading) { return loading == Loading::kSame; }));
+std::string runtimes_that_load(const Served& served) {
+  return join(all_with(served, {Loading::kSame}));
 }
 
-std::vector<std::string> runtime_notes(const ModelSpec& source, const ModelSpec& result) {
+std::vector<std::string> runtime_notes(const ModelSpec& source, const Served& result) {
   std::vector<std::string> notes;
-  const bool another = source.architecture != result.architecture;
-  const auto refuse = all_with(result, another ? [](Loading loading) {
-    return loading == Loading::kNotThisResult || loading == Loading::kNotThisFamily;
-  } : [](Loading loading) { return loading == Loading::kNotThisResult; });
+  const std::string architecture = printable(result.spec.architecture);
+  const bool another = source.architecture != result.spec.architecture;
+  const auto refuse = another ? all_with(result, {Loading::kNotThisResult, Loading::kNotThisFamily})
+                              : all_with(result, {Loading::kNotThisResult});
   if (!refuse.empty()) {
-    notes.push_back(fmt::format("{} {} not load the result: {}", join(refuse),
-                                refuse.size() == 1 ? "does" : "do",
-                                another ? printable(result.architecture)
-                                        : "these heads in " + printable(result.architecture)));
+    notes.push_back(fmt::format("{} {} not load {}{}", join(refuse),
+                                refuse.size() == 1 ? "does" : "do", architecture,
+                                another ? "" : " with these kv heads"));
   }
   if (loading_in(Runtime::kVllm, result) == Loading::kByCarriedCode) {
     notes.push_back(
-        "vLLM runs the same code with --trust-remote-code --model-impl transformers, on one device "
-        "per model");
+        "vLLM runs the same code with --trust-remote-code --model-impl transformers, without "
+        "tensor parallelism");
   }
-  if (transformers_caches_all_heads(result)) {
+  if (loading_in(Runtime::kVllm, result) == Loading::kNoConfigClass) {
     notes.push_back(fmt::format(
-        "transformers caches a key and a value for all {} query heads of this architecture: only "
-        "other runtimes save memory",
-        result.query_heads));
+        "transformers and vLLM load {} once a config class for its model_type is in the directory "
+        "(auto_map)",
+        architecture));
+  }
+  if (transformers_caches_all_heads(result.spec)) {
+    notes.push_back(fmt::format(
+        "transformers caches keys and values of all {} query heads of {}: its cache stays as large",
+        result.spec.query_heads, architecture));
   }
   return notes;
 }
 
-std::vector<std::string> runtime_warnings(const ModelSpec& result) {
+std::vector<std::string> runtime_warnings(const Served& result) {
   std::vector<std::string> warnings;
   for (const Runtime runtime : kRuntimes) {
     const std::string_view difference = difference_in(runtime, result);

@@ -63,7 +63,8 @@ def results():
     found = []
     for source in sources.SOURCES:
         found.append(Result(source, source, None))
-        found += [Result(source, source, kv_heads) for kv_heads in (2, 1)]
+        numbers = (2,) if sources.NEW_SPELLING in source else (2, 1)
+        found += [Result(source, source, kv_heads) for kv_heads in numbers]
     for source, (target, numbers) in AS_ANOTHER.items():
         found += [Result(f"{source} as {target}", source, kv_heads, ("--target", "auto")) for kv_heads in numbers]
     found += [Result(f"{source}, expanded", source, 2, ("--target", "expanded")) for source in EXPANDED]
@@ -103,17 +104,16 @@ class Maker:
             heads = result.kv_heads if isinstance(result.kv_heads, list) else [result.kv_heads]
             notes = self.run("convert", source, case / "model", "--kv-heads", ",".join(map(str, heads)), *result.options)
         facts = dataclasses.asdict(result) | {"name": result.name, "notes": notes, "fp32_bytes_per_token": self.plan(case / "model")}
-        facts["gguf_refusal"] = self.make_gguf(case)
+        facts["gguf_refusal"], facts["gguf_notes"] = self.make_gguf(case)
         facts["attention"] = sources.SOURCES[result.source].attention
         return case, facts
 
     def make_gguf(self, case):
-        """Why regroup cannot write the model as GGUF; empty if it has written it."""
+        """Why regroup cannot write the model as GGUF (empty if it has), and its notes."""
         try:
-            self.run("convert", case / "model", case / "model.gguf", "--to", "gguf", "--dtype", "fp32")
+            return "", self.run("convert", case / "model", case / "model.gguf", "--to", "gguf", "--dtype", "fp32")
         except RuntimeError as refusal:
-            return str(refusal)
-        return ""
+            return str(refusal), ""
 
 
 def generate(model, prompts):
@@ -163,7 +163,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--regroup", required=True, metavar="PATH", help="the binary to test")
     parser.add_argument("--output", required=True, metavar="DIRECTORY")
+    parser.add_argument("--unless-missing", metavar="DIRECTORY", help="do nothing if this is no directory: exit code 77")
     options = parser.parse_args()
+    if options.unless_missing and not pathlib.Path(options.unless_missing).is_dir():
+        print(f"skipped: no {options.unless_missing}: scripts/setup --runtimes makes it")
+        sys.exit(77)
     folder = pathlib.Path(options.output)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

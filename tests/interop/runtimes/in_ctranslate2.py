@@ -26,7 +26,7 @@ def converted(model, scratch):
     source = pathlib.Path(scratch, "source")
     source.mkdir()
     for path in model.iterdir():
-        (source / path.name).symlink_to(path)
+        (source / path.name).symlink_to(path.resolve())
     if not (source / "tokenizer.json").exists():
         add_tokenizer(source)
     return TransformersConverter(str(source), trust_remote_code=True).convert(str(pathlib.Path(scratch, "converted")))

@@ -75,7 +75,7 @@ def judge(result, facts, reference, logprobs):
     difference = float(np.nanmax(np.abs(theirs - ours)))
     same = result["tokens"] == facts["tokens"] and difference <= TOLERANCE
     outcome = {"outcome": SAME if same else OTHER, "difference": float(f"{difference:.1g}")}
-    return outcome | {"bytes_per_token": result["bytes_per_token"]}
+    return outcome | {"bytes_per_token": round(result["bytes_per_token"] or 0) or None}
 
 
 def card_row(card, title):
@@ -90,7 +90,10 @@ def complaints_about_words(runtime, facts, found, source, card):
     promised = SAME if "`" in row else OTHER if row.startswith("**no**") else REFUSED
     if promised != outcome:
         yield f"{outcome}, but the model card says: {row}"
-    mentions = [line for line in facts["notes"].splitlines() if title in line and line.startswith(("note", "warning"))]
+    notes = facts["gguf_notes" if runtime == "llama_cpp" else "notes"]
+    words = (title, "stock") if runtime == "transformers" else (title,)
+    said = [line for line in notes.splitlines() if line.startswith(("note", "warning"))]
+    mentions = [line for line in said if any(word in line for word in words)]
     if outcome == OTHER and not any(line.startswith("warning") for line in mentions):
         yield "computes something else, and convert did not warn"
     if outcome == REFUSED and source["outcome"] == SAME and runtime != "llama_cpp" and not mentions:
@@ -120,11 +123,27 @@ def check(runtime, cases, found, measured, folder):
     return good
 
 
+def record(options, version, found):
+    """What was measured before, or if asked to write, with what was found now."""
+    path = HERE / "measured" / f"{options.runtime}.json"
+    before = json.loads(path.read_text()) if path.exists() else {"version": version, "cases": {}}
+    if before["version"] != version:
+        print(f"measured with {before['version']}, this is {version}")
+    if not options.write:
+        return before["cases"]
+    kept = before["cases"] if options.quick or options.only else {}
+    cases = dict(sorted((kept | found).items()))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"version": version, "cases": cases}, indent=1) + "\n")
+    return cases
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", required=True, choices=TITLES)
     parser.add_argument("--cases", required=True, type=pathlib.Path, metavar="DIRECTORY", help="what cases.py wrote")
     parser.add_argument("--quick", action="store_true", help="only the first converted model of each row")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the cases with this in their name")
     parser.add_argument("--write", action="store_true", help="replace what was measured before")
     options = parser.parse_args()
     python = python_of(options.runtime)
@@ -136,6 +155,7 @@ def main():
     cases = {path.parent.name: json.loads(path.read_text()) for path in paths}
     if options.quick:
         cases = first_of_each_row(cases)
+    cases = {name: facts for name, facts in cases.items() if options.only in name}
     with tempfile.TemporaryDirectory(prefix="regroup-runtime-") as scratch:
         output = pathlib.Path(scratch)
         results = run_all(python, options.runtime, options.cases, cases, output)
@@ -146,14 +166,8 @@ def main():
         version = (output / "version").read_text() if (output / "version").exists() else ""
         if not version:  # the runtime itself does not start
             sys.exit(f"{options.runtime} does not start:\n{(output / 'log').read_text()[-2000:]}")
-    record = HERE / "measured" / f"{options.runtime}.json"
-    if options.write:
-        record.parent.mkdir(exist_ok=True)
-        record.write_text(json.dumps({"version": version, "cases": found}, indent=1) + "\n")
-    measured = json.loads(record.read_text()) if record.exists() else {"version": "", "cases": {}}
-    if measured["version"] != version:
-        print(f"measured with {measured['version']}, this is {version}")
-    good = check(options.runtime, cases, found, measured["cases"], options.cases)
+    measured = record(options, version, found)
+    good = check(options.runtime, cases, found, measured, options.cases)
     print("passed" if good else "FAILED")
     sys.exit(0 if good else 1)
 

@@ -4,6 +4,7 @@ Sizes are ones that all runtimes compute: some have kernels only for head dimens
 needs an MLP whose width is a multiple of 256.
 """
 
+import copy
 import dataclasses
 import json
 import pathlib
@@ -71,10 +72,16 @@ SOURCES = {
 # The same model with another spelling of its config, which some runtimes do not read.
 NEW_SPELLING = ", saved by transformers 5"
 ROPE = {"rope_type": "default", "rope_theta": 50000.0}
-SOURCES |= {
-    f"llama{NEW_SPELLING}": Source(transformers.LlamaConfig(**PLAIN, rope_parameters=ROPE)),
-    f"phi{NEW_SPELLING}": Source(transformers.PhiConfig(**PLAIN, rope_parameters=ROPE | {"partial_rotary_factor": 0.5})),
-}
+RESPELLED = ("llama", "mistral", "qwen2", "gemma", "olmo2", "phi", "stablelm", "starcoder2", "nemotron", "qwen3")
+
+
+def respelled(source):
+    config = copy.deepcopy(source.config)
+    config.rope_parameters = dict(config.rope_parameters) | ROPE
+    return dataclasses.replace(source, config=config)
+
+
+SOURCES |= {name + NEW_SPELLING: respelled(SOURCES[name]) for name in RESPELLED}
 
 # Rotary settings as transformers 4 wrote them, and as most published models still have them.
 OLDER_KEYS = ("rope_theta", "partial_rotary_factor")
