@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// One line for each warning; those about quality name the option that gives a better result. `layers` are the
-/// measurements, if any.
+/// One line for each warning; those about quality name the option that gives a better result.
+/// `layers` are the measurements, if any.
 std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers);
 

@@ -153,7 +153,8 @@ std::string loading_section(const Json& config, const ModelSpec& spec, std::stri
       "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
       "| llama.cpp | {} |\n| regroup | {} |\n",
       in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
-      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}), in_llama_cpp(config, spec),
+      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
+      in_llama_cpp(config, spec),
       spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
           ? "`regroup eval DIRECTORY --data tokens.bin`"
           : "`regroup inspect DIRECTORY`");

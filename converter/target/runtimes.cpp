@@ -33,6 +33,9 @@ bool with_alibi_and_fewer(const ModelSpec& spec) {
 bool with_other_activation_than_relu_squared(const ModelSpec& spec) {
   return any_number(spec) && spec.activation != Activation::kReluSquared;
 }
+bool with_other_rope_base(const ModelSpec& spec) {
+  return any_number(spec) && spec.rope.theta != 1e4;
+}
 bool with_relu_and_one_head(const ModelSpec& spec) {
   return one_head(spec) && spec.activation == Activation::kRelu;
 }
@@ -55,6 +58,7 @@ constexpr std::array kMeasured{
     Measured{"MistralForCausalLM", any_number, {kYes, kYes, kYes}},
     Measured{"Qwen2ForCausalLM", any_number, {kYes, kYes, kYes}},
     Measured{"Qwen3ForCausalLM", any_number, {kYes, kYes, kYes}},
+    Measured{"GemmaForCausalLM", with_other_rope_base, {kYes, kYes, kWrong}},
     Measured{"GemmaForCausalLM", any_number, {kYes, kYes, kYes}},
     Measured{"OlmoForCausalLM", any_number, {kYes, kOpen, kNever}},
     Measured{"Olmo2ForCausalLM", any_number, {kYes, kYes, kNever}},
@@ -101,10 +105,10 @@ constexpr std::array kRopeDefaults{
 };
 
 bool mlx_misses_rope(const Served& served) {
-  const auto known = std::find_if(
-      kRopeDefaults.begin(), kRopeDefaults.end(), [&](const RopeDefault& architecture) {
-        return architecture.architecture == served.spec.architecture;
-      });
+  const auto known = std::find_if(kRopeDefaults.begin(), kRopeDefaults.end(),
+                                  [&](const RopeDefault& architecture) {
+                                    return architecture.architecture == served.spec.architecture;
+                                  });
   const auto rope = served.config.find("rope_parameters");
   if (known == kRopeDefaults.end() || rope == served.config.end() || !rope->is_object() ||
       served.config.contains("rope_theta")) {
@@ -121,7 +125,8 @@ std::string join(const std::vector<std::string_view>& names) {
   return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
 
-std::vector<std::string_view> all_with(const Served& served, std::initializer_list<Loading> wanted) {
+std::vector<std::string_view> all_with(const Served& served,
+                                       std::initializer_list<Loading> wanted) {
   std::vector<std::string_view> names;
   for (const Runtime runtime : kRuntimes) {
     const Loading loading = loading_in(runtime, served);
@@ -162,7 +167,10 @@ std::string_view difference_in(Runtime runtime, const Served& served) {
   if (served.spec.positions == PositionKind::kAlibi) {
     return "it does not support ALiBi with several kv heads";
   }
-  return runtime == Runtime::kMlxLm && mlx_misses_rope(served)
+  if (runtime == Runtime::kCTranslate2) {
+    return "it takes the usual base of RoPE, whatever config.json says";
+  }
+  return mlx_misses_rope(served)
              ? "it reads rope_theta and partial_rotary_factor of config.json, not rope_parameters"
              : "it takes the usual activation of this architecture, whatever config.json says";
 }

@@ -190,7 +190,8 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
         "expanded",
         printable(grouped.architecture), reasons);
   }
-  const std::string loaders = runtimes_that_load({parse_json_object(target->config_text, "config.json"), target->spec});
+  const std::string loaders =
+      runtimes_that_load({parse_json_object(target->config_text, "config.json"), target->spec});
   target->notes.push_back(
       fmt::format("written as {}{}", target->spec.architecture,
                   loaders.empty() ? "" : fmt::format(", which {} load", loaders)));
