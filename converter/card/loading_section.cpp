@@ -98,9 +98,7 @@ std::string command_in(const Commands& commands, LoadedBy loader, const Served& 
                               : loading_in(commands.runtime, served);
   switch (loading) {
     case Loading::kSame: return fmt::format("`{}`", commands.plain);
-    case Loading::kByCarriedCode:
-      return loader == LoadedBy::kCarriedCode ? fmt::format("`{}`", commands.with_code)
-                                              : "no: without code it does not load these heads";
+    case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
     case Loading::kNotThisResult: return "no: it does not load these heads";
     case Loading::kNotThisFamily: return "no: it does not load this architecture";
     case Loading::kNoConfigClass: return std::string(kNoConfigClass);

@@ -8,6 +8,7 @@
 
 #include "converter/target/kv_head_request.h"
 #include "formats/base/printable.h"
+#include "formats/families/loader_code.h"
 
 namespace regroup {
 namespace {
@@ -157,7 +158,9 @@ Loading loading_in(Runtime runtime, const Served& served) {
     return spec.architecture == "StableLmForCausalLM" ? Loading::kNotThisFamily
                                                       : Loading::kSomethingElse;
   }
-  return loading;
+  return loading == Loading::kByCarriedCode && !has_loader_code(served.config)
+             ? Loading::kNotThisResult
+             : loading;
 }
 
 std::string_view difference_in(Runtime runtime, const Served& served) {

@@ -47,7 +47,18 @@ TEST_CASE("a conversion names the runtimes that load its source and not its resu
                  "CTranslate2 does not load FalconForCausalLM with these kv heads"));
   CHECK(has_note(plan_of("llama_mha", {6, 2}),
                  "vLLM, mlx-lm and CTranslate2 do not load LlamaForCausalLM with these kv heads"));
-  CHECK(plan_of("gpt2", {6}).notes.empty());  // all heads
+  const ConversionPlan all_heads = plan_of("gpt2", {6});
+  CHECK(runtime_notes(all_heads.spec, {config_of(all_heads), all_heads.target}).empty());
+}
+
+TEST_CASE("vLLM runs the code of a result, if there is one", "[converter]") {
+  CHECK(has_note(plan_of("gpt_neox", {2}),
+                 "vLLM runs the same code with --trust-remote-code --model-impl transformers, "
+                 "without tensor parallelism"));
+  const ConversionPlan without = plan_conversion(
+      open_model(golden("gpt_neox")), {.kv_heads = {2}, .loader = LoaderChoice::kNone});
+  CHECK(has_note(without,
+                 "vLLM and mlx-lm do not load GPTNeoXForCausalLM with these kv heads"));
 }
 
 TEST_CASE("that a runtime never loads an architecture is said only if the source has another",
@@ -60,7 +71,7 @@ TEST_CASE("that a runtime never loads an architecture is said only if the source
 
 TEST_CASE("results that cache more than their kv heads are noted", "[converter]") {
   CHECK(has_note(plan_of("falcon_40b", {2}),
-                 "transformers caches keys and values of all 6 query heads of FalconForCausalLM: "
+                 "transformers caches keys and values of all 12 query heads of FalconForCausalLM: "
                  "its cache stays as large"));
   CHECK(plan_of("falcon_rw", {1}).notes.empty());
   const ConversionPlan gguf = plan_conversion(open_model(golden("llama_mha")),
@@ -76,7 +87,9 @@ TEST_CASE("a warning names each runtime that computes something else", "[convert
       "it takes the usual activation of this architecture, whatever config.json says";
   CHECK(warnings_of(plan_of("opt", {1}, "auto")) == Lines{begin + activation});
   CHECK(warnings_of(plan_of("gpt2", {1}, "auto")).empty());
-  CHECK(warnings_of(plan_of("nemotron", {2})).empty());
+  CHECK(warnings_of(plan_of("nemotron", {2})) ==  // its fixture was saved by transformers 5
+        Lines{begin +
+              "it reads rope_theta and partial_rotary_factor of config.json, not rope_parameters"});
   const Lines alibi = warnings_of(plan_of("falcon_rw", {2}));
   REQUIRE(alibi.size() == 1);
   CHECK(alibi.front().starts_with("CTranslate2 computes something else"));
