@@ -115,7 +115,7 @@ def adapt_vllm():
     """vLLM replaces the attention function and the cache by its own, which have only the kv heads."""
     attend = ALL_ATTENTION_FUNCTIONS.get("vllm")
     if attend is not None and not hasattr(attend, "gets_heads_once"):
-        ALL_ATTENTION_FUNCTIONS["vllm"] = without_repetition(attend)
+        ALL_ATTENTION_FUNCTIONS.register("vllm", without_repetition(attend))
 
 
 class GroupedHeads:

@@ -23,12 +23,13 @@ import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
 import numpy as np  # noqa: E402
 import sources  # noqa: E402
 import torch  # noqa: E402
+import transformers  # noqa: E402
 
 PROMPTS, CANDIDATES, PROMPT_TOKENS, NEW_TOKENS = 3, 256, 9, 16
 # The least distance of the logits of the best and the second token at every step: twice what runtimes that compute GELU
 # from half-precision tables add at most (see run.py), so other tokens mean another model.
 LEAST_MARGIN = 0.04
-CONTROL = "llama with exchanged heads"
+CONTROL, REAL = "llama with exchanged heads", "trained weights"
 LEAST_DISTINCT = 8  # tokens among the generated ones of a prompt
 
 
@@ -116,10 +117,10 @@ class Maker:
             return str(refusal), ""
 
 
-def generate(model, prompts):
-    """Greedy tokens [P, NEW_TOKENS] after prompts [P, T]."""
+def generate(model, prompts, count=NEW_TOKENS):
+    """Greedy tokens [P, count] after prompts [P, T]."""
     ids, cache, tokens = torch.tensor(prompts), None, []
-    for _ in range(NEW_TOKENS):
+    for _ in range(count):
         with torch.no_grad():
             step = model(input_ids=ids, past_key_values=cache, use_cache=True)
         cache, ids = step.past_key_values, step.logits[:, -1:].argmax(-1)
@@ -159,10 +160,43 @@ def write_reference(case, facts, model):
     (case / "case.json").write_text(json.dumps(facts, indent=1))
 
 
+REAL_PROMPTS = (
+    "The history of the bridge began in the year",
+    "Water boils at a lower temperature in the mountains because",
+    "Once upon a time there was a fisherman who",
+)
+REAL_TOKENS = 32
+
+
+def make_real(maker, directory):
+    """A case of a converted model with trained weights and a tokenizer.json, whatever its margins."""
+    case = maker.folder / REAL
+    case.mkdir()
+    (case / "model").symlink_to(pathlib.Path(directory).resolve())
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(case / "model" / "tokenizer.json"))
+    refusal, notes = maker.make_gguf(case)
+    model = checkpoints.load(case / "model", trusted=True)
+    rows = [one_after_another(model, np.array([tokenizer(text)["input_ids"]])) for text in REAL_PROMPTS]
+    prompts, tokens, logprobs = zip(*rows)
+    facts = {"name": REAL, "row": REAL, "source": None, "kv_heads": None, "attention": "eager"}
+    facts |= {"gguf_refusal": refusal, "gguf_notes": notes, "fp32_bytes_per_token": maker.plan(case / "model")}
+    facts |= {"prompts": prompts, "tokens": tokens}
+    np.save(case / "logprobs.npy", np.concatenate(logprobs))
+    (case / "case.json").write_text(json.dumps(facts, indent=1))
+    for row in tokens:
+        print(repr(tokenizer.decode(row)))
+
+
+def one_after_another(model, prompt):
+    tokens = generate(model, prompt, REAL_TOKENS)
+    return prompt[0].tolist(), tokens[0].tolist(), logits_of(model, prompt, tokens).log_softmax(-1).numpy()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--regroup", required=True, metavar="PATH", help="the binary to test")
     parser.add_argument("--output", required=True, metavar="DIRECTORY")
+    parser.add_argument("--real", metavar="MODEL", help="only a case of this model, which has a tokenizer.json")
     parser.add_argument("--unless-missing", metavar="DIRECTORY", help="do nothing if this is no directory: exit code 77")
     options = parser.parse_args()
     if options.unless_missing and not pathlib.Path(options.unless_missing).is_dir():
@@ -172,6 +206,9 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     maker = Maker(options.regroup, folder)
+    if options.real:
+        make_real(maker, options.real)
+        return
     for result in results():
         case, facts = maker.make(result)
         if result.row == "llama, heads per layer":  # no class of transformers; the same model as Nemotron-NAS has one

@@ -18,16 +18,20 @@ def allocated_per_token(cache):
     return sum(tensor.untyped_storage().nbytes() / (tensor.shape[0] * tensor.shape[-2]) for layer in layers for tensor in (layer.keys, layer.values))
 
 
+def generate(model, prompt, count):
+    ids = torch.tensor([prompt])
+    options = dict(do_sample=False, min_new_tokens=count, max_new_tokens=count, eos_token_id=None, pad_token_id=0)
+    options |= dict(use_cache=True, return_dict_in_generate=True, output_logits=True)
+    made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    logits = np.concatenate([step.numpy() for step in made.logits])
+    return made.sequences[0, len(prompt) :].numpy(), logits, allocated_per_token(made.past_key_values)
+
+
 def run(folder, facts):
     model = checkpoints.load(folder / "model", facts["attention"], trusted=True)
-    ids = torch.tensor(facts["prompts"])
-    options = dict(do_sample=False, min_new_tokens=len(facts["tokens"][0]), eos_token_id=None, pad_token_id=0, use_cache=True)
-    made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(facts["tokens"][0]), return_dict_in_generate=True,
-        output_logits=True, **options
-    )  # fmt: skip
-    logits = np.stack([step.numpy() for step in made.logits], 1)
-    return made.sequences[:, ids.shape[1] :].numpy(), adapter.log_softmax(logits), allocated_per_token(made.past_key_values)
+    made = [generate(model, prompt, len(tokens)) for prompt, tokens in zip(facts["prompts"], facts["tokens"])]
+    tokens, logits, allocated = zip(*made)
+    return tokens, adapter.log_softmax(logits), allocated[0]
 
 
 adapter.run_cases(run, f"transformers {transformers.__version__}")
