@@ -55,10 +55,9 @@ TEST_CASE("vLLM runs the code of a result, if there is one", "[converter]") {
   CHECK(has_note(plan_of("gpt_neox", {2}),
                  "vLLM runs the same code with --trust-remote-code --model-impl transformers, "
                  "without tensor parallelism"));
-  const ConversionPlan without = plan_conversion(
-      open_model(golden("gpt_neox")), {.kv_heads = {2}, .loader = LoaderChoice::kNone});
-  CHECK(has_note(without,
-                 "vLLM and mlx-lm do not load GPTNeoXForCausalLM with these kv heads"));
+  const ConversionPlan without = plan_conversion(open_model(golden("gpt_neox")),
+                                                 {.kv_heads = {2}, .loader = LoaderChoice::kNone});
+  CHECK(has_note(without, "vLLM and mlx-lm do not load GPTNeoXForCausalLM with these kv heads"));
 }
 
 TEST_CASE("that a runtime never loads an architecture is said only if the source has another",

@@ -15,8 +15,7 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- begin: tests/interop/runtimes/table.py -->", "<!-- end -->"
 RUNTIMES = ("transformers", "vllm", "llama_cpp", "mlx", "ctranslate2")
-CONTROL = "llama with exchanged heads"
-WIDTH = 132
+SOURCE_BYTES = 4096  # of cache per token
 
 
 def measurements():
@@ -28,27 +27,27 @@ def rows_of(cases):
     rows = {}
     for name in cases:
         row, _, heads = name.rpartition(" at ")
-        if heads and heads != "8":
+        if row and heads != "8":
             rows.setdefault(row, {})[heads] = name
     return rows
 
 
-def text_of(found, largest):
+def text_of(found, planned):
     if found["outcome"] == "refused":
         return "–"
     if found["outcome"] == "something else":
         return "**something else**"
     cache = found["bytes_per_token"]
-    note = f", cache {cache / largest:.0%}" if cache is not None and cache != found["expected"] else ""
+    note = f", cache {cache / SOURCE_BYTES:.0%}" if cache not in (None, planned) else ""
     return f"{found['difference']:.0e}".replace("e-0", "e-") + note
 
 
-def cell(measured, cases, ratios):
+def cell(measured, cases, planned):
     """One text if all numbers of heads have the same kind of outcome, else one for each."""
     found = {heads: measured["cases"].get(name) for heads, name in cases.items()}
     if None in found.values():
         return "?"
-    kinds = {heads: text_of(one | {"expected": ratios[heads]}, 4096) for heads, one in found.items()}
+    kinds = {heads: text_of(one, planned[heads]) for heads, one in found.items()}
     outcomes = {one["outcome"] for one in found.values()}
     if outcomes == {"same"} and not any("cache" in text for text in kinds.values()):
         worst = max(one["difference"] for one in found.values())
@@ -58,7 +57,7 @@ def cell(measured, cases, ratios):
     return "; ".join(f"{heads}: {text}" for heads, text in sorted(kinds.items(), reverse=True))
 
 
-def bytes_expected(row, heads):
+def planned_bytes(row, heads):
     """What regroup plan says: 2 layers with keys and values of 32 numbers in fp32 for each head; 8 where expanded."""
     layers = [int(count) for count in heads.split(",")]
     layers = layers if len(layers) == 2 else layers * 2
@@ -69,9 +68,10 @@ def table(measured):
     versions = [measured[name]["version"] for name in RUNTIMES]
     lines = [f"| Result | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
     for row, cases in rows_of(measured["transformers"]["cases"]).items():
-        expected = {heads: bytes_expected(row, heads) for heads in cases}
-        cells = [cell(measured[name], cases, expected) for name in RUNTIMES]
-        lines.append(f"| {row} at {', '.join(sorted(cases, reverse=True)) if len(cases) > 1 else next(iter(cases))} | {' | '.join(cells)} |")
+        planned = {heads: planned_bytes(row, heads) for heads in cases}
+        cells = [cell(measured[name], cases, planned) for name in RUNTIMES]
+        numbers = " and ".join(sorted(cases, reverse=True))
+        lines.append(f"| {row} at {numbers} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
