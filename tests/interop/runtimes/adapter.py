@@ -13,7 +13,8 @@ import pathlib
 import sys
 import traceback
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # models this small would only wait for more
 
 import numpy as np  # noqa: E402
 

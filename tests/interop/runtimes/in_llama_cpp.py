@@ -7,7 +7,7 @@ import adapter  # first: it sets the environment
 import llama_cpp
 import numpy as np
 
-POSITIONS = 16384  # so many that the sizes in the log, rounded to 0.01 MiB, determine those of a token
+POSITIONS = 4096  # so many that the sizes in the log, rounded to 0.01 MiB, are not rounded
 MIB = 2**20
 
 log = []
@@ -44,7 +44,7 @@ def run(folder, facts):
     log.clear()
     llama_cpp.llama_log_set(keep_log, ctypes.c_void_p(0))
     full = llama_cpp.GGML_TYPE_F32  # its cache has half precision by default
-    options = dict(n_ctx=POSITIONS, n_batch=64, logits_all=False, n_threads=2, type_k=full, type_v=full)
+    options = dict(n_ctx=POSITIONS, n_batch=64, logits_all=False, n_threads=1, type_k=full, type_v=full)
     try:
         model = llama_cpp.Llama(str(folder / "model.gguf"), verbose=True, **options)
     except ValueError as fault:
