@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "converter/target/runtimes.h"
+#include "formats/families/family.h"
+
 namespace regroup {
 namespace {
 
@@ -68,6 +71,12 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
 std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers) {
   std::vector<std::string> warnings;
+  if (!plan.config_text.empty() && !is_single_file(plan.container)) {
+    const Json config = parse_json_object(plan.config_text, "config.json");
+    if (!has_alibi_names(config)) {
+      warnings = runtime_warnings({config, plan.target});
+    }
+  }
   if (pooled_layers(plan).empty()) {
     return warnings;
   }

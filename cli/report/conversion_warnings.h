@@ -1,4 +1,4 @@
-// Warnings about the quality of a conversion's result.
+// Warnings about the quality of a conversion's result, and about runtimes that misread it.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// One line for each warning, with the option that gives a better result. `layers` are the
-/// measurements, if any.
+/// One line for each warning; those about quality name the option that gives a better result.
+/// `layers` are the measurements, if any.
 std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
                                              const std::vector<LayerReport>& layers);
 

@@ -1,10 +1,11 @@
 #include "converter/card/loading_section.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
-#include "converter/target/kv_head_request.h"
+#include "converter/target/runtimes.h"
 #include "converter/target/target.h"
 #include "formats/base/error.h"
 #include "formats/families/family.h"
@@ -15,7 +16,7 @@ namespace regroup {
 namespace {
 
 // Who supports the model's heads in transformers.
-enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNothing };
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
 
 LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
   if (has_loader_code(config)) {
@@ -27,10 +28,14 @@ LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
   if (spec.attention_only()) {
     return LoadedBy::kUnknown;
   }
+  if (!spec.layer_configs_key.empty()) {
+    return LoadedBy::kNoConfigClass;
+  }
   return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
                                                               : LoadedBy::kNothing;
 }
 
+constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
 constexpr std::string_view kWithoutHead = "AutoModel";
 
 std::string_view auto_class_of(const ModelSpec& spec) {
@@ -49,12 +54,16 @@ std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
     return fmt::format("`{}.from_pretrained(DIRECTORY{})`", auto_class_of(spec), options);
   };
   switch (loader) {
-    case LoadedBy::kStockClasses: return call("");
+    case LoadedBy::kStockClasses:
+      return call("") + (transformers_caches_all_heads(spec)
+                             ? "; its cache has all query heads all the same"
+                             : "");
     case LoadedBy::kCarriedCode:
       return call(", trust_remote_code=True") + ": runs the two Python files of this directory";
     case LoadedBy::kOwnCode:
       return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
     case LoadedBy::kUnknown: return "not known for this architecture";
+    case LoadedBy::kNoConfigClass: return std::string(kNoConfigClass);
     case LoadedBy::kNothing: break;
   }
   return "no: its classes do not support these heads";
@@ -70,20 +79,44 @@ std::string sentence_transformers_row(LoadedBy loader, std::string_view metadata
                      loader == LoadedBy::kStockClasses ? "" : ", trust_remote_code=True");
 }
 
-std::string in_vllm(LoadedBy loader, const ModelSpec& spec) {
-  if (!spec.causal || spec.has_encoder() || auto_class_of(spec) == kWithoutHead) {
-    return "not tried";
+struct Commands {
+  Runtime runtime;
+  std::string_view plain, with_code;  // the second lets the code in the directory run
+};
+
+constexpr std::array kCommands{
+    Commands{Runtime::kVllm, "vllm serve DIRECTORY",
+             "vllm serve DIRECTORY --trust-remote-code --model-impl transformers"},
+    Commands{Runtime::kMlxLm, "mlx_lm.generate --model DIRECTORY", ""},
+    Commands{Runtime::kCTranslate2,
+             "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", ""},
+};
+
+std::string command_in(const Commands& commands, LoadedBy loader, const Served& served) {
+  const Loading loading = loader == LoadedBy::kOwnCode || loader == LoadedBy::kUnknown
+                              ? Loading::kUnknown
+                              : loading_in(commands.runtime, served);
+  switch (loading) {
+    case Loading::kSame: return fmt::format("`{}`", commands.plain);
+    case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
+    case Loading::kNotThisResult: return "no: it does not load these heads";
+    case Loading::kNotThisFamily: return "no: it does not load this architecture";
+    case Loading::kNoConfigClass: return std::string(kNoConfigClass);
+    case Loading::kSomethingElse:
+      return fmt::format("**no**: it computes something else, without an error: {}",
+                         difference_in(commands.runtime, served));
+    case Loading::kUnknown: break;
   }
-  switch (loader) {
-    case LoadedBy::kStockClasses:
-      return spec.layer_configs_key.empty() ? "`vllm serve DIRECTORY`"
-                                            : "needs a config class for this model_type";
-    case LoadedBy::kCarriedCode:
-      return spec.kv_heads_key.back() == "kv_n_heads" && is_uniform(spec.kv_heads)
-                 ? "reads `kv_n_heads` from `config.json`; not tried"
-                 : "not with these heads";
-    default: return "not known";
+  return "not tried";
+}
+
+std::string runtime_rows(LoadedBy loader, const Served& served) {
+  std::string rows;
+  for (const Commands& commands : kCommands) {
+    rows += fmt::format("| {} | {} |\n", name_of(commands.runtime),
+                        command_in(commands, loader, served));
   }
+  return rows;
 }
 
 std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
@@ -115,10 +148,11 @@ std::string card_word(std::string_view text) {
 std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata) {
   const LoadedBy loader = loaded_by(config, spec);
   return fmt::format(
-      "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}| vLLM | {} |\n"
+      "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
       "| llama.cpp | {} |\n| regroup | {} |\n",
       in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
-      in_vllm(loader, spec), in_llama_cpp(config, spec),
+      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
+      in_llama_cpp(config, spec),
       spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
           ? "`regroup eval DIRECTORY --data tokens.bin`"
           : "`regroup inspect DIRECTORY`");

@@ -12,8 +12,9 @@ namespace regroup {
 /// `text` if it consists of letters, digits and "_.-", as names do; other characters become "?".
 std::string card_word(std::string_view text);
 
-/// What transformers, vLLM, llama.cpp and regroup need to load a directory with this config.json
-/// and spec, as Markdown; also sentence-transformers if `metadata` (lasting_metadata()) names it.
+/// What transformers, vLLM, mlx-lm, CTranslate2, llama.cpp and regroup need to load a directory
+/// with this config.json and spec, as Markdown; also sentence-transformers if `metadata`
+/// (lasting_metadata()) names it.
 std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata);
 
 }  // namespace regroup

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "converter/target/kv_head_request.h"
+#include "converter/target/runtimes.h"
 #include "formats/base/printable.h"
 #include "formats/checkpoint/element_count.h"
 #include "formats/families/family.h"
@@ -58,6 +59,30 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         most));
   }
   return notes;
+}
+
+// llama.cpp pads values to the widest layer, unless its attention is fused.
+std::vector<std::string> mixed_cache_notes(const ConversionPlan& plan) {
+  if (plan.container != Container::kGguf || is_uniform(plan.target.kv_heads)) {
+    return {};
+  }
+  return {
+      "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
+      "with flash attention (--flash-attn on)"};
+}
+
+// Notes on runtimes that do not load a changed model, or gain nothing from it.
+std::vector<std::string> serving_notes(const ConversionPlan& plan) {
+  if (is_single_file(plan.container)) {
+    return mixed_cache_notes(plan);
+  }
+  const bool changed = plan.target.kv_heads != plan.spec.kv_heads ||
+                       plan.target.architecture != plan.spec.architecture;
+  if (!changed || has_own_names(plan)) {
+    return {};
+  }
+  const Json config = parse_json_object(plan.config_text, "config.json");
+  return runtime_notes(plan.spec, {config, plan.target});
 }
 
 // Whether any attention of that role gets fewer heads but cannot reorder them.
@@ -128,7 +153,7 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
 
 void add_notes(ConversionPlan& plan, const Checkpoint& source) {
   for (const std::vector<std::string>& notes :
-       {loading_notes(plan), pooling_notes(plan), grouping_notes(plan),
+       {loading_notes(plan), serving_notes(plan), pooling_notes(plan), grouping_notes(plan),
         requantising_notes(plan, source)}) {
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   }

@@ -12,6 +12,7 @@
 #include "converter/target/kv_head_request.h"
 #include "converter/target/loader_gate.h"
 #include "converter/target/recorded_target.h"
+#include "converter/target/runtimes.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/config_writers.h"
@@ -25,22 +26,6 @@ namespace {
 constexpr std::array<std::string_view, 8> kGrouped{
     "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
     "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
-
-// The programs that load the result. docs/compatibility.md names the tested versions and the
-// differences.
-std::string runtimes_of(const ModelSpec& spec) {
-  if (spec.architecture == "DeciLMForCausalLM") {
-    return "which vLLM and transformers load once a config class for nemotron-nas is added to the "
-           "directory (auto_map)";
-  }
-  // Some runtimes ignore the config and compute the activation that the architecture usually has.
-  const bool own_activation =
-      (spec.architecture == "NemotronForCausalLM" && spec.activation != Activation::kReluSquared) ||
-      (spec.architecture == "GPTBigCodeForCausalLM" && spec.activation == Activation::kRelu);
-  return own_activation ? "which transformers and vLLM load; llama.cpp and mlx-lm compute another "
-                          "activation in this architecture"
-                        : "which transformers, vLLM and llama.cpp load";
-}
 
 constexpr std::size_t kShownObstacles = 3;
 
@@ -205,8 +190,11 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
         "expanded",
         printable(grouped.architecture), reasons);
   }
+  const std::string loaders =
+      runtimes_that_load({parse_json_object(target->config_text, "config.json"), target->spec});
   target->notes.push_back(
-      fmt::format("written as {}, {}", target->spec.architecture, runtimes_of(target->spec)));
+      fmt::format("written as {}{}", target->spec.architecture,
+                  loaders.empty() ? "" : fmt::format(", which {} load", loaders)));
   return std::move(*target);
 }
 

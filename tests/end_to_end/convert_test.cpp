@@ -97,8 +97,8 @@ TEST_CASE("convert reports as JSON on stdout and notes on stderr", "[end_to_end]
   CHECK(report.at("kv_bytes_per_token_after") == 2 * 2 * 18 * 4);
   CHECK(report.at("source_bytes").get<int>() - report.at("output_bytes").get<int>() ==
         2 * 37 * 36 * 4);
-  // The result carries code, and 3 is not a power of two.
-  CHECK(report.at("notes").size() == 2);
+  // The result carries code, other runtimes do not load it, and 3 is not a power of two.
+  CHECK(report.at("notes").size() == 3);
   CHECK_THAT(result.err, ContainsSubstring("note: "));
 }
 

@@ -108,6 +108,24 @@ def check_generation(model, kv_heads, what):
         expect(torch.equal(padded[:, 3:], plain), f"{what}: other tokens with padding")
 
 
+def check_other_attention(model, kv_heads, tokens, ours, what):
+    """vLLM replaces the attention function by its own, which gets each key and value head once."""
+    seen = []
+
+    def attend(module, query, key, value, mask, scaling=None, **options):
+        seen.append(key.shape[1])
+        key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], dim=1) for states in (key, value))
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    transformers.AttentionInterface.register("vllm", attend)
+    other = checkpoints.load(model.name_or_path, trusted=True)
+    other.config._attn_implementation = "vllm"
+    expect_same_logits(ours, checkpoints.logits(other, tokens), f"{what}, with another attention function")
+    per_layer = kv_heads if isinstance(kv_heads, list) else [kv_heads] * model.config.num_hidden_layers
+    expect(seen == per_layer, f"{what}: the other attention function gets {seen} heads, expected {per_layer}")
+
+
 def check_training(model, tokens, what):
     """A few steps with recomputed activations reduce the loss, and every parameter has a gradient."""
     inputs = torch.tensor(tokens)
@@ -157,6 +175,8 @@ def check_model(regroup, scratch, name, grouping):
         expect_same_logits(ours, checkpoints.logits(load(result, "sdpa"), tokens), f"{what}, sdpa")
     if of_family(name) not in ("bert", "roberta"):
         check_generation(model, kv_heads, what)
+    if grouping == "contiguous" and of_family(name) in ("gpt2", "opt", "gpt_neox", "gpt_bigcode"):
+        check_other_attention(model, kv_heads, tokens, ours, what)
     if grouping == "contiguous":
         regroup.run("expand", result, expanded, "--kv-heads", 6)
         expect("auto_map" not in json.loads((expanded / "config.json").read_text()), f"{what}: auto_map after expand")

@@ -14,6 +14,7 @@ import functools
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 
@@ -96,6 +97,27 @@ def share_caches(group, attention, args, kwargs):
     return tuple(shared(arg, group) for arg in args), {name: shared(arg, group) for name, arg in kwargs.items()}
 
 
+def without_repetition(attend):
+    """An attention function that gets every key and value head of a grouped attention once."""
+
+    @functools.wraps(attend)
+    def attend_once(module, query, key, value, *args, **kwargs):
+        group, heads = getattr(module, "kv_group", 1), query.shape[1]
+        if group > 1 and any(getattr(child, "num_heads", heads) != heads for child in module.children()):
+            raise ValueError("regroup's code computes all heads on one device: use no tensor parallelism")
+        return attend(module, query, key[:, ::group], value[:, ::group], *args, **kwargs)
+
+    attend_once.gets_heads_once = True
+    return attend_once
+
+
+def adapt_vllm():
+    """vLLM replaces the attention function and the cache by its own, which have only the kv heads."""
+    attend = ALL_ATTENTION_FUNCTIONS.get("vllm")
+    if attend is not None and not hasattr(attend, "gets_heads_once"):
+        ALL_ATTENTION_FUNCTIONS.register("vllm", without_repetition(attend))
+
+
 class GroupedHeads:
     """To be inherited before a stock class. Subclasses name the class of the attention and its projections."""
 
@@ -104,6 +126,7 @@ class GroupedHeads:
 
     def __init__(self, config, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
+        adapt_vllm()
         alibi = getattr(config, "regroup", {}).get("alibi") if self.with_slopes else None
         seen = collections.Counter()
         for name, attention in self.named_modules():
@@ -123,6 +146,7 @@ class GroupedHeads:
             return
         for name in self.projections:
             setattr(attention, name, GroupedProjection(getattr(attention, name), self.packing, heads, kv_heads))
+        attention.kv_group = heads // kv_heads
         attention.register_forward_pre_hook(functools.partial(share_caches, heads // kv_heads), with_kwargs=True)
 
     @staticmethod

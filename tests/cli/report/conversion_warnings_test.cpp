@@ -1,4 +1,4 @@
-// The warnings of convert about a result's quality.
+// The warnings of convert about a result: its quality, and runtimes that misread it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -48,6 +48,14 @@ TEST_CASE("pooling by the mean warns that uptraining is needed and copying does 
   };
   REQUIRE(warnings("mean", "1").size() == 1);
   CHECK(warnings("copy", "6").empty());
+}
+
+TEST_CASE("convert warns of runtimes that compute something else from the result", "[cli]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result = run_program(
+      {"convert", golden("falcon_rw").string(), (directory / "out").string(), "--kv-heads", "2"});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("warning: CTranslate2 computes something else"));
 }
 
 }  // namespace

@@ -41,13 +41,27 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
              ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
                                "trust_remote_code=True)"));
   CHECK_THAT(row_of(card, "llama.cpp"), ContainsSubstring("--to gguf"));
-  CHECK(row_of(card, "vLLM") == "not with these heads");
+  CHECK(row_of(card, "vLLM") == "no: it does not load these heads");
+  CHECK(row_of(card, "mlx-lm") == "no: it does not load this architecture");
 
   convert(golden("llama_mha"), directory / "llama", {.kv_heads = {1}});
   const std::string llama = card_of(directory / "llama");
   CHECK_THAT(llama, ContainsSubstring("- multi-query-attention\n---"));
   CHECK(row_of(llama, "transformers") == "`AutoModelForCausalLM.from_pretrained(DIRECTORY)`");
   CHECK(row_of(llama, "vLLM") == "`vllm serve DIRECTORY`");
+  CHECK(row_of(llama, "mlx-lm") == "`mlx_lm.generate --model DIRECTORY`");
+  CHECK_THAT(row_of(llama, "CTranslate2"), ContainsSubstring("ct2-transformers-converter"));
+
+  convert(golden("opt"), directory / "opt", {.kv_heads = {2}});
+  const std::string by_code = row_of(card_of(directory / "opt"), "vLLM");
+  CHECK_THAT(by_code, ContainsSubstring("--trust-remote-code --model-impl transformers"));
+  convert(golden("opt"), directory / "no code", {.kv_heads = {2}, .loader = LoaderChoice::kNone});
+  CHECK(row_of(card_of(directory / "no code"), "vLLM").starts_with("no: "));
+  convert(golden("falcon_40b"), directory / "falcon", {.kv_heads = {2}});
+  CHECK_THAT(row_of(card_of(directory / "falcon"), "transformers"),
+             ContainsSubstring("its cache has all query heads"));
+  convert(golden("nemotron_nas"), directory / "nas", {.kv_heads = {1}});
+  CHECK(row_of(card_of(directory / "nas"), "transformers").starts_with("no: "));
 }
 
 TEST_CASE("losses on held-out text are recorded and shown, without text that is no plain word",
