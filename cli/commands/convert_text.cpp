@@ -8,6 +8,7 @@
 #include "cli/measure/text_distillation.h"
 #include "cli/options/option_needs.h"
 #include "cli/report/held_out_report.h"
+#include "cli/terminal/text.h"
 #include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
@@ -80,6 +81,21 @@ void choose_distillation(const Model& source, const ConversionRequest& request,
   options.text.distill_steps = 0;
 }
 
+// What is going to be done with the text.
+std::string work_on(const PreparedText& text, const ConvertOptions& options) {
+  const auto tokens_in = [&](std::int64_t windows) {
+    return with_thousands(static_cast<std::uint64_t>(windows * text.context));
+  };
+  const std::string refit =
+      options.refit.data.empty()
+          ? ""
+          : fmt::format("; refitting: {} steps for each attention", options.refit.steps);
+  const std::string distillation =
+      text.distill_steps == 0 ? "" : fmt::format("; distillation: {} steps", text.distill_steps);
+  return fmt::format("text      {} tokens to convert with, {} held out{}{}",
+                     tokens_in(text.windows), tokens_in(text.held_out), refit, distillation);
+}
+
 }  // namespace
 
 std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
@@ -95,14 +111,8 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     options.text.tokens = options.refit.max_tokens;
   }
   choose_distillation(source, request, options, console);
-  options.text.calibrates =
-      options.calibration.empty() && !options.dry_run &&
-      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
   PreparedText text =
       prepare_text(source, options.text, options.refit, options.destination, console);
-  if (options.text.calibrates) {
-    options.calibration = text.statistics;
-  }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
     options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
@@ -110,6 +120,12 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   refit_on(text, source.spec, options, console);
   if (text.distill_steps > 0) {
     request.pooling.distillation = distillation_recipe(text, options.refit);
+  }
+  console.note(work_on(text, options));
+  if (options.calibration.empty() && !options.dry_run &&
+      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar")) {
+    calibrate_on_text(source, options.refit, text, console);
+    options.calibration = text.statistics;
   }
   return text;
 }

@@ -78,7 +78,7 @@ void add_sample_command(Command program, Console& console) {
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,
             "the token that each sequence begins with (default: the config's bos_token_id, or "
-            "else its eos_token_id)",
+            "else its eos_token_id, or else none)",
             kAnyToken);
   command
       .add_option("--dtype", options->precision,

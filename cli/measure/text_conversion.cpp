@@ -89,22 +89,6 @@ void prepare_distillation(const ModelSpec& spec, PreparedText& prepared) {
   prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
 }
 
-void calibrate_source(const Model& source, const RefitOptions& refit, PreparedText& prepared,
-                      const Console& console) {
-  const TokenFile data = TokenFile::open(prepared.tokens);
-  WindowSettings windows;
-  windows.context = prepared.context;
-  windows.max_tokens = prepared.windows * prepared.context;
-  const fs::path output = prepared.files->path() / "statistics.safetensors";
-  Progress progress(console, "calibrate", layers_of(source.spec), "layers");
-  calibrate(
-      source, data, windows, parse_device(refit.device), output,
-      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
-  progress.finish();
-  prepared.statistics = output.string();
-}
-
 }  // namespace
 
 std::int64_t distill_steps_of(const TextOptions& text) { return effort_of(text).distill_steps; }
@@ -137,11 +121,26 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   if (prepared.distill_steps > 0) {
     prepare_distillation(source.spec, prepared);
   }
-  if (text.calibrates) {
-    set_compute_threads(refit.threads);
-    with_torch_errors([&] { calibrate_source(source, refit, prepared, console); });
-  }
   return prepared;
+}
+
+void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& prepared,
+                       const Console& console) {
+  set_compute_threads(refit.threads);
+  const TokenFile data = TokenFile::open(prepared.tokens);
+  WindowSettings windows;
+  windows.context = prepared.context;
+  windows.max_tokens = prepared.windows * prepared.context;
+  const fs::path output = prepared.files->path() / "statistics.safetensors";
+  Progress progress(console, "calibrate", layers_of(source.spec), "layers");
+  with_torch_errors([&] {
+    calibrate(
+        source, data, windows, parse_device(refit.device), output,
+        [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
+        interrupt_requested());
+  });
+  progress.finish();
+  prepared.statistics = output.string();
 }
 
 HeldOutReport compare_on_text(const Model& source, const PreparedText& text,

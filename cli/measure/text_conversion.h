@@ -22,7 +22,6 @@ struct TextOptions {
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
   std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
-  bool calibrates = false;
 
   bool given() const { return samples || !input.files.empty(); }
 };
@@ -31,7 +30,7 @@ struct TextOptions {
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file
-  std::string statistics;                  ///< empty if the source is not calibrated
+  std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< that the conversion may use, from the start
   std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
@@ -56,11 +55,14 @@ struct HeldOutReport {
 /// Steps of distillation: as asked for, or by the effort.
 std::int64_t distill_steps_of(const TextOptions& text);
 
-/// Tokenizes as much of the text as the effort needs, and calibrates the source if text.calibrates.
-/// Throws kUsage if there is no tokenizer for the model and in a build without LibTorch, kBadInput
-/// for a text that is too short.
+/// Tokenizes as much of the text as the effort needs. Throws kUsage if there is no tokenizer for
+/// the model and in a build without LibTorch, kBadInput for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);
+
+/// Calibrates the source on the text, and sets text.statistics.
+void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& text,
+                       const Console& console);
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows.

@@ -11,6 +11,10 @@ PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&,
   throw_usage("--text: this program was built without LibTorch");
 }
 
+void calibrate_on_text(const Model&, const RefitOptions&, PreparedText&, const Console&) {
+  throw_usage("--text: this program was built without LibTorch");
+}
+
 HeldOutReport compare_on_text(const Model&, const PreparedText&, const ConversionPlan&,
                               const std::string&, const Console&) {
   throw_usage("--text: this program was built without LibTorch");

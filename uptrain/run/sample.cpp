@@ -24,20 +24,17 @@
 namespace regroup {
 namespace {
 
-std::int64_t first_token_of(const Model& source, const SampleSettings& settings) {
+// None if the config names none.
+std::optional<std::int64_t> first_token_of(const Model& source, const SampleSettings& settings) {
   std::optional<std::int64_t> first = settings.first_token;
   for (const auto& token : {start_token_of(source), end_token_of(source)}) {
     first = first ? first : token;
   }
-  if (!first) {
-    throw_usage("{}: its config has neither bos_token_id nor eos_token_id: name the first token",
-                printable(source.path.string(), 0));
-  }
-  if (*first < 0 || *first >= source.spec.vocab_size) {
+  if (first && (*first < 0 || *first >= source.spec.vocab_size)) {
     throw_usage("{}: the first token {} is not in the vocabulary of {} tokens",
                 printable(source.path.string(), 0), *first, source.spec.vocab_size);
   }
-  return *first;
+  return first;
 }
 
 void check_can_sample(const Model& source, const SampleSettings& settings) {
@@ -58,16 +55,18 @@ at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& gen
 }
 
 // [B, T] on the CPU.
-at::Tensor write_batch(const Transformer& model, const SampleSettings& settings, std::int64_t first,
-                       std::int64_t batch, at::Generator& generator,
-                       const std::atomic<bool>& stop) {
+at::Tensor write_batch(const Transformer& model, const SampleSettings& settings,
+                       std::optional<std::int64_t> first, std::int64_t batch,
+                       at::Generator& generator, const std::atomic<bool>& stop) {
   KvCacheSettings slots;
   slots.batch = batch;
   slots.capacity = settings.context;
   KvCache cache = model.make_cache(slots);
-  std::vector<at::Tensor> tokens{
-      at::full({batch, 1}, first, at::kLong),
-      at::randint(0, model.spec().vocab_size, {batch, 1}, generator, at::kLong)};
+  std::vector<at::Tensor> tokens;
+  if (first) {
+    tokens.push_back(at::full({batch, 1}, *first, at::kLong));
+  }
+  tokens.push_back(at::randint(0, model.spec().vocab_size, {batch, 1}, generator, at::kLong));
   at::Tensor logits =
       read_tokens(model, at::cat(tokens, 1).to(settings.device), cache, settings.context);
   while (static_cast<std::int64_t>(tokens.size()) < settings.context) {
@@ -91,7 +90,7 @@ void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
 void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
   check_can_sample(source, settings);
-  const std::int64_t first = first_token_of(source, settings);
+  const std::optional<std::int64_t> first = first_token_of(source, settings);
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;

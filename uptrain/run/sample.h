@@ -21,7 +21,7 @@ struct SampleSettings {
   double temperature = 1.0;       ///< of the softmax that tokens are drawn from
   std::uint64_t seed = 0;
   /// The token that a sequence begins with; default: the config's bos_token_id, or else its
-  /// eos_token_id.
+  /// eos_token_id, or else none.
   std::optional<std::int64_t> first_token = std::nullopt;
   Precision precision = Precision::kFp32;
   c10::Device device = c10::kCPU;
