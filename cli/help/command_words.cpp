@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/options/suggestion.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/suggestion.h"
 
 namespace regroup {
 namespace {

@@ -22,10 +22,10 @@ struct NoToml {};
 
 #include "cli/options/ascii_toml.h"
 #include "cli/options/number_options.h"
-#include "cli/options/suggestion.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/suggestion.h"
 
 namespace regroup {
 namespace {

@@ -13,8 +13,8 @@ namespace regroup {
 
 /// The spec of the model that `config` describes, with tensor names as in `checkpoint`. Error
 /// messages begin with `where` (the config's file name). Throws kBadInput for an unknown
-/// architecture (listing the known ones) and for missing or invalid config values. Does not check
-/// tensor shapes; check_attention_shapes() and check_all_shapes() do.
+/// architecture (see refusal_of_architecture()) and for missing or invalid config values. Does not
+/// check tensor shapes; check_attention_shapes() and check_all_shapes() do.
 ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::string_view where);
 
 /// `config_text` with regroup's own model_type and architecture, such as "regroup_alibi_llama", and
@@ -36,9 +36,6 @@ bool has_alibi_names(const Json& config);
 /// Reads the ALiBi slopes that an earlier conversion recorded in `config`, if any. Throws kBadInput
 /// if they are not a list of numbers.
 void read_recorded_slopes(ModelSpec& spec, const Json& config, std::string_view where);
-
-/// Architectures that describe_model() accepts, for error messages.
-std::vector<std::string_view> known_architectures();
 
 /// The architecture of a config's model_type; empty for an unknown one.
 std::string_view architecture_of_model_type(std::string_view model_type);

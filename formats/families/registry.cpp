@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/ranges.h>
-
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
+#include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
 
 namespace regroup {
@@ -144,14 +143,6 @@ bool has_alibi_names(const Json& config) {
   return own_type || architecture_of(ConfigReader(config, "")).starts_with(kAlibiArchitecture);
 }
 
-std::vector<std::string_view> known_architectures() {
-  std::vector<std::string_view> names;
-  for (const FamilyRow& row : kFamilies) {
-    names.push_back(row.architecture);
-  }
-  return names;
-}
-
 std::string_view architecture_of_model_type(std::string_view model_type) {
   for (const FamilyRow& row : kFamilies) {
     if (row.model_type == model_type) {
@@ -202,17 +193,25 @@ void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view wh
   }
 }
 
+namespace {
+
+std::vector<std::string> known_model_types() {
+  std::vector<std::string> names;
+  for (const FamilyRow& row : kFamilies) {
+    names.emplace_back(row.model_type);
+  }
+  return names;
+}
+
+}  // namespace
+
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader config(json, where);
   const auto& [model_type, architecture, own_names] = names_in(config);
   const FamilyRow* row = find_family(model_type, architecture);
   if (row == nullptr) {
-    throw_bad_input(
-        "{}: unknown architecture {} (model_type {}); known: {}; to convert or inspect "
-        "others, --layout FILE can describe them",
-        where, architecture.empty() ? "none" : printable(architecture),
-        model_type.empty() ? "none" : printable(model_type),
-        fmt::join(known_architectures(), ", "));
+    throw_bad_input("{}: {}", where,
+                    refusal_of_architecture(config, model_type, architecture, known_model_types()));
   }
   refuse_quantised(config);
   ModelSpec spec = row->describe(config, checkpoint);

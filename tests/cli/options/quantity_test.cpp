@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "cli/options/suggestion.h"
+#include "formats/base/suggestion.h"
 #include "tests/refusal.h"
 
 namespace regroup {

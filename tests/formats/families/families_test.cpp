@@ -4,6 +4,7 @@
 
 #include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
+#include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -128,16 +129,45 @@ TEST_CASE("the sizes in each MHA fixture's config match its tensors", "[formats]
   }
 }
 
-TEST_CASE("an unknown architecture is refused with a list of the known ones", "[formats]") {
+TEST_CASE("an unknown architecture is refused with the nearest known and how to describe it",
+          "[formats]") {
   TinyModel model = tiny_llama();
-  model.set("model_type", "\"rwkv\"").set("architectures", "[\"RwkvForCausalLM\"]");
-  CHECK_THAT(refusal_of_model(model),
-             is_bad_input("config.json", "RwkvForCausalLM", "rwkv", "LlamaForCausalLM",
-                          "GPT2LMHeadModel", "BloomForCausalLM"));
+  const auto refused_like = [&](const char* type, const char* nearest) {
+    model.set("model_type", Json(type).dump());
+    CHECK_THAT(refusal_of_model(model),
+               is_bad_input("config.json: unknown architecture", type, nearest, "docs/layout.md"));
+  };
+  refused_like("mixtral", "(nearest known: mistral)");
+  refused_like("qwen2_moe", "(nearest known: qwen2)");
+  refused_like("gpt_neo", "(nearest known: gpt_neox)");
+  refused_like("xyzzy", "xyzzy;");
+  model.set("model_type", "null").set("architectures", "[\"Olmo2MoeForCausalLM\"]");
+  CHECK_THAT(refusal_of_model(model), is_bad_input("(nearest known: olmo2)"));
   model.config = "{}";
   CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", "unknown architecture none"));
   model.set("architectures", "[\"\\u001b[2J\"]");
   CHECK_THAT(refusal_of_model(model), is_bad_input("config.json", R"(\x1b[2J)"));
+  model.set("architectures", Json::array({std::string(5000, 'F')}).dump());
+  CHECK(std::string_view(refusal_of_model(model).what()).size() <= 160);
+}
+
+TEST_CASE("models without heads of keys and values are refused with the reason", "[formats]") {
+  TinyModel model = tiny_llama();
+  for (const OtherAttention& other : other_attentions()) {
+    for (const std::string_view type : other.model_types) {
+      model.set("model_type", Json(type).dump());
+      const Error refusal = refusal_of_model(model);
+      CHECK_THAT(refusal, is_bad_input("config.json", type, other.reason));
+      CHECK(std::string_view(refusal.what()).size() <= 160);
+    }
+    for (const std::string_view key : other.config_keys) {
+      TinyModel unknown = tiny_llama();
+      unknown.set("model_type", "\"xyzzy\"").set(std::string(key), "16");
+      CHECK_THAT(refusal_of_model(unknown), is_bad_input("config.json", "xyzzy", other.reason));
+    }
+  }
+  model.set("model_type", "null").set("architectures", "[\"DeepseekV3ForCausalLM\"]");
+  CHECK_THAT(refusal_of_model(model), is_bad_input("DeepseekV3ForCausalLM", "latent"));
 }
 
 TEST_CASE("the architecture decides if model_type is missing", "[formats]") {

@@ -1,4 +1,4 @@
-#include "cli/options/suggestion.h"
+#include "formats/base/suggestion.h"
 
 #include <algorithm>
 

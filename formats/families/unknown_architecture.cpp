@@ -1,0 +1,140 @@
+#include "formats/families/unknown_architecture.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+#include "formats/base/suggestion.h"
+
+namespace regroup {
+namespace {
+
+using Names = std::span<const std::string_view>;
+
+constexpr auto kLatent = std::to_array<std::string_view>(
+    {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "minicpm3", "longcat_flash",
+     "mistral4", "mistral_large4", "youtu", "glm4_moe_lite", "glm_moe_dsa", "axk1", "axk2", "hy_v4",
+     "dots3_note"});
+constexpr auto kLatentKeys = std::to_array<std::string_view>({"kv_lora_rank"});
+
+constexpr auto kRecurrent =
+    std::to_array<std::string_view>({"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6",
+                                     "rwkv7", "xlstm", "retnet", "stripedhyena"});
+constexpr auto kRecurrentKeys = std::to_array<std::string_view>({"ssm_cfg"});
+
+constexpr auto kHybrid = std::to_array<std::string_view>(
+    {"jamba",      "zamba",       "zamba2",       "falcon_h1",
+     "qwen3_next", "qwen3_5",     "qwen3_5_text", "qwen3_5_moe",
+     "qwen4_exp",  "bamba",       "nemotron_h",   "granitemoehybrid",
+     "lfm2",       "lfm2_moe",    "lfm3",         "recurrent_gemma",
+     "minimax",    "kimi_linear", "olmo_hybrid",  "bailing_hybrid",
+     "glm5_next",  "hymba",       "phi4flash",    "plamo2"});
+constexpr auto kHybridKeys = std::to_array<std::string_view>(
+    {"mamba_d_state", "linear_num_key_heads", "hybrid_override_pattern", "attn_layer_period",
+     "conv_L_cache"});
+
+constexpr auto kDifferential = std::to_array<std::string_view>({"diffllama", "motif"});
+
+constexpr auto kSparse = std::to_array<std::string_view>(
+    {"longformer", "led", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
+constexpr auto kSparseKeys = std::to_array<std::string_view>({"attention_window"});
+
+constexpr auto kHashing = std::to_array<std::string_view>({"reformer"});
+
+constexpr auto kApproximate = std::to_array<std::string_view>(
+    {"fnet", "nystromformer", "yoso", "mra", "performer", "linformer"});
+
+constexpr auto kKeysOfPositions =
+    std::to_array<std::string_view>({"deberta", "deberta_v2", "xlnet", "transfo_xl", "funnel"});
+
+constexpr std::array<OtherAttention, 8> kOthers{{
+    {kLatent, kLatentKeys,
+     "latent attention (MLA) caches one latent vector for all heads, not K and V heads to group"},
+    {kRecurrent, kRecurrentKeys,
+     "recurrent layers have a state of fixed size, not K and V heads to group"},
+    {kHybrid, kHybridKeys,
+     "most layers are recurrent or linear, without a KV cache; only all-attention models convert"},
+    {kDifferential,
+     {},
+     "differential attention subtracts paired heads, which a group of heads would mix"},
+    {kSparse, kSparseKeys,
+     "queries attend to windows or blocks of keys, which no loader takes with fewer kv heads"},
+    {kHashing,
+     {},
+     "hashing attention computes queries and keys by one projection, which groups cannot share"},
+    {kApproximate, {}, "its attention is not a softmax over heads of keys, so heads cannot share"},
+    {kKeysOfPositions,
+     {},
+     "each head also has keys of positions, so its keys are not the cached K that groups share"},
+}};
+
+// Letters and digits in lower case: "deepseek_v3" and "DeepseekV3ForCausalLM" have the same stem.
+std::string stem_of(std::string_view name) {
+  for (const std::string_view ending : {"For", "LMHead", "Model"}) {
+    const std::size_t end = name.find(ending);
+    name = name.substr(0, end == 0 ? std::string_view::npos : end);
+  }
+  std::string stem;
+  for (const char letter : name) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0) {
+      stem += static_cast<char>(std::tolower(byte));
+    }
+  }
+  return stem;
+}
+
+const OtherAttention* other_attention(const ConfigReader& config, const std::string& stem) {
+  const auto names_it = [&](const OtherAttention& other) {
+    return std::any_of(other.model_types.begin(), other.model_types.end(),
+                       [&](std::string_view type) { return stem_of(type) == stem; });
+  };
+  const auto has_its_key = [&](const OtherAttention& other) {
+    return std::any_of(other.config_keys.begin(), other.config_keys.end(),
+                       [&](std::string_view key) { return config.find(key) != nullptr; });
+  };
+  const auto named = std::find_if(kOthers.begin(), kOthers.end(), names_it);
+  const auto* found =
+      named != kOthers.end() ? named : std::find_if(kOthers.begin(), kOthers.end(), has_its_key);
+  return found == kOthers.end() ? nullptr : found;
+}
+
+// The longest of `known` with which the name begins, otherwise the one with the fewest differences.
+std::string nearest_type(const std::string& stem, const std::vector<std::string>& known) {
+  std::string nearest;
+  std::vector<std::string> stems;
+  for (const std::string& type : known) {
+    stems.push_back(stem_of(type));
+    if (stem.starts_with(stems.back()) && type.size() > nearest.size()) {
+      nearest = type;
+    }
+  }
+  const auto similar = std::find(stems.begin(), stems.end(), nearest_name(stem, stems));
+  return !nearest.empty() || similar == stems.end()
+             ? nearest
+             : known[static_cast<std::size_t>(similar - stems.begin())];
+}
+
+}  // namespace
+
+std::span<const OtherAttention> other_attentions() { return kOthers; }
+
+std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
+                                    std::string_view architecture,
+                                    const std::vector<std::string>& known) {
+  constexpr std::size_t kShown = 40;
+  const std::string_view name = model_type.empty() ? architecture : model_type;
+  const std::string printed = name.empty() ? "none" : printable(name, kShown);
+  const std::string stem = stem_of(name);
+  if (const OtherAttention* other = other_attention(config, stem)) {
+    return fmt::format("{} cannot be grouped: {}", printed, other->reason);
+  }
+  const std::string nearest = nearest_type(stem, known);
+  return fmt::format("unknown architecture {}{}; --layout FILE can describe it, see docs/layout.md",
+                     printed, nearest.empty() ? "" : fmt::format(" (nearest known: {})", nearest));
+}
+
+}  // namespace regroup

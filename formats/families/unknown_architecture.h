@@ -1,0 +1,28 @@
+// What to say about a config of no known family.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/families/config_reader.h"
+
+namespace regroup {
+
+/// Model types whose attention has no heads of keys and values that queries could share, and the
+/// reason.
+struct OtherAttention {
+  std::span<const std::string_view> model_types;
+  std::span<const std::string_view> config_keys;  ///< any of them shows such a model as well
+  std::string_view reason;
+};
+std::span<const OtherAttention> other_attentions();
+
+/// The error message for a config with this model_type and architecture (either may be empty), at
+/// most 160 bytes after the file's name: why grouping does not apply, otherwise the nearest of
+/// `known` model types and the page that tells how to describe the model.
+std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
+                                    std::string_view architecture,
+                                    const std::vector<std::string>& known);
+
+}  // namespace regroup
