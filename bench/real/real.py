@@ -27,7 +27,7 @@ MODELS = {
 METHODS = {
     "source": None,
     "mean": [],
-    "lowrank, 8k tokens": ["--text", "--effort", "quick", "--refit-tokens", "8192"],
+    "lowrank, 8k tokens": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
     "lowrank, 32k tokens": ["--text", "--effort", "quick", "--distill-steps", "0"],
     "lowrank, 131k tokens": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "131072"],
     "refitted": ["--text", "--distill-steps", "0"],

@@ -180,7 +180,8 @@ void add_text_options(Command command, TextOptions& options) {
   command
       .add_option(
           "--effort", options.effort,
-          "how much work --text and --sample do: quick (32k tokens, no training), normal (131k "
+          "how much work --text and --sample do: quick (32k tokens, 32 steps of distillation), "
+          "normal (131k "
           "tokens, 100 steps of refitting, 128 of distillation), thorough (262k tokens, 300 "
           "and 512 steps)")
       .one_of({"quick", "normal", "thorough"});

@@ -29,7 +29,7 @@ void check_text_has_effect(const Model& source, const ConversionRequest& request
     refuse_without_effect("--text", "no layer gets fewer kv heads");
   }
   const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
-  const bool distills = options.text.distill_steps.value_or(0) > 0;
+  const bool distills = distill_steps_of(options.text) > 0;
   if (refits && can_refit(source.spec)) {
     return;
   }

@@ -29,7 +29,7 @@ struct Effort {
   std::string_view name;
   std::int64_t tokens, held_out, refit_steps, distill_steps;
 };
-constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 0},
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 32},
                               Effort{"normal", 131'072, 8'192, 100, 128},
                               Effort{"thorough", 262'144, 16'384, 300, 512}};
 
