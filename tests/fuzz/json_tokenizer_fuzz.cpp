@@ -2,9 +2,9 @@
 // with all kinds of characters. The ids must be those of the vocabulary, from the cache as well.
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "formats/json/json.h"
+#include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tokens/json_tokenizer.h"
 #include "tokens/utf8_text.h"
@@ -20,18 +20,6 @@ std::string fixed_text() {
   return text + std::string(40, 'a') + std::string(20, ' ') + std::string(3, '\0');
 }
 
-void encode(const Tokenizer& tokenizer, std::string_view text, bool begins_document) {
-  std::vector<std::uint32_t> ids, again;
-  tokenizer.encode(text, begins_document, ids);
-  tokenizer.encode(text, begins_document, again);
-  const bool known = std::all_of(ids.begin(), ids.end(), [&](std::uint32_t id) {
-    return id < static_cast<std::uint64_t>(tokenizer.vocabulary());
-  });
-  if (ids != again || !known) {
-    ::abort();
-  }
-}
-
 }  // namespace
 }  // namespace regroup
 
@@ -43,9 +31,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   regroup::refuse_or_read([&] {
     const auto tokenizer = regroup::make_json_tokenizer(
         regroup::parse_sorted_json_object(input.substr(0, line), "fuzz"), "fuzz");
-    regroup::encode(*tokenizer, text, /*begins_document=*/true);
-    regroup::encode(*tokenizer, own, /*begins_document=*/true);
-    regroup::encode(*tokenizer, own, /*begins_document=*/false);
+    regroup::encode_twice(*tokenizer, text, /*begins_document=*/true);
+    regroup::encode_twice(*tokenizer, own, /*begins_document=*/true);
+    regroup::encode_twice(*tokenizer, own, /*begins_document=*/false);
   });
   return 0;
 }

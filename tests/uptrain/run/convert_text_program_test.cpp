@@ -9,27 +9,15 @@
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/model_and_text.h"
 
 namespace regroup {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// A random model of bytes, and a text.
-struct ModelAndText {
-  TemporaryDirectory directory;
-  std::string model = put_random_llama(directory / "model", R"({"vocab_size": 256})").string();
-  std::string text = (directory / "text.txt").string();
+struct TextConversion : ModelAndText {
   std::string output = (directory / "out").string();
-
-  ModelAndText() {
-    std::string words;
-    for (int i = 0; i < 4000; ++i) {
-      words += std::to_string(i * i % 97) + (i % 7 == 0 ? ".\n" : " ");
-    }
-    put_file(text, words);
-  }
 
   ProgramResult convert(const std::vector<std::string>& more, const char* context = "32") const {
     std::vector<std::string> arguments{
@@ -50,7 +38,7 @@ double loss_of(const Json& report, std::size_t row) {
 }  // namespace
 
 TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   const ProgramResult done = files.convert({"--tokenizer", "bytes", "--json"});
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
@@ -79,7 +67,7 @@ TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptra
 }
 
 TEST_CASE("results of statistics that were not kept are verified by their checksums", "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   std::vector<std::string> quick{
       "convert", files.model, files.output,      "--kv-heads", "1",
       "--text",  files.text,  "--tokenizer",     "bytes",      "--effort",
@@ -102,7 +90,7 @@ TEST_CASE("results of statistics that were not kept are verified by their checks
 TEST_CASE("a distilled result is recorded, and verified by its checksums", "[uptrain]") {
   const char* pool = GENERATE("mean", "lowrank");
   CAPTURE(pool);
-  const ModelAndText files;
+  const TextConversion files;
   const ProgramResult done =
       files.convert({"--tokenizer", "bytes", "--json", "--distill-steps", "30", "--pool", pool});
   CAPTURE(done.err);
@@ -130,7 +118,7 @@ TEST_CASE("a distilled result is recorded, and verified by its checksums", "[upt
 
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
-  ModelAndText files;
+  TextConversion files;
   files.output += ".gguf";
   const std::vector<std::string> quick{"convert", files.model,     files.output, "--kv-heads",
                                        "1",       "--text",        files.text,   "--tokenizer",
@@ -148,7 +136,7 @@ TEST_CASE("a result that cannot be distilled is made without, or refused if aske
 }
 
 TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   // The text has about 11,000 bytes: a tenth of its windows is held out, at the end.
   const ProgramResult done =
       files.convert({"--tokenizer", "bytes", "--effort", "quick", "--json", "--pool", "mean"});
@@ -175,7 +163,7 @@ TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[upt
 }
 
 TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
-  ModelAndText files;
+  TextConversion files;
   files.output += ".gguf";
   const ProgramResult done = files.convert({"--tokenizer", "bytes", "--json"});
   CAPTURE(done.err);
@@ -185,7 +173,7 @@ TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
 }
 
 TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   const auto before = tree_of(files.directory.path());
   const ProgramResult shown = files.convert({"--tokenizer", "bytes", "--dry-run", "--json"});
   CAPTURE(shown.err);
@@ -197,7 +185,7 @@ TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrai
 
 TEST_CASE("a text that does not fit the model is refused before anything is computed",
           "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   const auto before = tree_of(files.directory.path());
   const auto refused = [&](const std::vector<std::string>& more, const char* reason,
                            const char* context = "32") {
@@ -221,7 +209,7 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
 }
 
 TEST_CASE("options of --text need it", "[uptrain]") {
-  const ModelAndText files;
+  const TextConversion files;
   for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5"}) {
     const ProgramResult result =
         run_program({"convert", files.model, files.output, "--kv-heads", "1", option});

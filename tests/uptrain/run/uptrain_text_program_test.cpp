@@ -8,7 +8,7 @@
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/model_and_text.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
 
 namespace regroup {
@@ -17,20 +17,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
 
-// A random model of bytes, and a text.
-struct ModelAndText {
-  TemporaryDirectory directory;
-  std::string model = put_random_llama(directory / "model", R"({"vocab_size": 256})").string();
-  std::string text = (directory / "text.txt").string();
-
-  ModelAndText() {
-    std::string words;
-    for (int i = 0; i < 4000; ++i) {
-      words += std::to_string(i * i % 97) + (i % 7 == 0 ? ".\n" : " ");
-    }
-    put_file(text, words);
-  }
-
+struct TextRun : ModelAndText {
   std::vector<std::string> arguments(const char* output) const {
     return {"uptrain",      model,
             "--text",       text,
@@ -47,7 +34,7 @@ struct ModelAndText {
 
 TEST_CASE("uptrain --text keeps the tokens in the run's directory, and resumes with them",
           "[uptrain]") {
-  const ModelAndText files;
+  const TextRun files;
   REQUIRE(run_program(files.arguments("whole")).exit_code == 0);
   CHECK(fs::exists(files.directory / "whole.run/text.bin"));
   const auto arguments = files.arguments("stopped");
@@ -64,7 +51,7 @@ TEST_CASE("uptrain --text keeps the tokens in the run's directory, and resumes w
 }
 
 TEST_CASE("uptrain needs text or tokens, and not both", "[uptrain]") {
-  const ModelAndText files;
+  const TextRun files;
   const auto before = tree_of(files.directory.path());
   const auto refused = [&](const std::vector<std::string>& arguments, const char* reason,
                            int exit_code = kExitUsage) {
@@ -86,7 +73,7 @@ TEST_CASE("uptrain needs text or tokens, and not both", "[uptrain]") {
 }
 
 TEST_CASE("a dry run with --text leaves nothing", "[uptrain]") {
-  const ModelAndText files;
+  const TextRun files;
   const auto before = tree_of(files.directory.path());
   const ProgramResult shown = run_program(with(files.arguments("out"), "--dry-run"));
   CHECK(shown.exit_code == 0);
@@ -94,7 +81,7 @@ TEST_CASE("a dry run with --text leaves nothing", "[uptrain]") {
 }
 
 TEST_CASE("a run whose held-out loss rises ends with a warning", "[uptrain]") {
-  const ModelAndText files;
+  const TextRun files;
   const auto tokens_of = [&](const char* name, const std::string& text) {
     put_file(files.directory / name, text);
     const std::string tokens = (files.directory / name).string() + ".npy";
@@ -104,7 +91,8 @@ TEST_CASE("a run whose held-out loss rises ends with a warning", "[uptrain]") {
     return tokens;
   };
   const auto trained = [&](const char* output, const std::string& held_out) {
-    return run_program(with_all(files.arguments(output), {"--eval-data", held_out, "--json"}));
+    return run_program(
+        with_all(files.arguments(output), {"--eval-data", held_out, "--lr", "1e-2", "--json"}));
   };
   const ProgramResult better = trained("better", tokens_of("same", bytes_of_file(files.text)));
   CHECK(better.json()["warnings"].empty());
