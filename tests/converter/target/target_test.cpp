@@ -65,6 +65,12 @@ TEST_CASE("every written config describes the model that it was written for", "[
                            "qwen2",
                            "phi",
                            "phi_qk_layernorm",
+                           "phi3",
+                           "phi3_longrope",
+                           "phi3_longrope_short",
+                           "cohere",
+                           "granite",
+                           "smollm3",
                            "starcoder2",
                            "nemotron",
                            "gpt2",
@@ -113,6 +119,9 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.clip_qkv = 8.0; }));
   CHECK(obstacle([](ModelSpec& s) { s.sliding_window = 16; }));
   CHECK(obstacle([](ModelSpec& s) { s.embedding_scale = 2.0; }));
+  CHECK(obstacle([](ModelSpec& s) { s.residual_scale = 0.5; }));
+  CHECK(obstacle([](ModelSpec& s) { s.output_scale = 0.5; }));
+  CHECK(obstacle([](ModelSpec& s) { s.layers[1].without_rope = true; }));
   CHECK(obstacle([](ModelSpec& s) { s.layers[0].gate = s.layers[0].up; }));
   CHECK(obstacle([](ModelSpec& s) { s.positions = PositionKind::kNone; }));
 }
