@@ -222,7 +222,7 @@ TEST_CASE("impossible kv heads are refused", "[formats]") {
 
 TEST_CASE("a model opens through a layout file if that is a JSON object", "[formats]") {
   const TemporaryDirectory directory;
-  const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"rwkv\""));
+  const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"homemade\""));
   const auto layout = directory / "layout.json";
   put_file(layout, llama_layout().dump());
   CHECK(open_model(model, {.layout = layout}).spec.family == "custom");
