@@ -43,6 +43,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint);  // opt.cpp
 
 // t5.cpp: encoder-decoder.
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);

@@ -2,7 +2,7 @@
 
 import torch
 from case import Case, as_transformers_4, rope, without
-from transformers import CohereConfig, GraniteConfig, Phi3Config, SmolLM3Config
+from transformers import BioGptConfig, CohereConfig, GraniteConfig, Phi3Config, SmolLM3Config
 
 SHAPE = dict(vocab_size=48, num_hidden_layers=2, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
@@ -83,6 +83,13 @@ CASES = {
             {"rope_parameters": longrope(attention_factor=1.4, short_factor=[1.0, 1.0, 1.0])},
         ),
         inert=({"rope_parameters": longrope(attention_factor=1.4, long_factor=[1.0, 1.0, 1.0])},),
+    ),
+    "biogpt": Case(
+        BioGptConfig(**SIZES, num_attention_heads=6, max_position_embeddings=16),
+        expand=(3, 2),
+        controls=({"scale_embedding": False}, {"hidden_act": "relu"}),
+        inert=({"layer_norm_eps": 0.1},),
+        idle=("k_proj.bias",),
     ),
     "cohere": Case(
         CohereConfig(

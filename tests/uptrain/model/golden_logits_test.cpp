@@ -61,7 +61,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
       "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3");
+      "smollm3", "biogpt");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -78,7 +78,7 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
-      "nemotron_nas", "phi3", "cohere", "granite", "smollm3");
+      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -236,6 +236,8 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"umt5", 3},
                                                                          {"bert", 4},
                                                                          {"bert", 3},
+                                                                         {"biogpt", 2},
+                                                                         {"biogpt", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
