@@ -60,7 +60,7 @@ constexpr GgufGraph kSmollm3{.architecture = "smollm3",
                              .o_bias = kNever,
                              .mlp_bias = kNever};
 
-// Command-R, without norms of queries and keys.
+// Command-R. The norms of queries and keys of Command-R+ are one tensor [H, d] each, as StableLM's.
 constexpr GgufGraph kCommandR{.architecture = "command-r",
                               .family = "cohere",
                               .activation = Activation::kSilu,
@@ -69,6 +69,8 @@ constexpr GgufGraph kCommandR{.architecture = "command-r",
                               .interleaved = true,
                               .whole_head_rotates = true,
                               .logit_scale = true,
+                              .qk_norm = QkNorm::kPerHead,
+                              .qk_norm_tensors = kOptional,
                               .fused_qkv = kOptional,
                               .norm_bias = kNever,
                               .qkv_bias = kNever,
