@@ -33,7 +33,7 @@ struct Block {
   Linear gate, up, down;
   std::vector<at::Tensor> tensors;  ///< all of the above
 
-  bool has_mlp() const { return down.present(); }
+  bool has_mlp() const { return gate.present() || up.present(); }
 };
 
 /// The block of a layer in the stack whose self-attention is `role`, kSelf or kEncoder.
