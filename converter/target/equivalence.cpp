@@ -98,6 +98,8 @@ void compare_rope(Comparison& c, const ModelSpec& source, const ModelSpec& targe
         close(a.scaling.beta_fast, b.scaling.beta_fast) &&
         close(a.scaling.beta_slow, b.scaling.beta_slow) &&
         close(a.scaling.attention_factor, b.scaling.attention_factor) &&
+        a.scaling.short_factors == b.scaling.short_factors &&
+        a.scaling.long_factors == b.scaling.long_factors &&
         a.scaling.truncate == b.scaling.truncate));
   c.need(same_scaling, "RoPE scaling differs");
 }
@@ -147,6 +149,7 @@ void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& targ
   c.need(close(scale_of(source), scale_of(target)), "the scale of attention scores differs");
   c.same("residuals after the norm", source.residual_after_norm, target.residual_after_norm);
   c.need(close(source.embedding_scale, target.embedding_scale), "the embeddings' scale differs");
+  c.need(close(source.residual_scale, target.residual_scale), "the residuals' scale differs");
   c.need(close(source.output_scale, target.output_scale), "the output's scale differs");
 }
 
@@ -179,6 +182,7 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
          where + ": a separate norm of the MLP in only one of the two");
   c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
          where + ": norm biases have no place in the target");
+  c.need(source.without_rope == target.without_rope, where + ": RoPE in one of the two only");
   c.need(source.relative_bias.empty() == target.relative_bias.empty(),
          where + ": a relative bias in one of the two only");
 }

@@ -34,6 +34,7 @@ class ModelMapping {
 
  private:
   void layer(AttentionRole self, std::size_t i);
+  void mlp(const LayerTensors& from, const LayerTensors& to, const NormFold* fold);
 
   const ModelSpec& source_;
   const ModelSpec& target_;
@@ -68,8 +69,23 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
     attention_.attention(AttentionRole::kCross, i);
   }
   steps_.norm(from.mlp_norm, to.mlp_norm);
-  steps_.linear(from.gate, to.gate, pointer(mlp_fold));
-  steps_.linear(from.up, to.up, pointer(mlp_fold));
+  mlp(from, to, pointer(mlp_fold));
+}
+
+// Gate and up may be one tensor in either model, gate‖up.
+void ModelMapping::mlp(const LayerTensors& from, const LayerTensors& to, const NormFold* fold) {
+  if (from.fused_gate() == to.fused_gate()) {
+    steps_.linear(from.gate, to.gate, fold);
+    if (!from.fused_gate()) {
+      steps_.linear(from.up, to.up, fold);
+    }
+  } else {
+    const std::int64_t width = steps_.rows_of(from.up.weight) / (from.fused_gate() ? 2 : 1);
+    const std::int64_t total = to.fused_gate() ? 2 * width : width;
+    const Rows up_from = {from.fused_gate() ? width : 0}, up_to = {to.fused_gate() ? width : 0};
+    steps_.linear(from.gate, to.gate, {{0}, {0}, width, total, {}, {}});
+    steps_.linear(from.up, to.up, {up_from, up_to, width, total, {}, {}}, fold);
+  }
   steps_.linear(from.down, to.down);
 }
 

@@ -33,6 +33,14 @@ Json scaling_json(const ModelSpec& spec) {
               {"truncate", scaling.truncate},
               {"original_max_position_embeddings",
                static_cast<std::int64_t>(scaling.original_positions)}};
+    case RopeScaling::Kind::kLongRope:
+      return {{"rope_type", "longrope"},
+              {"factor", scaling.factor},
+              {"attention_factor", scaling.attention_factor},
+              {"short_factor", scaling.short_factors},
+              {"long_factor", scaling.long_factors},
+              {"original_max_position_embeddings",
+               static_cast<std::int64_t>(scaling.original_positions)}};
   }
   return nullptr;
 }

@@ -1,6 +1,7 @@
 #include "formats/families/config_writers.h"
 
 #include <array>
+#include <cmath>
 
 #include <fmt/ranges.h>
 
@@ -69,6 +70,55 @@ Json write_phi(const ModelSpec& spec) {
   config["attention_dropout"] = 0.0;
   config["embd_pdrop"] = 0.0;
   config["resid_pdrop"] = 0.0;
+  return config;
+}
+
+Json write_phi3(const ModelSpec& spec) {
+  Json config = llama_frame("phi3", "Phi3ForCausalLM", spec);
+  config["partial_rotary_factor"] = rotary_fraction(spec);
+  config["rms_norm_eps"] = spec.norm_epsilon;
+  config["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
+  if (spec.rope.scaling.kind == RopeScaling::Kind::kLongRope) {
+    config["original_max_position_embeddings"] =
+        static_cast<std::int64_t>(spec.rope.scaling.original_positions);
+  }
+  config["pad_token_id"] = nullptr;  // the default is the last of a larger vocabulary
+  return config;
+}
+
+Json write_cohere(const ModelSpec& spec) {
+  Json config = llama_frame("cohere", "CohereForCausalLM", spec);
+  config["layer_norm_eps"] = spec.norm_epsilon;
+  config["logit_scale"] = spec.output_scale;
+  config["attention_bias"] = has_attention_biases(spec);
+  return config;
+}
+
+Json write_granite(const ModelSpec& spec) {
+  Json config = llama_frame("granite", "GraniteForCausalLM", spec);
+  config["head_dim"] = spec.head_dim;
+  config["rms_norm_eps"] = spec.norm_epsilon;
+  config["attention_bias"] = has_attention_biases(spec);
+  config["mlp_bias"] = has_mlp_biases(spec);
+  config["embedding_multiplier"] = spec.embedding_scale;
+  config["attention_multiplier"] =
+      spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  config["residual_multiplier"] = spec.residual_scale;
+  config["logits_scaling"] = 1.0 / spec.output_scale;
+  return config;
+}
+
+Json write_smollm3(const ModelSpec& spec) {
+  Json config = llama_frame("smollm3", "SmolLM3ForCausalLM", spec);
+  config["head_dim"] = spec.head_dim;
+  config["rms_norm_eps"] = spec.norm_epsilon;
+  config["attention_bias"] = has_attention_biases(spec);
+  config["mlp_bias"] = has_mlp_biases(spec);
+  config["no_rope_layers"] = Json::array();
+  for (const LayerTensors& layer : spec.layers) {
+    config["no_rope_layers"].push_back(layer.without_rope ? 0 : 1);
+  }
+  config["pad_token_id"] = nullptr;
   return config;
 }
 
@@ -199,11 +249,15 @@ struct Writer {
   Json (*write)(const ModelSpec&);
 };
 
-constexpr std::array<Writer, 14> kWriters{{
+constexpr std::array<Writer, 18> kWriters{{
     {"LlamaForCausalLM", write_llama},
     {"MistralForCausalLM", write_mistral},
     {"Qwen2ForCausalLM", write_qwen2},
     {"PhiForCausalLM", write_phi},
+    {"Phi3ForCausalLM", write_phi3},
+    {"CohereForCausalLM", write_cohere},
+    {"GraniteForCausalLM", write_granite},
+    {"SmolLM3ForCausalLM", write_smollm3},
     {"Starcoder2ForCausalLM", write_starcoder2},
     {"NemotronForCausalLM", write_nemotron},
     {"GPTBigCodeForCausalLM", write_gpt_bigcode},

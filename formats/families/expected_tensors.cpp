@@ -59,7 +59,7 @@ void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   const std::int64_t width =
       layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
   std::vector<ExpectedTensor> mlp;
-  add_linear(mlp, layer.gate, width, spec.hidden_size);
+  add_linear(mlp, layer.gate, layer.fused_gate() ? 2 * width : width, spec.hidden_size);
   add_linear(mlp, layer.up, width, spec.hidden_size);
   add_linear(mlp, layer.down, spec.hidden_size, width);
   tensors.insert(tensors.end(), mlp.begin(), mlp.end());

@@ -15,12 +15,20 @@ ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_granite(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_starcoder2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// cohere.cpp: a parallel block with one LayerNorm.
+ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// phi3.cpp: Llama's block with fused projections.
+ModelSpec describe_phi3(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // decilm.cpp: Llama's tensors with a config per layer.
 ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -35,6 +43,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint);  // opt.cpp
 
 // t5.cpp: encoder-decoder.
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);

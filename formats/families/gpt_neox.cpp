@@ -30,7 +30,7 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   spec.max_positions = config.optional_count({"max_position_embeddings"});
   spec.kv_heads =
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
-  read_rope(spec, config, 0.25);
+  read_rope(spec, config, {.partial = 0.25});
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());

@@ -1,7 +1,9 @@
-// Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Gemma, OLMo, OLMo2.
+// Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Gemma, OLMo, OLMo2, Granite,
+// SmolLM3.
 #include <algorithm>
 #include <cmath>
 
+#include "formats/base/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
@@ -50,10 +52,11 @@ void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
 
 // Describes the common parts. Callers change those that differ.
 ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const LlamaDefaults& defaults, double default_epsilon = 1e-6) {
+                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
+                              const RopeDefaults& rope = {}) {
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
-  read_rope(spec, config);
+  read_rope(spec, config, rope);
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
@@ -63,6 +66,24 @@ ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& chec
 LlamaBiases biases_of(const ConfigReader& config) {
   const bool attention = config.flag_or({"attention_bias"}, false);
   return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
+}
+
+// Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
+void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
+  const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
+  const Json* listed = config.find("no_rope_layers");
+  const bool fits = listed == nullptr ||
+                    (listed->is_array() && listed->size() >= spec.layers.size() &&
+                     std::all_of(listed->begin(), listed->end(),
+                                 [](const Json& rotates) { return rotates == 0 || rotates == 1; }));
+  if (!fits) {
+    throw_bad_input("{}: no_rope_layers must list 1 (with RoPE) or 0 for each of the {} layers",
+                    config.where(), spec.layers.size());
+  }
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i].without_rope =
+        listed != nullptr ? (*listed)[i] == 0 : (static_cast<std::int64_t>(i) + 1) % interval == 0;
+  }
 }
 
 }  // namespace
@@ -105,6 +126,30 @@ ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoin
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   // The weights were trained with the tanh form, which configs call "gelu".
   spec.activation = Activation::kGeluTanh;
+  name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
+  return spec;
+}
+
+ModelSpec describe_granite(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+  spec.embedding_scale = config.number_or({"embedding_multiplier"}, 1.0);
+  spec.attention_scale = config.number_or({"attention_multiplier"}, 1.0);
+  spec.residual_scale = config.number_or({"residual_multiplier"}, 1.0);
+  spec.output_scale = 1.0 / config.number_or({"logits_scaling"}, 1.0);
+  if (!std::isfinite(spec.output_scale)) {
+    throw_bad_input("{}: logits_scaling is 0, another number is needed", config.where());
+  }
+  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  return spec;
+}
+
+ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 4},
+                                       /*default_epsilon=*/1e-6, {.theta = 2000000.0});
+  read_layers_without_rope(spec, config);
+  if (config.flag_or({"use_sliding_window"}, false) && config.find("sliding_window") != nullptr) {
+    spec.not_computable = "use_sliding_window in some of the layers";
+  }
   name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
   return spec;
 }

@@ -13,7 +13,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
                           const std::string& default_activation, double default_partial) {
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
-  read_rope(spec, config, default_partial);
+  read_rope(spec, config, {.partial = default_partial});
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = config.number_or({epsilon_key}, 1e-5);
   spec.activation =

@@ -1,5 +1,8 @@
 // OPT: learned positions, where the embedding has two rows before that of the first position.
 // OPT-350m normalises after the residual and projects narrower embeddings to the hidden size.
+// BioGPT has OPT's block and scales its embeddings.
+#include <cmath>
+
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 
@@ -55,7 +58,41 @@ void name_opt_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpo
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
 }
 
+void read_biogpt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"hidden_size"});
+  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
+  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.intermediate_size = config.count({"intermediate_size"});
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.kv_heads =
+      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+}
+
 }  // namespace
+
+ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_biogpt_sizes(spec, config, checkpoint);
+  spec.positions = PositionKind::kLearned;
+  spec.position_offset = 2;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;  // transformers ignores layer_norm_eps
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  if (config.flag_or({"scale_embedding"}, true)) {
+    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+  const std::string prefix = find_prefix(checkpoint, {"biogpt.", ""}, "embed_tokens.weight");
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = opt_layer(prefix + "layers." + std::to_string(i), true);
+  }
+  spec.token_embedding = prefix + "embed_tokens.weight";
+  spec.position_embedding = prefix + "embed_positions.weight";
+  spec.final_norm = norm_at(prefix + "layer_norm", true);
+  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "output_projection.weight";
+  return spec;
+}
 
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;

@@ -18,7 +18,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 26> kFamilies{{
+constexpr std::array<FamilyRow, 31> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -27,6 +27,10 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
     {"olmo", "OlmoForCausalLM", "olmo", describe_olmo},
     {"olmo2", "Olmo2ForCausalLM", "olmo", describe_olmo2},
     {"phi", "PhiForCausalLM", "phi", describe_phi},
+    {"phi3", "Phi3ForCausalLM", "phi3", describe_phi3},
+    {"cohere", "CohereForCausalLM", "cohere", describe_cohere},
+    {"granite", "GraniteForCausalLM", "granite", describe_granite},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3", describe_smollm3},
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
@@ -40,6 +44,7 @@ constexpr std::array<FamilyRow, 26> kFamilies{{
     {"mpt", "MptForCausalLM", "mpt", describe_mpt},
     {"falcon", "FalconForCausalLM", "falcon", describe_falcon},
     {"opt", "OPTForCausalLM", "opt", describe_opt},
+    {"biogpt", "BioGptForCausalLM", "biogpt", describe_biogpt},
     {"t5", "T5ForConditionalGeneration", "t5", describe_t5},
     {"mt5", "MT5ForConditionalGeneration", "t5", describe_mt5},
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},

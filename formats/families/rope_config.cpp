@@ -1,7 +1,9 @@
 #include "formats/families/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -25,6 +27,48 @@ double yarn_attention_factor(const ConfigReader& given, double factor) {
   const double all_dimensions = given.number_or({"mscale_all_dim"}, 0.0);
   return mscale != 0.0 && all_dimensions != 0.0 ? scale_of(mscale) / scale_of(all_dimensions)
                                                 : scale_of(1.0);
+}
+
+// The divisors of the frequencies, one per rotating pair.
+std::vector<double> pair_factors(const ConfigReader& given, std::string_view key,
+                                 std::int64_t pairs) {
+  const Json* found = given.find(key);
+  const auto is_factor = [](const Json& factor) {
+    return factor.is_number() && factor.get<double>() > 0.0;
+  };
+  if (found == nullptr || !found->is_array() || std::ssize(*found) != pairs ||
+      !std::all_of(found->begin(), found->end(), is_factor)) {
+    throw_bad_input("{}: {} must list {} positive numbers, one per rotating pair", given.where(),
+                    key, pairs);
+  }
+  return found->get<std::vector<double>>();
+}
+
+// LongRoPE as transformers computes it.
+RopeScaling read_longrope(const ModelSpec& spec, const ConfigReader& config,
+                          const ConfigReader& given, const RopeDefaults& defaults) {
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::kLongRope;
+  const auto positions = static_cast<double>(spec.max_positions.value_or(0));
+  // transformers prefers the model's key to the one in the scaling.
+  const double in_scaling = given.number_or({"original_max_position_embeddings"}, positions);
+  scaling.original_positions = config.number_or(
+      {"original_max_position_embeddings"},
+      defaults.original_positions > 0.0 ? defaults.original_positions : in_scaling);
+  if (!(scaling.original_positions > 1.0)) {
+    throw_bad_input("{}: original_max_position_embeddings is {}, LongRoPE needs more than 1",
+                    config.where(), scaling.original_positions);
+  }
+  scaling.factor = given.number_or({"factor"}, positions / scaling.original_positions);
+  const double formula =
+      scaling.factor <= 1.0
+          ? 1.0
+          : std::sqrt(1.0 + std::log(scaling.factor) / std::log(scaling.original_positions));
+  scaling.attention_factor = given.number_or({"attention_factor"}, formula);
+  const std::int64_t pairs = spec.rope.rotary_dim / 2;
+  scaling.short_factors = pair_factors(given, "short_factor", pairs);
+  scaling.long_factors = pair_factors(given, "long_factor", pairs);
+  return scaling;
 }
 
 RopeScaling read_scaling(const ConfigReader& given, const std::string& type, double positions) {
@@ -54,15 +98,15 @@ RopeScaling read_scaling(const ConfigReader& given, const std::string& type, dou
 
 }  // namespace
 
-void read_rope(ModelSpec& spec, const ConfigReader& config, double default_partial) {
+void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults) {
   const ConfigReader old_style = config.object("rope_scaling");
   const ConfigReader given = old_style.empty() ? config.object("rope_parameters") : old_style;
   spec.positions = PositionKind::kRope;
-  spec.rope.theta =
-      given.number_or({"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, 10000.0));
+  spec.rope.theta = given.number_or(
+      {"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, defaults.theta));
   const double partial =
       given.number_or({"partial_rotary_factor"},
-                      config.number_or({"partial_rotary_factor", "rotary_pct"}, default_partial));
+                      config.number_or({"partial_rotary_factor", "rotary_pct"}, defaults.partial));
   const double rotary = static_cast<double>(spec.head_dim) * partial;
   const bool fits = rotary >= 0.0 && rotary <= static_cast<double>(spec.head_dim);
   // A value that does not fit may be too large to convert to an integer.
@@ -72,7 +116,12 @@ void read_rope(ModelSpec& spec, const ConfigReader& config, double default_parti
                     config.where(), spec.rope.theta, rotary, spec.head_dim);
   }
   const std::string type = given.text_or({"rope_type", "type"}, "default");
-  if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {
+  // Phi-3's first configs call LongRoPE "su" or "yarn".
+  const bool longrope = type == "longrope" || type == "su" ||
+                        (type == "yarn" && given.find("short_factor") != nullptr);
+  if (longrope) {
+    spec.rope.scaling = read_longrope(spec, config, given, defaults);
+  } else if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {
     spec.rope.scaling =
         read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
   } else if (type != "default") {

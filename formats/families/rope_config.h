@@ -2,16 +2,21 @@
 // rope_parameters.
 #pragma once
 
-#include <cstdint>
-
 #include "formats/families/config_reader.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
 
-/// Makes `spec` a RoPE model. Reads theta, the rotated fraction of each head (`default_partial` if
-/// the config does not say) and the scaling. An unknown rope_type makes the model not computable.
-/// spec.head_dim and spec.max_positions must be set before the call.
-void read_rope(ModelSpec& spec, const ConfigReader& config, double default_partial = 1.0);
+/// A family's defaults for absent config keys.
+struct RopeDefaults {
+  double theta = 10000.0;
+  double partial = 1.0;             ///< the rotated fraction of each head
+  double original_positions = 0.0;  ///< of LongRoPE's pretraining; 0: as the scaling says
+};
+
+/// Makes `spec` a RoPE model. Reads theta, the rotated fraction of each head and the scaling. An
+/// unknown rope_type makes the model not computable. spec.head_dim and spec.max_positions must be
+/// set before the call. Throws kBadInput for impossible values.
+void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults = {});
 
 }  // namespace regroup

@@ -77,6 +77,8 @@ void check_layers(Reasons& reasons, const ModelSpec& spec) {
   };
   reasons.add_if(any([](const LayerTensors& layer) { return !layer.attention.present(); }),
                  "layers lack attention");
+  reasons.add_if(any([](const LayerTensors& layer) { return layer.without_rope; }),
+                 "layers lack RoPE");
   reasons.add_if(any([](const LayerTensors& layer) { return !layer.gate.present(); }),
                  "its MLP has no gate");
   reasons.add_if(any([&](const LayerTensors& layer) {
@@ -113,8 +115,9 @@ std::vector<std::string> llama2c_obstacles(const ModelSpec& spec) {
   reasons.add_if(spec.sliding_window.has_value(), "its attention has a window");
   reasons.add_if(spec.clip_qkv.has_value(), "queries, keys and values are clamped");
   reasons.add_if(spec.attention_scale.has_value(), "its attention has a custom scale");
-  reasons.add_if(spec.embedding_scale != 1.0 || spec.output_scale != 1.0,
-                 "its embeddings or outputs are scaled");
+  reasons.add_if(
+      spec.embedding_scale != 1.0 || spec.output_scale != 1.0 || spec.residual_scale != 1.0,
+      "its embeddings, residuals or outputs are scaled");
   reasons.add_if(spec.token_types != 0 || !spec.position_embedding.empty(),
                  "it adds to its token embeddings");
   reasons.add_if(spec.head_transform.present() || spec.head_norm.present(),

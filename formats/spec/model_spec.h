@@ -85,24 +85,31 @@ struct LayerTensors {
   std::string relative_bias;  ///< T5: [buckets, H]; empty: the previous layer's is used
   NormTensors cross_norm;     ///< encoder-decoder models: between attention and MLP
   AttentionLayout cross_attention;
+  bool without_rope = false;           ///< SmolLM3's NoPE layers: positions do not apply
   std::int64_t intermediate_size = 0;  ///< if layers differ; 0: the model's
   NormTensors mlp_norm;  ///< absent if the MLP shares attention's input norm (parallel_residual)
   LinearTensors gate;    ///< absent in ungated MLPs
   LinearTensors up;
   LinearTensors down;
+
+  /// Whether gate and up name the same tensor, whose features are gate‖up.
+  bool fused_gate() const { return gate.present() && gate.weight == up.weight; }
 };
 
 /// How RoPE frequencies are scaled for contexts longer than in pretraining. The formulas are in
 /// formats/spec/rope_frequencies.cpp.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kDynamic, kLlama3, kYarn };
+  enum class Kind { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
   Kind kind = Kind::kNone;
   double factor = 1.0;
-  double original_positions = 0.0;  ///< kDynamic: the model's; kLlama3, kYarn: in pretraining
+  double original_positions = 0.0;  ///< kDynamic: the model's; others: in pretraining
   double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  ///< kLlama3
   double beta_fast = 32.0, beta_slow = 1.0;                        ///< kYarn
   bool truncate = true;                                            ///< kYarn
-  double attention_factor = 1.0;  ///< kYarn: multiplies cosine and sine
+  double attention_factor = 1.0;  ///< kYarn, kLongRope: multiplies cosine and sine
+  /// kLongRope: divisors of each pair's frequency, in sequences of up to original_positions tokens
+  /// and in longer ones.
+  std::vector<double> short_factors, long_factors;
 };
 
 struct RopeSpec {
@@ -162,6 +169,7 @@ struct ModelSpec {
   std::optional<double> attention_scale;  ///< factor of q·k; none: 1/√d
   bool residual_after_norm = false;       ///< BLOOM's apply_residual_connection_post_layernorm
 
+  double residual_scale = 1.0;       ///< Granite: factor of what attention and MLP add
   double embedding_scale = 1.0;      ///< Gemma: √D
   std::int64_t embedding_size = 0;   ///< width of the embeddings; 0: D
   std::int64_t position_offset = 0;  ///< index of position 0 in the position embedding (OPT: 2)
@@ -180,7 +188,8 @@ struct ModelSpec {
   NormTensors encoder_final_norm;
   NormTensors final_norm;
   LinearTensors project_out;  ///< from D to the embedding width
-  double output_scale = 1.0;  ///< factor of the last hidden states: 1/√D in T5 with tied embeddings
+  /// Factor of the last hidden states, and so of the logits: 1/√D in T5 with tied embeddings.
+  double output_scale = 1.0;
   LinearTensors head_transform;  ///< BERT: before activation, norm and the output embedding
   std::optional<Activation> head_activation;  ///< none: the model's
   NormTensors head_norm;

@@ -62,6 +62,17 @@ void scale_by_parts(const RopeSpec& spec, std::vector<double>& frequencies) {
   }
 }
 
+// LongRoPE (Ding et al., https://arxiv.org/abs/2402.13753): a divisor for each pair, found by
+// search.
+void divide_each(const RopeScaling& scaling, std::int64_t length,
+                 std::vector<double>& frequencies) {
+  const bool is_long = static_cast<double>(length) > scaling.original_positions;
+  const std::vector<double>& factors = is_long ? scaling.long_factors : scaling.short_factors;
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] /= factors.at(i);
+  }
+}
+
 }  // namespace
 
 std::vector<double> rope_frequencies(const RopeSpec& spec, std::int64_t length) {
@@ -80,6 +91,7 @@ std::vector<double> rope_frequencies(const RopeSpec& spec, std::int64_t length) 
       }
       break;
     case RopeScaling::Kind::kYarn: scale_by_parts(spec, frequencies); break;
+    case RopeScaling::Kind::kLongRope: divide_each(spec.scaling, length, frequencies); break;
   }
   return frequencies;
 }

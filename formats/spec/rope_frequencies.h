@@ -9,7 +9,7 @@
 namespace regroup {
 
 /// Radians per position for each of the R/2 pairs: theta^(-2i/R), scaled as the spec says. `length`
-/// is the sequence length; only RopeScaling::Kind::kDynamic uses it.
+/// is the sequence length; only kDynamic and kLongRope use it.
 std::vector<double> rope_frequencies(const RopeSpec& spec, std::int64_t length = 0);
 
 }  // namespace regroup

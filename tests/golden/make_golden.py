@@ -74,7 +74,7 @@ def make_model(case, seed):
     for groups in case.pool:
         heads = pooling.kv_heads(case.config)
         size = heads // groups
-        separate = "falcon" not in case.config.model_type
+        separate = case.config.model_type not in fused_layouts.BY_MODEL_TYPE
         if separate and size % 3 == 0:  # not needed for a power of two, which divides exactly
             attention = model.model.layers[0].self_attn
             for projection in (attention.k_proj, attention.v_proj):

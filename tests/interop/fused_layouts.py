@@ -1,4 +1,4 @@
-"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM and Falcon, grouped or not.
+"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM, Falcon and Phi-3, grouped or not.
 
 Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
 Every array may hold values or their bits: nothing is computed here.
@@ -24,6 +24,20 @@ class Gpt2:
         return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[2:]).T)
 
 
+class Phi3:
+    """Linear: weight [(H+2G)·d, D] with rows q | k | v. No bias."""
+
+    fused = ("self_attn.qkv_proj.weight",)
+
+    @staticmethod
+    def split(tensor, heads, groups):
+        return Gpt2.split(tensor.T, heads, groups)
+
+    @staticmethod
+    def join(q, k, v):
+        return np.ascontiguousarray(Gpt2.join(q, k, v).T)
+
+
 class Bloom:
     """Linear: weight [(H+2G)·d, D] as G groups of H/G query heads, then the group's k and v. The bias is the same."""
 
@@ -44,7 +58,7 @@ class Bloom:
         return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[3:]))
 
 
-BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom}
+BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom, "phi3": Phi3}
 
 
 def expand(layout, tensor, heads, groups):

@@ -148,7 +148,7 @@ AttentionLayer make_attention_layer(const AttentionLayout& names, const ModelSpe
 Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                            const Pass& pass) {
   Heads heads = project_heads(layer, spec, x, x);
-  if (pass.rope) {
+  if (pass.rope && !layer.without_rope) {
     heads.q = rotate(heads.q, *pass.rope);
     heads.k = rotate(heads.k, *pass.rope);
   }

@@ -27,6 +27,7 @@ struct AttentionLayer {
   Linear q, k, v, o;  ///< in fused packings q is the whole projection
   std::optional<Norm> q_norm, k_norm;
   std::int64_t kv_heads = 0;
+  bool without_rope = false;
   std::optional<Alibi> alibi;
 
   bool present() const { return o.present(); }

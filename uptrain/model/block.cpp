@@ -37,15 +37,32 @@ void add_alibi(Block& block, const ModelSpec& spec, AttentionRole role, std::siz
   }
 }
 
+at::Tensor scaled(const at::Tensor& update, const ModelSpec& spec) {
+  return spec.residual_scale == 1.0 ? update : update * spec.residual_scale;
+}
+
+at::Tensor attention(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                     const Pass& pass) {
+  return scaled(self_attention(block.attention, spec, x, pass), spec);
+}
+
 at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
   if (!block.gate.present()) {
-    return block.down(activate(spec.activation, block.up(x)));
+    return scaled(block.down(activate(spec.activation, block.up(x))), spec);
   }
-  const at::Tensor gate = block.gate(x);
-  const at::Tensor up = block.up(x);
-  return block.down(can_fuse_gated_activation(spec.activation, gate, up)
-                        ? fused_gated_activation(spec.activation, gate, up)
-                        : activate(spec.activation, gate) * up);
+  at::Tensor gate = block.gate(x);
+  at::Tensor up;
+  if (block.up.present()) {
+    up = block.up(x);
+  } else {
+    const std::int64_t width = gate.size(-1) / 2;
+    up = gate.narrow(-1, width, width);
+    gate = gate.narrow(-1, 0, width);
+  }
+  const at::Tensor product = can_fuse_gated_activation(spec.activation, gate, up)
+                                 ? fused_gated_activation(spec.activation, gate, up)
+                                 : activate(spec.activation, gate) * up;
+  return scaled(block.down(product), spec);
 }
 
 at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
@@ -57,7 +74,7 @@ at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
 at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
   if (block.attention.present()) {
-    x = x + block.attention_norm(self_attention(block.attention, spec, x, pass));
+    x = x + block.attention_norm(attention(block, spec, x, pass));
   }
   return block.has_mlp() ? x + mlp_norm(block, mlp(block, spec, x)) : x;
 }
@@ -65,7 +82,7 @@ at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Te
 at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
   if (block.attention.present()) {
-    x = block.attention_norm(x + self_attention(block.attention, spec, x, pass));
+    x = block.attention_norm(x + attention(block, spec, x, pass));
   }
   return block.has_mlp() ? mlp_norm(block, x + mlp(block, spec, x)) : x;
 }
@@ -76,7 +93,7 @@ at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Ten
   at::Tensor input = x;
   if (block.attention.present()) {
     input = block.attention_norm(x);
-    sum = sum + self_attention(block.attention, spec, input, pass);
+    sum = sum + attention(block, spec, input, pass);
   }
   return block.has_mlp() ? sum + mlp(block, spec, block.mlp_norm ? mlp_norm(block, x) : input)
                          : sum;
@@ -103,7 +120,7 @@ at::Tensor norm_before(const Block& block, const ModelSpec& spec, const at::Tens
   Residual residual{x, {}};
   if (block.attention.present()) {
     const at::Tensor input = residual.normed(block.attention_norm);
-    const at::Tensor update = self_attention(block.attention, spec, input, pass);
+    const at::Tensor update = attention(block, spec, input, pass);
     residual = {spec.residual_after_norm ? input : residual.x, update};
   }
   if (block.cross.present()) {
@@ -128,6 +145,7 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
     block.attention_norm = make_norm(names.attention_norm, spec, parameters);
     block.attention =
         make_attention_layer(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
+    block.attention.without_rope = names.without_rope;
     if (spec.positions == PositionKind::kAlibi) {
       add_alibi(block, spec, role, layer);
     }
@@ -142,7 +160,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
     block.mlp_norm = make_norm(names.mlp_norm, spec, parameters);
   }
   block.gate = make_linear(names.gate, parameters);
-  block.up = make_linear(names.up, parameters);
+  if (!names.fused_gate()) {
+    block.up = make_linear(names.up, parameters);
+  }
   block.down = make_linear(names.down, parameters);
   for (const std::string& name : tensors_of(names)) {
     block.tensors.push_back(parameters.at(name));

@@ -27,12 +27,13 @@ struct Block {
   /// ALiBi slopes of bidirectional attention, fp64 [1, H, 1, 1]; undefined: the previous block's.
   at::Tensor symmetric_slopes;
   Norm cross_norm;
-  AttentionLayer cross;             ///< only in the decoder of an encoder-decoder
-  std::optional<Norm> mlp_norm;     ///< none if the MLP shares attention's norm
-  Linear gate, up, down;            ///< all absent if the block has no MLP
+  AttentionLayer cross;          ///< only in the decoder of an encoder-decoder
+  std::optional<Norm> mlp_norm;  ///< none if the MLP shares attention's norm
+  /// All absent if the block has no MLP. If gate and up are fused, `gate` is both.
+  Linear gate, up, down;
   std::vector<at::Tensor> tensors;  ///< all of the above
 
-  bool has_mlp() const { return up.present(); }
+  bool has_mlp() const { return gate.present() || up.present(); }
 };
 
 /// The block of a layer in the stack whose self-attention is `role`, kSelf or kEncoder.

@@ -74,7 +74,7 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
       // Zeros, not uninitialised memory: unused slots may be read with weight 0.
       layer.k = at::zeros({settings.batch, spec.kv_heads[i], slots_, spec.head_dim}, options);
       layer.v = at::zeros_like(layer.k);
-      if (settings.sinks > 0 && rope_) {
+      if (settings.sinks > 0 && rope_ && !spec.layers[i].without_rope) {
         layer.sink_keys = at::zeros_like(layer.k.narrow(2, 0, std::min(settings.sinks, slots_)));
       }
     }

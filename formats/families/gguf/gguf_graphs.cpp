@@ -37,6 +37,48 @@ constexpr GgufGraph with_layers_of_their_own(GgufGraph graph) {
 }
 constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
 
+// Granite.
+constexpr GgufGraph with_multipliers(GgufGraph graph) {
+  graph.architecture = graph.family = "granite";
+  graph.multipliers = true;
+  return graph;
+}
+constexpr GgufGraph kGranite = with_multipliers(kLlama);
+
+// SmolLM3.
+constexpr GgufGraph kSmollm3{.architecture = "smollm3",
+                             .family = "smollm3",
+                             .norm = NormKind::kRmsNorm,
+                             .activation = Activation::kSilu,
+                             .gated = true,
+                             .interleaved = true,
+                             .whole_head_rotates = true,
+                             .no_rope_every = 4,
+                             .fused_qkv = kOptional,
+                             .norm_bias = kNever,
+                             .qkv_bias = kNever,
+                             .o_bias = kNever,
+                             .mlp_bias = kNever};
+
+// Command-R. The norms of queries and keys of Command-R+ are one tensor [H, d] each, as StableLM's.
+constexpr GgufGraph kCommandR{.architecture = "command-r",
+                              .family = "cohere",
+                              .activation = Activation::kSilu,
+                              .residual = Residual::kParallel,
+                              .gated = true,
+                              .interleaved = true,
+                              .whole_head_rotates = true,
+                              .logit_scale = true,
+                              .qk_norm = QkNorm::kPerHead,
+                              .qk_norm_tensors = kOptional,
+                              .fused_qkv = kOptional,
+                              .norm_bias = kNever,
+                              .qkv_bias = kNever,
+                              .o_bias = kNever,
+                              .mlp_bias = kNever,
+                              .mlp_norm = kNever,
+                              .head = kNever};
+
 // Qwen2.
 constexpr GgufGraph kQwen2{.architecture = "qwen2",
                            .family = "llama",
@@ -151,6 +193,18 @@ constexpr GgufGraph kPhi2{.architecture = "phi2",
                           .head = kAlways,
                           .head_bias = kAlways};
 
+// Phi-3 (all tokens within its window, without LongRoPE).
+constexpr GgufGraph kPhi3{.architecture = "phi3",
+                          .family = "phi3",
+                          .norm = NormKind::kRmsNorm,
+                          .activation = Activation::kSilu,
+                          .gated = true,
+                          .fused_gate = true,
+                          .norm_bias = kNever,
+                          .qkv_bias = kNever,
+                          .o_bias = kNever,
+                          .mlp_bias = kNever};
+
 // Starcoder2 (all tokens within its window); sequential GPT-NeoX with rotary_pct 1.
 constexpr GgufGraph kStarcoder2{.architecture = "starcoder2",
                                 .family = "starcoder2",
@@ -202,9 +256,10 @@ constexpr GgufGraph kFalcon{.architecture = "falcon",
                             .mlp_norm = kOptional};
 
 // If several graphs compute the same, the first one is written.
-constexpr std::array<GgufGraph, 17> kGraphs{
-    kLlama, kDeci,       kQwen2,   kQwen3, kGemma,     kOlmo,  kOlmo2, kStablelm, kNemotron,
-    kPhi2,  kStarcoder2, kGptNeoX, kGpt2,  kStarcoder, kBloom, kMpt,   kFalcon};
+constexpr std::array<GgufGraph, 21> kGraphs{
+    kLlama,      kDeci,    kGranite, kSmollm3,   kCommandR, kQwen2, kQwen3,
+    kGemma,      kOlmo,    kOlmo2,   kStablelm,  kNemotron, kPhi2,  kPhi3,
+    kStarcoder2, kGptNeoX, kGpt2,    kStarcoder, kBloom,    kMpt,   kFalcon};
 
 }  // namespace
 

@@ -38,6 +38,7 @@ struct GgufGraph {
   NormPlacement norm_placement = NormPlacement::kBefore;
 
   bool gated = false;
+  bool fused_gate = false;          ///< ffn_up holds gate‖up
   bool interleaved = false;         ///< RoPE rotates the pairs (2i, 2i+1)
   bool whole_head_rotates = false;  ///< rope.dimension_count must be the head dimension
   bool free_head_dim = false;       ///< H·d may differ from D
@@ -45,8 +46,11 @@ struct GgufGraph {
   bool clips = false;               ///< reads attention.clamp_kqv
   bool max_alibi_bias = false;      ///< reads attention.max_alibi_bias; else 8
   bool embedding_norm = false;
-  bool scaled_embedding = false;  ///< by √D
-  bool rope_factors = false;      ///< reads rope_freqs.weight
+  bool scaled_embedding = false;   ///< by √D
+  bool multipliers = false;        ///< reads Granite's four; its logit_scale divides
+  bool logit_scale = false;        ///< reads logit_scale, which multiplies
+  std::int64_t no_rope_every = 0;  ///< layers 4, 8, … have no RoPE if this is 4
+  bool rope_factors = false;       ///< reads rope_freqs.weight
   bool second_norm = false;  ///< attn_norm_2, before attention; attn_norm then belongs to the MLP
   bool norm_without_parameters = false;
 
@@ -60,6 +64,10 @@ struct GgufGraph {
   Presence mlp_norm = Presence::kAlways;
   Presence head = Presence::kOptional;  ///< output.weight; else the token embedding
   Presence head_bias = Presence::kNever;
+
+  constexpr bool lacks_rope(std::size_t layer) const {
+    return no_rope_every > 0 && (static_cast<std::int64_t>(layer) + 1) % no_rope_every == 0;
+  }
 };
 
 std::span<const GgufGraph> gguf_graphs();

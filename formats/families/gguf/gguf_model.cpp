@@ -93,6 +93,23 @@ std::vector<std::int64_t> read_mlp_widths(ModelSpec& spec, const GgufHyperparame
   return *widths;
 }
 
+// llama.cpp ignores a multiplier of 0.
+void read_multipliers(ModelSpec& spec, const GgufHyperparameters& parameters,
+                      const GgufGraph& graph) {
+  const auto given = [&](std::string_view name) {
+    const double value = parameters.number_or(name, 0.0);
+    return value == 0.0 ? std::nullopt : std::optional(value);
+  };
+  if (graph.multipliers) {
+    spec.embedding_scale = given("embedding_scale").value_or(1.0);
+    spec.residual_scale = given("residual_scale").value_or(1.0);
+    spec.attention_scale = given("attention.scale");
+    spec.output_scale = 1.0 / given("logit_scale").value_or(1.0);
+  } else if (graph.logit_scale) {
+    spec.output_scale = given("logit_scale").value_or(1.0);
+  }
+}
+
 void read_block(ModelSpec& spec, const GgufHyperparameters& parameters, const GgufGraph& graph,
                 const GgufParts& parts) {
   const bool rms = graph.norm == NormKind::kRmsNorm;
@@ -112,6 +129,10 @@ void read_block(ModelSpec& spec, const GgufHyperparameters& parameters, const Gg
   spec.clip_qkv = clip > 0.0 ? std::optional(clip) : std::nullopt;
   if (graph.scaled_embedding) {
     spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+  read_multipliers(spec, parameters, graph);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i].without_rope = graph.lacks_rope(i);
   }
   switch (graph.residual) {
     case Residual::kSequential: break;

@@ -43,8 +43,16 @@ std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
     return fmt::format("RoPE on {} of {} dimensions, all needed", spec.rope.rotary_dim,
                        spec.head_dim);
   }
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    if (spec.layers[i].without_rope != graph.lacks_rope(i)) {
+      return fmt::format("RoPE {} layer {}", graph.lacks_rope(i) ? "in" : "missing from", i);
+    }
+  }
   if (scaling.kind == RopeScaling::Kind::kDynamic) {
     return "dynamic RoPE scaling";
+  }
+  if (scaling.kind == RopeScaling::Kind::kLongRope) {
+    return "LongRoPE scaling";
   }
   if (scaling.kind == RopeScaling::Kind::kLlama3 && !graph.rope_factors) {
     return "llama3's RoPE scaling";
@@ -143,7 +151,7 @@ std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
     return "clipped queries, keys and values";
   }
   const double scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
-  if (std::abs(spec.attention_scale.value_or(scale) / scale - 1.0) > 1e-6) {
+  if (!graph.multipliers && std::abs(spec.attention_scale.value_or(scale) / scale - 1.0) > 1e-6) {
     return fmt::format("attention scaled by {}, {} needed", *spec.attention_scale, scale);
   }
   return "";
@@ -183,10 +191,13 @@ std::string obstacle_at_the_ends(const ModelSpec& spec, const GgufGraph& graph) 
       spec.embedding_width() != spec.hidden_size) {
     return "embeddings of another width";
   }
-  const double scale =
-      graph.scaled_embedding ? std::sqrt(static_cast<double>(spec.hidden_size)) : 1;
-  if (std::abs(spec.embedding_scale / scale - 1.0) > 1e-6 || spec.output_scale != 1.0) {
-    return "another scale of the embedding or output";
+  const double scale = graph.multipliers        ? spec.embedding_scale
+                       : graph.scaled_embedding ? std::sqrt(static_cast<double>(spec.hidden_size))
+                                                : 1;
+  if (std::abs(spec.embedding_scale / scale - 1.0) > 1e-6 ||
+      (spec.output_scale != 1.0 && !graph.multipliers && !graph.logit_scale) ||
+      (spec.residual_scale != 1.0 && !graph.multipliers)) {
+    return "another scale of the embedding, the residuals or the output";
   }
   if (!spec.lm_head.empty() && graph.head == Presence::kNever) {
     return "a separate output matrix";

@@ -50,8 +50,10 @@ void name_norms(LayerTensors& layer, const std::string& block, const GgufGraph& 
 void name_mlp(LayerTensors& layer, const std::string& block, const GgufGraph& graph,
               const GgufParts& parts) {
   const bool bias = there(graph.mlp_bias, parts.mlp_bias);
-  layer.gate = graph.gated ? linear_at(block + "ffn_gate", bias) : LinearTensors{};
   layer.up = linear_at(block + "ffn_up", bias);
+  layer.gate = graph.fused_gate ? layer.up
+               : graph.gated    ? linear_at(block + "ffn_gate", bias)
+                                : LinearTensors{};
   layer.down = linear_at(block + "ffn_down", bias);
 }
 
@@ -80,6 +82,7 @@ GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
   parts.head = has("output.weight");
   parts.head_bias = has("output.bias");
   parts.rope_factors = has("rope_freqs.weight");
+  parts.longrope_factors = has("rope_factors_long.weight") || has("rope_factors_short.weight");
   return parts;
 }
 

@@ -23,7 +23,8 @@ struct GgufParts {
   bool position_embedding = false;
   bool head = false;  ///< output.weight
   bool head_bias = false;
-  bool rope_factors = false;  ///< rope_freqs.weight
+  bool rope_factors = false;      ///< rope_freqs.weight
+  bool longrope_factors = false;  ///< rope_factors_long.weight, rope_factors_short.weight
 };
 
 /// The parts present in a file.

@@ -87,6 +87,9 @@ void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
       spec.positions = parts.position_embedding ? PositionKind::kLearned : PositionKind::kNone;
     }
   }
+  if (parts.longrope_factors) {
+    spec.not_computable = "frequency factors in rope_factors_long.weight";
+  }
   if (spec.positions == PositionKind::kRope) {
     read_rope(spec, parameters, graph, parts.rope_factors);
   } else if (spec.positions == PositionKind::kLearned) {

@@ -137,7 +137,8 @@ void put_rope(Keys& keys, const RopeSpec& rope) {
     }
     case RopeScaling::Kind::kLlama3: put_recorded_scaling(keys, scaling); break;
     case RopeScaling::Kind::kNone:
-    case RopeScaling::Kind::kDynamic: break;
+    case RopeScaling::Kind::kDynamic:
+    case RopeScaling::Kind::kLongRope: break;
   }
 }
 
@@ -159,6 +160,15 @@ GgufMetadata gguf_metadata_for(const ModelSpec& spec) {
   }
   if (spec.clip_qkv) {
     keys.number("attention.clamp_kqv", *spec.clip_qkv);
+  }
+  if (graph.multipliers) {
+    const double usual = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
+    keys.number("embedding_scale", spec.embedding_scale);
+    keys.number("residual_scale", spec.residual_scale);
+    keys.number("attention.scale", spec.attention_scale.value_or(usual));
+    keys.number("logit_scale", 1.0 / spec.output_scale);
+  } else if (graph.logit_scale) {
+    keys.number("logit_scale", spec.output_scale);
   }
   if (graph.residual == Residual::kByKey || graph.residual == Residual::kByMlpNorm) {
     keys.flag("use_parallel_residual", spec.parallel_residual);

@@ -52,7 +52,8 @@ constexpr const char* kInGguf[] = {"llama",     "llama_bf16", "llama_fp16", "lla
                                    "qwen2",     "qwen3",      "gemma",      "olmo2",
                                    "phi",       "stablelm",   "starcoder2", "gpt2",
                                    "bloom",     "mpt",        "gpt_neox",   "gpt_neox_sequential",
-                                   "falcon_7b", "falcon_40b", "falcon_11b", "gpt_bigcode"};
+                                   "falcon_7b", "falcon_40b", "falcon_11b", "gpt_bigcode",
+                                   "phi3",      "cohere",     "granite",    "smollm3"};
 
 TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[converter]") {
   for (const char* name : kInGguf) {

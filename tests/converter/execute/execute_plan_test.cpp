@@ -21,12 +21,16 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[converter]") {
-  for (const auto& [name, groups] :
-       {std::pair{"llama_bf16", 4}, std::pair{"llama_fp16", 1}, std::pair{"llama_mha", 3},
-        std::pair{"llama_mha", 2}, std::pair{"qwen3", 2}, std::pair{"gemma", 3},
-        std::pair{"olmo", 2}, std::pair{"olmo2", 2}, std::pair{"phi", 2},
-        std::pair{"phi_qk_layernorm", 1}, std::pair{"stablelm", 3}, std::pair{"starcoder2", 2},
-        std::pair{"nemotron", 3}, std::pair{"falcon_40b", 2}, std::pair{"falcon_11b", 1}}) {
+  for (const auto& [name, groups] : {std::pair{"llama_bf16", 4}, std::pair{"llama_fp16", 1},
+                                     std::pair{"llama_mha", 3},  std::pair{"llama_mha", 2},
+                                     std::pair{"qwen3", 2},      std::pair{"gemma", 3},
+                                     std::pair{"olmo", 2},       std::pair{"olmo2", 2},
+                                     std::pair{"phi", 2},        std::pair{"phi_qk_layernorm", 1},
+                                     std::pair{"stablelm", 3},   std::pair{"starcoder2", 2},
+                                     std::pair{"nemotron", 3},   std::pair{"falcon_40b", 2},
+                                     std::pair{"falcon_11b", 1}, std::pair{"phi3", 3},
+                                     std::pair{"phi3", 2},       std::pair{"cohere", 2},
+                                     std::pair{"granite", 3},    std::pair{"smollm3", 2}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

@@ -34,6 +34,8 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
                                                                          {"umt5", 3},
                                                                          {"bert", 4},
                                                                          {"bert", 3},
+                                                                         {"biogpt", 2},
+                                                                         {"biogpt", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;

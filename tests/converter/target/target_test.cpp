@@ -8,6 +8,7 @@
 #include "formats/families/config_writers.h"
 #include "formats/families/family.h"
 #include "formats/spec/alibi.h"
+#include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -44,6 +45,23 @@ TEST_CASE("a family without a kv head key is written as an equivalent architectu
   CHECK(target_of("gpt_neox_sequential", 2, "Starcoder2ForCausalLM") == "Starcoder2ForCausalLM");
 }
 
+TEST_CASE("projections that are fused and separated again keep every byte", "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("equal_heads"), directory / "fused", {.target = "phi3"});
+  convert(directory / "fused", directory / "back", {.target = "llama"});
+  const Checkpoint source = open_checkpoint(golden("equal_heads"));
+  const Checkpoint fused = open_checkpoint(directory / "fused");
+  const Checkpoint back = open_checkpoint(directory / "back");
+  CHECK(back.tensors().size() == source.tensors().size());
+  for (const TensorInfo& tensor : source.tensors()) {
+    CAPTURE(tensor.name);
+    CHECK((bytes_of(back, tensor.name) == bytes_of(source, tensor.name)));
+  }
+  const std::string mlp = "model.layers.1.mlp.";
+  CHECK((bytes_of(fused, mlp + "gate_up_proj.weight") ==
+         bytes_of(source, mlp + "gate_proj.weight") + bytes_of(source, mlp + "up_proj.weight")));
+}
+
 TEST_CASE("the refusal names each architecture with its obstacle", "[converter]") {
   CHECK_THAT(refusal_of([] { target_of("bloom", 2); }),
              is_wrong_usage("BloomForCausalLM", "LlamaForCausalLM", "positions: alibi",
@@ -65,6 +83,12 @@ TEST_CASE("every written config describes the model that it was written for", "[
                            "qwen2",
                            "phi",
                            "phi_qk_layernorm",
+                           "phi3",
+                           "phi3_longrope",
+                           "phi3_longrope_short",
+                           "cohere",
+                           "granite",
+                           "smollm3",
                            "starcoder2",
                            "nemotron",
                            "gpt2",
@@ -113,6 +137,9 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.clip_qkv = 8.0; }));
   CHECK(obstacle([](ModelSpec& s) { s.sliding_window = 16; }));
   CHECK(obstacle([](ModelSpec& s) { s.embedding_scale = 2.0; }));
+  CHECK(obstacle([](ModelSpec& s) { s.residual_scale = 0.5; }));
+  CHECK(obstacle([](ModelSpec& s) { s.output_scale = 0.5; }));
+  CHECK(obstacle([](ModelSpec& s) { s.layers[1].without_rope = true; }));
   CHECK(obstacle([](ModelSpec& s) { s.layers[0].gate = s.layers[0].up; }));
   CHECK(obstacle([](ModelSpec& s) { s.positions = PositionKind::kNone; }));
 }

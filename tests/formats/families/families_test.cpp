@@ -170,6 +170,23 @@ TEST_CASE("models without heads of keys and values are refused with the reason",
   CHECK_THAT(refusal_of_model(model), is_bad_input("DeepseekV3ForCausalLM", "latent"));
 }
 
+TEST_CASE("Command-R, Granite and SmolLM3 with settings that cannot hold are refused",
+          "[formats]") {
+  CHECK_THAT(refusal_of_model(golden_model("cohere").set("use_qk_norm", "true")),
+             is_bad_input("config.json", "use_qk_norm", "norm of its own"));
+  CHECK_THAT(refusal_of_model(golden_model("granite").set("logits_scaling", "0")),
+             is_bad_input("config.json", "logits_scaling is 0"));
+  for (const char* layers : {"[1, 1, 1]", "[1, 1, 1, 2]", "[true, true, true, true]", "4"}) {
+    CHECK_THAT(refusal_of_model(golden_model("smollm3").set("no_rope_layers", layers)),
+               is_bad_input("config.json", "no_rope_layers", "4 layers"));
+  }
+  TinyModel sliding = golden_model("smollm3").set("use_sliding_window", "true");
+  sliding.set("sliding_window", "5");
+  const TemporaryDirectory directory;
+  CHECK(spec_of(open_model_directory(put_model(directory.path(), sliding))).not_computable ==
+        "use_sliding_window in some of the layers");
+}
+
 TEST_CASE("the architecture decides if model_type is missing", "[formats]") {
   const TemporaryDirectory directory;
   const ModelDirectory model =
@@ -295,12 +312,12 @@ TEST_CASE("models that regroup converts but cannot compute say why", "[formats]"
   const auto reason = [&](const TinyModel& tiny) {
     return spec_of(open_model_directory(put_model(directory.path(), tiny))).not_computable;
   };
-  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "longrope", "factor": 2.0})")) ==
-        "rope_type longrope");
+  CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "axial", "factor": 2.0})")) ==
+        "rope_type axial");
   CHECK(reason(tiny_llama().set("rope_scaling", R"({"type": "\u001b[2J"})")) ==
         R"(rope_type \x1b[2J)");
-  CHECK(reason(tiny_llama().set("rope_parameters", R"({"rope_type": "su", "rope_theta": 9.0})")) ==
-        "rope_type su");
+  CHECK(reason(tiny_llama().set(
+            "rope_parameters", R"({"rope_type": "xpos", "rope_theta": 9.0})")) == "rope_type xpos");
   CHECK(reason(tiny_gpt2().set("scale_attn_by_inverse_layer_idx", "true")) ==
         "scale_attn_by_inverse_layer_idx = true");
   const auto golden_reason = [&](const char* name, const char* key, const char* value) {

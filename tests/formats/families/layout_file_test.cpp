@@ -222,11 +222,11 @@ TEST_CASE("impossible kv heads are refused", "[formats]") {
 
 TEST_CASE("a model opens through a layout file if that is a JSON object", "[formats]") {
   const TemporaryDirectory directory;
-  const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"rwkv\""));
+  const auto model = put_model(directory / "model", tiny_llama().set("model_type", "\"homemade\""));
   const auto layout = directory / "layout.json";
   put_file(layout, llama_layout().dump());
   CHECK(open_model(model, {.layout = layout}).spec.family == "custom");
-  CHECK_THAT(refusal_of([&] { open_model(model); }), is_bad_input("rwkv", "--layout"));
+  CHECK_THAT(refusal_of([&] { open_model(model); }), is_bad_input("homemade", "--layout"));
   put_file(layout, "[]");
   CHECK_THAT(refusal_of([&] { open_model(model, {.layout = layout}); }),
              is_bad_input("layout.json", "object"));

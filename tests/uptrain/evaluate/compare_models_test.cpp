@@ -35,6 +35,7 @@ constexpr Retarget kExact[] = {
     {"opt", "gpt_bigcode", 1},
     {"gpt_neox", "gpt_neox", 2},
     {"llama_rope_yarn", "llama", 2},
+    {"equal_heads", "phi3", 4},
 };
 
 TEST_CASE("a model written as another architecture computes what its pooled source computes",

@@ -60,7 +60,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
-      "nemotron_nas");
+      "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
+      "smollm3", "biogpt");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -70,14 +71,14 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
 
 TEST_CASE("logits with two value heads swapped differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name =
-      GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
-               "gpt2_base", "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2",
-               "phi", "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron",
-               "gpt_neox", "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12",
-               "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear",
-               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
-               "llama_rope_yarn_mscale", "bert", "roberta", "nemotron_nas");
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2", "gpt2_base",
+      "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2", "phi",
+      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
+      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
+      "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
+      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
+      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -100,11 +101,30 @@ TEST_CASE("logits without positions differ from those of transformers", "[uptrai
 
 TEST_CASE("logits without the sliding window differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  GoldenCase golden = load_golden_case("mistral");
+  GoldenCase golden = load_golden_case(GENERATE("mistral", "phi3_longrope_short"));
   const Parameters parameters = parameters_of(golden);
   golden.source.spec.sliding_window.reset();
   CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
                            golden.logits) >= kClearlyWrong);
+}
+
+TEST_CASE("a Granite, Command-R or SmolLM3 with one wrong setting has other logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto differs = [](const char* name, auto change) {
+    GoldenCase golden = load_golden_case(name);
+    const Parameters parameters = parameters_of(golden);
+    change(golden.source.spec);
+    return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                              golden.logits) >= kClearlyWrong;
+  };
+  CHECK(differs("granite", [](ModelSpec& spec) { spec.residual_scale = 1.0; }));
+  CHECK(differs("granite", [](ModelSpec& spec) { spec.embedding_scale = 1.0; }));
+  CHECK(differs("granite", [](ModelSpec& spec) { spec.attention_scale.reset(); }));
+  CHECK(differs("granite", [](ModelSpec& spec) { spec.output_scale = 1.0; }));
+  CHECK(differs("cohere", [](ModelSpec& spec) { spec.rope.interleaved = false; }));
+  CHECK(differs("cohere", [](ModelSpec& spec) { spec.output_scale = 1.0; }));
+  CHECK(differs("smollm3", [](ModelSpec& spec) { spec.layers[3].without_rope = false; }));
+  CHECK(differs("smollm3", [](ModelSpec& spec) { spec.layers[0].without_rope = true; }));
 }
 
 TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
@@ -120,8 +140,9 @@ TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
 
 TEST_CASE("logits without RoPE scaling differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE("llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3",
-                              "llama_rope_yarn", "llama_rope_yarn_mscale");
+  const auto* name =
+      GENERATE("llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+               "llama_rope_yarn_mscale", "phi3_longrope", "phi3_longrope_short");
   CAPTURE(name);
   GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -145,7 +166,11 @@ TEST_CASE("converted models have the logits that transformers computes from them
                                                                          {"starcoder2", 2},
                                                                          {"nemotron", 2},
                                                                          {"falcon_40b", 2},
-                                                                         {"falcon_11b", 1}}));
+                                                                         {"falcon_11b", 1},
+                                                                         {"phi3", 2},
+                                                                         {"cohere", 2},
+                                                                         {"granite", 3},
+                                                                         {"smollm3", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
@@ -211,6 +236,8 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"umt5", 3},
                                                                          {"bert", 4},
                                                                          {"bert", 3},
+                                                                         {"biogpt", 2},
+                                                                         {"biogpt", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;

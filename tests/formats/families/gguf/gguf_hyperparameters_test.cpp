@@ -119,6 +119,8 @@ TEST_CASE("RoPE scaling multiplies the factors as llama.cpp does", "[formats]") 
   CHECK((described(metadata).rope.scaling.kind == RopeScaling::Kind::kNone));
   CHECK(described(metadata, {.rope_factors = true}).not_computable ==
         "frequency factors in rope_freqs.weight");
+  CHECK(described(metadata_of("phi3"), {.longrope_factors = true}).not_computable ==
+        "frequency factors in rope_factors_long.weight");
   // Other architectures do not read them.
   CHECK(described(metadata_of("qwen2"), {.rope_factors = true}).not_computable.empty());
 }
@@ -165,11 +167,45 @@ TEST_CASE("partial RoPE with an odd or too large dimension is refused", "[format
   CHECK_THAT(refusal(2, std::numeric_limits<float>::quiet_NaN()), is_bad_input("base nan"));
 }
 
+TEST_CASE("multipliers of embeddings, scores, residuals and logits are read, and 0 means none",
+          "[formats]") {
+  GgufMetadata metadata = metadata_of("granite");
+  CHECK(described(metadata).output_scale == 1.0);
+  metadata.set_f32("granite.embedding_scale", 12.0F);
+  metadata.set_f32("granite.residual_scale", 0.5F);
+  metadata.set_f32("granite.attention.scale", 0.25F);
+  metadata.set_f32("granite.logit_scale", 8.0F);
+  const ModelSpec spec = described(metadata);
+  CHECK(spec.embedding_scale == 12.0);
+  CHECK(spec.residual_scale == 0.5);
+  CHECK(spec.attention_scale == 0.25);
+  CHECK(spec.output_scale == 0.125);
+  for (const char* key : {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"}) {
+    metadata.set_f32(std::string("granite.") + key, 0.0F);
+  }
+  const ModelSpec none = described(metadata);
+  CHECK(none.embedding_scale * none.residual_scale * none.output_scale == 1.0);
+  CHECK_FALSE(none.attention_scale);
+  metadata = metadata_of("command-r");
+  metadata.set_f32("command-r.logit_scale", 0.0625F);
+  CHECK(described(metadata).output_scale == 0.0625);
+}
+
+TEST_CASE("every fourth layer of SmolLM3's graph has no RoPE", "[formats]") {
+  GgufMetadata metadata = metadata_of("smollm3");
+  metadata.set_u32("smollm3.block_count", 8);
+  const ModelSpec spec = described(metadata);
+  for (std::size_t i = 0; i < 8; ++i) {
+    CHECK(spec.layers[i].without_rope == (i == 3 || i == 7));
+  }
+}
+
 TEST_CASE("attention that ModelSpec cannot express is read but not computed", "[formats]") {
   const std::string norms = "norms of queries and keys as this architecture keeps them";
   CHECK(described(metadata_of("stablelm"), {.qk_norm = true}).not_computable == norms);
   CHECK(described(metadata_of("stablelm")).not_computable.empty());
   CHECK(described(metadata_of("mpt"), {.qk_norm = true}).not_computable == norms);
+  CHECK(described(metadata_of("command-r"), {.qk_norm = true}).not_computable == norms);
   CHECK(described(metadata_of("qwen3"), {.qk_norm = true}).not_computable.empty());
   GgufMetadata olmo = metadata_of("olmo2");
   CHECK(described(olmo).not_computable.empty());

@@ -110,6 +110,10 @@ constexpr Written kWritten[] = {{"llama", "llama"},
                                 {"olmo", "olmo"},
                                 {"olmo2", "olmo2"},
                                 {"phi", "phi2"},
+                                {"phi3", "phi3"},
+                                {"cohere", "command-r"},
+                                {"granite", "granite"},
+                                {"smollm3", "smollm3"},
                                 {"gptj", "phi2"},
                                 {"stablelm", "stablelm"},
                                 {"starcoder2", "starcoder2"},
@@ -187,10 +191,10 @@ TEST_CASE("every Hugging Face model is written as an architecture that has all i
 
 TEST_CASE("all parameters of YaRN and Llama 3 RoPE scaling are written", "[formats]") {
   ModelSpec spec = opened_golden("llama").spec;
-  spec.rope.scaling = {.kind = RopeScaling::Kind::kYarn,
-                       .factor = 4.0,
-                       .original_positions = 16.0,
-                       .attention_factor = 1.25};
+  spec.rope.scaling.kind = RopeScaling::Kind::kYarn;
+  spec.rope.scaling.factor = 4.0;
+  spec.rope.scaling.original_positions = 16.0;
+  spec.rope.scaling.attention_factor = 1.25;
   const RopeScaling yarn = written(spec).rope.scaling;
   CHECK((yarn.kind == RopeScaling::Kind::kYarn));
   CHECK(yarn.factor == 4.0);
@@ -251,7 +255,9 @@ TEST_CASE("a note names what llama.cpp computes differently", "[formats]") {
 TEST_CASE("Llama 3 frequency factors keep or divide or blend frequencies", "[formats]") {
   RopeSpec rope{.theta = 10000.0, .rotary_dim = 6, .interleaved = false, .scaling = {}};
   // Wavelengths 2π · (1, 21.5, 464): 20.9 turns, 0.97 and 0.045 in 131 positions.
-  rope.scaling = {.kind = RopeScaling::Kind::kLlama3, .factor = 8.0, .original_positions = 131.0};
+  rope.scaling.kind = RopeScaling::Kind::kLlama3;
+  rope.scaling.factor = 8.0;
+  rope.scaling.original_positions = 131.0;
   rope.scaling.low_frequency_factor = 0.5;
   rope.scaling.high_frequency_factor = 4.0;
   const std::vector<float> factors = gguf_rope_factors(rope);
