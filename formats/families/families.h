@@ -42,6 +42,7 @@ ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint);  // opt.cpp
 

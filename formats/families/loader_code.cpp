@@ -44,11 +44,12 @@ struct LoaderRow {
   bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
 };
 
-constexpr std::array<LoaderRow, 13> kRows{{
+constexpr std::array<LoaderRow, 14> kRows{{
     {"gpt2", "GPT2", kGpt2},
     {"gpt_bigcode", "GPTBigCode", kCausal},
     {"gpt_neox", "GPTNeoX", kCausal},
     {"gptj", "GPTJ", kCausal},
+    {"persimmon", "Persimmon", kCausal},
     {"opt", "OPT", kCausal},
     {"bloom", "Bloom", kCausal, "num_key_value_heads", true},
     {"mpt", "Mpt", kCausal, "kv_n_heads", true},

@@ -18,7 +18,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 31> kFamilies{{
+constexpr std::array<FamilyRow, 32> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -45,6 +45,7 @@ constexpr std::array<FamilyRow, 31> kFamilies{{
     {"falcon", "FalconForCausalLM", "falcon", describe_falcon},
     {"opt", "OPTForCausalLM", "opt", describe_opt},
     {"biogpt", "BioGptForCausalLM", "biogpt", describe_biogpt},
+    {"persimmon", "PersimmonForCausalLM", "persimmon", describe_persimmon},
     {"t5", "T5ForConditionalGeneration", "t5", describe_t5},
     {"mt5", "MT5ForConditionalGeneration", "t5", describe_mt5},
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},

@@ -2,7 +2,7 @@
 
 import torch
 from case import Case, as_transformers_4, rope, without
-from transformers import BioGptConfig, CohereConfig, GraniteConfig, Phi3Config, SmolLM3Config
+from transformers import BioGptConfig, CohereConfig, GraniteConfig, PersimmonConfig, Phi3Config, SmolLM3Config
 
 SHAPE = dict(vocab_size=48, num_hidden_layers=2, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
@@ -90,6 +90,24 @@ CASES = {
         controls=({"scale_embedding": False}, {"hidden_act": "relu"}),
         inert=({"layer_norm_eps": 0.1},),
         idle=("k_proj.bias",),
+    ),
+    "persimmon": Case(
+        PersimmonConfig(
+            **SHAPE,
+            hidden_size=48,
+            intermediate_size=24,
+            num_attention_heads=6,
+            layer_norm_eps=0.02,
+            rope_parameters=rope(400.0, partial_rotary_factor=0.5),
+        ),
+        dtype=torch.bfloat16,
+        expand=(3, 2),
+        controls=(
+            {"rope_parameters": rope(25000.0, partial_rotary_factor=0.5)},
+            {"rope_parameters": rope(400.0, partial_rotary_factor=1.0)},
+            {"layer_norm_eps": 1e-5},
+            {"hidden_act": "relu"},
+        ),
     ),
     "cohere": Case(
         CohereConfig(

@@ -29,8 +29,8 @@ def is_fused(name, config):
     return layout is not None and name.endswith(layout.fused)
 
 
-def pool_fused(stored, config, groups):
-    layout, source = fused_layouts.BY_MODEL_TYPE[config.model_type], kv_heads(config)
+def pool_fused(stored, config, source, groups):
+    layout = fused_layouts.BY_MODEL_TYPE[config.model_type]
     q, k, v = layout.split(stored.bits, config.num_attention_heads, source)
     return layout.join(q, *(exact_mean.pool(heads, stored.dtype, groups) for heads in (k, v)))
 
@@ -55,7 +55,7 @@ def pooled_only(tensors, config, groups):
         # OLMo 2's k_norm spans all heads. Qwen3's has the size of one head and applies to all.
         whole_norm = name.endswith(".k_norm.weight") and config.model_type == "olmo2"
         if is_fused(name, config):
-            bits = pool_fused(stored, config, groups)
+            bits = pool_fused(stored, config, kv_heads(config), groups)
         elif checkpoints.is_key_or_value(name) or whole_norm:
             bits = exact_mean.pool_rows(stored.bits, stored.dtype, kv_heads(config), groups)
         else:
@@ -81,7 +81,11 @@ def grouped_and_expanded(directory, config, groups):
     heads = config.num_attention_heads
     grouped, expanded = {}, {}
     for name, stored in checkpoints.read_directory(directory)[0].items():
-        if checkpoints.is_key_or_value(name):
+        if is_fused(name, config):
+            bits = pool_fused(stored, config, heads, groups)
+            whole = fused_layouts.expand(fused_layouts.BY_MODEL_TYPE[config.model_type], bits, heads, groups)
+            grouped[name], expanded[name] = (checkpoints.Stored(stored.dtype, part) for part in (bits, whole))
+        elif checkpoints.is_key_or_value(name):
             bits = exact_mean.pool_rows(stored.bits, stored.dtype, heads, groups)
             whole = np.repeat(bits.reshape(groups, -1, *bits.shape[1:]), heads // groups, axis=0)
             grouped[name] = checkpoints.Stored(stored.dtype, bits)

@@ -1,4 +1,4 @@
-"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM, Falcon and Phi-3, grouped or not.
+"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM, Falcon, Phi-3 and Persimmon, grouped or not.
 
 Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
 Every array may hold values or their bits: nothing is computed here.
@@ -58,7 +58,13 @@ class Bloom:
         return np.ascontiguousarray(blocks.reshape(-1, *blocks.shape[3:]))
 
 
-BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom, "phi3": Phi3}
+class Persimmon(Bloom):
+    """The same under other names."""
+
+    fused = ("self_attn.query_key_value.weight", "self_attn.query_key_value.bias")
+
+
+BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom, "phi3": Phi3, "persimmon": Persimmon}
 
 
 def expand(layout, tensor, heads, groups):

@@ -28,6 +28,7 @@ MODELS = {
     "opt": (transformers.OPTConfig(**FUSED, word_embed_proj_dim=24, ffn_dim=32), 1, True),
     "gptj": (transformers.GPTJConfig(**FUSED, rotary_dim=2), 2, False),
     "gpt_neox": (transformers.GPTNeoXConfig(**FUSED, intermediate_size=32, rotary_pct=0.5), 2, True),
+    "persimmon": (transformers.PersimmonConfig(**FUSED, intermediate_size=32), 2, True),
     "gpt_bigcode": (
         transformers.GPTBigCodeConfig(n_head=6, n_layer=3, n_embd=24, vocab_size=64, multi_query=False),
         [2, 1, 6],

@@ -32,6 +32,7 @@ EXPANDED = (
     ("opt", 2, "eager"),
     ("opt_350m", 2, "eager"),
     ("biogpt", 2, "eager"),
+    ("persimmon", 2, "eager"),
     ("phi3", 2, "eager"),
     ("cohere", 2, "eager"),
     ("granite", 2, "eager"),

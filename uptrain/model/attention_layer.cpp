@@ -32,6 +32,17 @@ at::Tensor clipped(const at::Tensor& features, const ModelSpec& spec) {
   return spec.clip_qkv ? features.clamp(-*spec.clip_qkv, *spec.clip_qkv) : features;
 }
 
+// Applies the norm of queries or keys, if there is one, to the heads of a fused projection.
+at::Tensor normed_heads(const at::Tensor& heads, const std::optional<Norm>& norm,
+                        const ModelSpec& spec) {
+  if (!norm) {
+    return heads;
+  }
+  return spec.qk_norm == QkNorm::kProjection
+             ? split_heads((*norm)(merge_heads(heads)), spec.head_dim)
+             : (*norm)(heads);
+}
+
 // Computes the queries, keys or values of `input`, with the norm of queries or keys if there is
 // one.
 at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
@@ -47,8 +58,10 @@ at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
 Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                     const at::Tensor& source) {
   if (layer.packing != Packing::kSeparate) {
-    return split_fused_heads(clipped(layer.q(x), spec), layer.packing, spec.query_heads,
-                             layer.kv_heads, spec.head_dim);
+    const Heads heads = split_fused_heads(clipped(layer.q(x), spec), layer.packing,
+                                          spec.query_heads, layer.kv_heads, spec.head_dim);
+    return {normed_heads(heads.q, layer.q_norm, spec), normed_heads(heads.k, layer.k_norm, spec),
+            heads.v};
   }
   return {project_role(layer.q, layer.q_norm, spec, x),
           project_role(layer.k, layer.k_norm, spec, source),

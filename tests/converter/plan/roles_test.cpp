@@ -36,6 +36,8 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
                                                                          {"bert", 3},
                                                                          {"biogpt", 2},
                                                                          {"biogpt", 3},
+                                                                         {"persimmon", 2},
+                                                                         {"persimmon", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;

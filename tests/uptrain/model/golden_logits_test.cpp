@@ -61,7 +61,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
       "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3", "biogpt");
+      "smollm3", "biogpt", "persimmon");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -78,7 +78,7 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
-      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt");
+      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt", "persimmon");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -238,6 +238,8 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"bert", 3},
                                                                          {"biogpt", 2},
                                                                          {"biogpt", 3},
+                                                                         {"persimmon", 2},
+                                                                         {"persimmon", 3},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
@@ -251,6 +253,21 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
   CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) <= kTolerance);
   swap_value_heads(source.spec, parameters, source.spec.roles().back());
   CHECK(largest_difference(logits_of(source.spec, parameters, tokens), logits) >= kClearlyWrong);
+}
+
+TEST_CASE("a Persimmon with one wrong setting has other logits than transformers", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  GoldenCase golden = load_golden_case("persimmon");
+  const Parameters parameters = parameters_of(golden);
+  ModelSpec& spec = golden.source.spec;
+  AttentionLayout& attention = spec.layers[1].attention;
+  SECTION("queries without their norm") { attention.q_norms = {}; }
+  SECTION("keys without their norm") { attention.k_norms = {}; }
+  SECTION("norms of queries and keys swapped") { std::swap(attention.q_norms, attention.k_norms); }
+  SECTION("all dimensions rotated") { spec.rope.rotary_dim = spec.head_dim; }
+  SECTION("ReLU that is not squared") { spec.activation = Activation::kRelu; }
+  CHECK(largest_difference(logits_of(spec, parameters, golden.tokens), golden.logits) >=
+        kClearlyWrong);
 }
 
 TEST_CASE("a Nemotron-NAS with one wrong setting has other logits than transformers", "[uptrain]") {

@@ -61,13 +61,13 @@ void check_decoding(const Transformer& model, const at::Tensor& tokens) {
 
 TEST_CASE("cached logits equal those of a whole pass", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name =
-      GENERATE("llama", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "qwen3", "gemma", "olmo",
-               "olmo2", "phi3", "phi3_longrope", "cohere", "granite", "smollm3", "biogpt", "phi",
-               "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
-               "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw",
-               "falcon_40b", "falcon_7b", "gpt_bigcode", "gpt_bigcode_mha", "llama_rope_linear",
-               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn_mscale", "nemotron_nas");
+  const auto* name = GENERATE(
+      "llama", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "qwen3", "gemma", "olmo", "olmo2",
+      "phi3", "phi3_longrope", "cohere", "granite", "smollm3", "biogpt", "persimmon", "phi",
+      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
+      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
+      "falcon_7b", "gpt_bigcode", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
+      "llama_rope_llama3", "llama_rope_yarn_mscale", "nemotron_nas");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Transformer model = model_of(golden.source);
