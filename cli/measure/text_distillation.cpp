@@ -103,7 +103,7 @@ Json distill_on_text(const Model& source, const ConversionPlan& plan, const Prep
       source, open_model(result), tensors, settings,
       [&](const StepReport& step) {
         progress.update(static_cast<std::uint64_t>(step.step),
-                        fmt::format("error {:.4f}", step.loss));
+                        fmt::format("difference {:.4f}", step.loss));
       },
       interrupt_requested());
   progress.finish();

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "cli/page/markup.h"
+#include "cli/terminal/text.h"
 
 namespace regroup {
 namespace {
@@ -66,10 +67,9 @@ std::string numbers_of(const HeatMap& map) {
   for (std::size_t i = 0; map.heads <= kMostHeads && i < map.values.size(); ++i) {
     if (const auto level = level_of(map.values[i])) {
       const bool strong = *level < 2 || *level + 2 >= kLevels;
-      fmt::format_to(std::back_inserter(text),
-                     "<text x=\"{}.5\" y=\"{}.6\" class=\"{}\">{:.2f}</text>", i % map.heads,
-                     i / map.heads, strong ? "strong" : "weak",
-                     std::abs(map.values[i]) < 0.005 ? 0.0 : map.values[i]);
+      fmt::format_to(std::back_inserter(text), "<text x=\"{}.5\" y=\"{}.6\" class=\"{}\">{}</text>",
+                     i % map.heads, i / map.heads, strong ? "strong" : "weak",
+                     two_decimals(map.values[i]));
     }
   }
   return text.empty() ? "" : fmt::format("<g class=\"values\">{}</g>\n", text);
@@ -90,11 +90,11 @@ std::string means_of(const HeatMap& map) {
   std::string text;
   for (const bool within : {true, false}) {
     if (const auto mean = mean_of(map, within)) {
-      text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ",
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
                           within          ? "within groups"
                           : map.group > 0 ? "between groups"
                                           : "two heads",
-                          *mean);
+                          two_decimals(*mean));
     }
   }
   return text;

@@ -74,8 +74,9 @@ std::string attention_text(const ModelSummary& summary, const std::string& atten
   }
   const std::string dimension =
       summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
-  return fmt::format("{}: {} query heads, {} kv heads{}", attention, *summary.query_heads,
-                     text_of_heads(kv_heads), dimension);
+  const std::string heads = text_of_heads(kv_heads);
+  return fmt::format("{}: {} query heads, {} kv head{}{}", attention, *summary.query_heads, heads,
+                     heads == "1" ? "" : "s", dimension);
 }
 
 std::string layers_text(const ModelSummary& summary) {
@@ -84,7 +85,8 @@ std::string layers_text(const ModelSummary& summary) {
       "{}{}{}{}", summary.layers,
       encoder > 0 ? fmt::format(" in the decoder, {} in the encoder", encoder) : "",
       summary.hidden_size ? fmt::format(", hidden size {}", *summary.hidden_size) : "",
-      summary.vocab_size ? fmt::format(", vocabulary {}", *summary.vocab_size) : "");
+      summary.vocab_size ? fmt::format(", vocabulary {}", with_thousands(*summary.vocab_size))
+                         : "");
 }
 
 std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/measure/similarity.h"
+#include "cli/terminal/text.h"
 
 namespace regroup {
 namespace {
@@ -51,16 +52,15 @@ Table similarity_table(const std::vector<LayerSimilarity>& layers) {
       table.add_column(title, Table::Align::kRight);
     }
   }
-  const auto likeness = [](double value) { return fmt::format("{:.2f}", value); };
   const auto percent = [](double value) { return fmt::format("{:.0f} %", 100 * value); };
   for (const LayerSimilarity& layer : layers) {
     std::vector<std::string> cells{std::string(name_of(layer.role)),
                                    std::to_string(layer.layer),
                                    fmt::format("{} -> {}", layer.heads, layer.heads / layer.group),
-                                   likeness(within_groups(layer.keys.raw, layer)),
-                                   likeness(within_groups(layer.keys.aligned, layer)),
-                                   likeness(within_groups(layer.values.raw, layer)),
-                                   likeness(within_groups(layer.values.aligned, layer))};
+                                   two_decimals(within_groups(layer.keys.raw, layer)),
+                                   two_decimals(within_groups(layer.keys.aligned, layer)),
+                                   two_decimals(within_groups(layer.values.raw, layer)),
+                                   two_decimals(within_groups(layer.values.aligned, layer))};
     for (const std::optional<EnergyKept>& kept : {layer.mean, layer.lowrank}) {
       if (kept) {
         cells.push_back(percent(kept->keys));

@@ -204,9 +204,10 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
     return "";
   }
   const std::string version = recorded_word(member_of(record, "version"));
+  const std::string heads = heads_text(spec.kv_heads);
   return front_matter(config, spec, metadata) +
-         fmt::format("\n# {}, {} key and value heads\n\nMade by regroup{}.\n",
-                     card_word(spec.architecture), heads_text(spec.kv_heads),
+         fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
+                     card_word(spec.architecture), heads, heads == "1" ? "" : "s",
                      version == kNotRecorded ? "" : " " + version) +
          (converted ? conversion_section(record, spec) : "") + training_section(record) +
          loading_section(config, spec, metadata);

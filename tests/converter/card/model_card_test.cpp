@@ -33,7 +33,7 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK(
       card.starts_with("---\nlibrary_name: transformers\ntags:\n- regroup\n"
                        "- grouped-query-attention\n- custom_code\n---\n\n"
-                       "# BloomForCausalLM, 2 key and value heads\n"));
+                       "# BloomForCausalLM with 2 key and value heads\n"));
   CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
   CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
   CHECK_THAT(card, ContainsSubstring("None after the conversion."));
