@@ -180,9 +180,9 @@ void add_text_options(Command command, TextOptions& options) {
   command
       .add_option(
           "--effort", options.effort,
-          "how much work --text and --sample do: quick (distillation on 32k tokens), normal (100 "
-          "steps of refitting, distillation on 131k tokens), thorough (300 steps, 262k tokens, "
-          "read twice)")
+          "how much work --text and --sample do: quick (32k tokens; distillation on as many), "
+          "normal (262k tokens, 100 steps of refitting, distillation on 131k tokens), thorough "
+          "(524k tokens, 300 steps of refitting, distillation on as many)")
       .one_of({"quick", "normal", "thorough"});
   add_count(command, "--distill-steps", options.distill_steps,
             "after refitting, train all pooled attentions together, in so many steps, to predict "

@@ -33,9 +33,8 @@ void check_text_has_effect(const Model& source, const ConversionRequest& request
     return;
   }
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
-    const bool other_effect =
-        option == std::string_view("--refit-batch") &&
-        (distills(options.text) || options.given("--kv-budget"));
+    const bool other_effect = option == std::string_view("--refit-batch") &&
+                              (distills(options.text) || options.given("--kv-budget"));
     if (options.given(option) && !other_effect) {
       refuse_without_effect(option, refits ? "this model cannot be refitted"
                                            : "--effort quick refits only with --refit-steps");
@@ -59,7 +58,9 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
   if (!options.given("--refit-steps")) {
     options.refit.steps = text.refit_steps;
   }
-  options.refit.max_tokens = text.windows * text.context;
+  // Refitting keeps the hidden states of all its tokens: more than its steps read are of no use.
+  const std::int64_t read = options.refit.steps * options.refit.batch * text.context;
+  options.refit.max_tokens = std::min(text.windows * text.context, read + read / 4);
 }
 
 // Decides on distillation. It needs much memory, so that only --distill-steps insists on it.

@@ -24,15 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How much of a text is used, in tokens, the steps of refitting each attention, and how often
-// distillation reads the text.
+// How much of a text is used, in tokens, the steps of refitting each attention, and the tokens that
+// distillation trains on.
 struct Effort {
   std::string_view name;
-  std::int64_t tokens, held_out, refit_steps, distill_passes;
+  std::int64_t tokens, held_out, refit_steps, distill_tokens;
 };
-constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 1},
-                              Effort{"normal", 131'072, 8'192, 100, 1},
-                              Effort{"thorough", 262'144, 16'384, 300, 2}};
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 32'768},
+                              Effort{"normal", 262'144, 8'192, 100, 131'072},
+                              Effort{"thorough", 524'288, 16'384, 300, 524'288}};
 
 constexpr std::int64_t kMostJudgingWindows = 16;
 
@@ -92,7 +92,7 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
       std::clamp<std::int64_t>(prepared.windows / 10, 1, kMostJudgingWindows);
   const std::int64_t learning = prepared.windows - judging;
   prepared.distill_steps = text.distill_steps.value_or(
-      (effort_of(text).distill_passes * learning - 1) / batch + 1);
+      (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
   prepared.learning = write_part(prepared, "learn.bin", spec.vocab_size, 0, learning);
   prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
 }
