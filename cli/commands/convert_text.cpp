@@ -22,22 +22,24 @@ namespace {
 // Whether a change of basis is possible, so that heads can be solved for.
 bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
 
-// Refuses options of refitting if nothing is refitted, and --text if nothing is pooled.
-void check_text_has_effect(const Model& source, const ConversionRequest& request,
-                           const ConvertOptions& options) {
+void check_something_is_pooled(const Model& source, const ConversionRequest& request,
+                               const ConvertOptions& options) {
   if (options.budget.budget.empty() && pooled_layers(plan_conversion(source, request)).empty()) {
     refuse_without_effect("--text", "no layer gets fewer kv heads");
   }
-  const bool refits = options.given("--refit-steps") || options.text.effort != "quick";
+}
+
+// Refuses options of refitting if nothing is refitted.
+void check_refit_options(const Model& source, const ConvertOptions& options) {
+  const bool refits = options.given("--refit-steps") || refits_by_default(options.text);
   if (refits && can_refit(source.spec)) {
     return;
   }
+  const bool batches = distills(options.text) || options.given("--kv-budget");
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
-    const bool other_effect = option == std::string_view("--refit-batch") &&
-                              (distills(options.text) || options.given("--kv-budget"));
-    if (options.given(option) && !other_effect) {
-      refuse_without_effect(option, refits ? "this model cannot be refitted"
-                                           : "--effort quick refits only with --refit-steps");
+    if (options.given(option) && !(batches && option == std::string_view("--refit-batch"))) {
+      refuse_without_effect(
+          option, refits ? "this model cannot be refitted" : "refitting needs --refit-steps here");
     }
   }
 }
@@ -103,7 +105,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   if (!options.text.given()) {
     return std::nullopt;
   }
-  check_text_has_effect(source, request, options);
+  check_something_is_pooled(source, request, options);
   if (!options.given("--pool") && can_solve(source.spec)) {
     request.pooling.method = PoolMethod::kLowrank;
   }
@@ -111,6 +113,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     options.text.tokens = options.refit.max_tokens;
   }
   choose_distillation(source, request, options, console);
+  check_refit_options(source, options);
   PreparedText text =
       prepare_text(source, options.text, options.refit, options.destination, console);
   if (!options.budget.budget.empty() && options.budget.data.empty()) {

@@ -38,15 +38,20 @@ namespace {
               fmt::format("{}; run the same command with --resume to continue", fault.what()));
 }
 
-// Batches in a step: --accumulate, the number of the run that is resumed, or one for each rank.
-std::int64_t accumulation_of(const UptrainOptions& options) {
-  if (options.resume && !options.accumulation) {
-    const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
-    if (recipe.contains("accumulation") && recipe["accumulation"].is_number_integer()) {
-      return recipe["accumulation"];
-    }
+// Takes what is not given from the run that is resumed: batches in a step, and the learning rate.
+void take_recorded(UptrainOptions& options) {
+  if (!options.resume) {
+    return;
   }
-  return options.accumulation.value_or(options.settings.ranks);
+  const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
+  const auto recorded = [&](const char* key) { return recipe.value(key, Json()); };
+  if (!options.accumulation && recorded("accumulation").is_number_integer()) {
+    options.accumulation = recorded("accumulation");
+  }
+  if (!options.settings.learning_rate && recorded("learning_rate").is_number()) {
+    options.settings.learning_rate = recorded("learning_rate");
+    options.settings.found_rate = recorded("found_learning_rate") == Json(true);
+  }
 }
 
 void check_data(const UptrainOptions& options, const Launch& launch) {
@@ -66,10 +71,11 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
   } else {
     settings.data.assign(options.text.files.begin(), options.text.files.end());  // until tokenized
   }
+  take_recorded(options);
   settings.documents = options.documents.settings();
   settings.ranks = launch.ranks;
   settings.local_ranks = launch.local_ranks;
-  settings.accumulation = accumulation_of(options);
+  settings.accumulation = options.accumulation.value_or(settings.ranks);
   settings.device = device_of_rank(options.device, launch);
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
@@ -130,8 +136,22 @@ class RunObserver : public ConsoleObserver {
   TrainingText* text_;
 };
 
+// Chooses the learning rate if it is not given, and says which.
+void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader& data,
+                       ProcessGroup* ranks, const Console& console) {
+  Progress progress(console, "trials", 0, "trials");
+  std::uint64_t done = 0;
+  const auto show = [&](double rate, double loss) {
+    progress.update(++done, fmt::format("rate {:.3g}: loss {:.4f}", rate, loss));
+  };
+  const auto choice = choose_rate(plan, source, data, show, interrupt_requested(), ranks);
+  progress.finish();
+  if (choice) {
+    console.note(rate_text(*choice));
+  }
+}
+
 void train_and_report(const PlannedRun& run, bool json, const Console& console) {
-  console.note_facts(plan_text(run.plan), kPlanIndent);
   RunObserver observer(run, console);
   try {
     const UptrainResult result = run.train(observer);
@@ -172,6 +192,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch, const Console
   if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;
     if (ranks) {
+      choose_rate(plan, source, data, {}, interrupt_requested(), ranks.get());
       run.train(silent);
     }
     return;
@@ -181,9 +202,13 @@ void plan_and_train(UptrainOptions& options, const Launch& launch, const Console
   }
   if (options.dry_run) {
     print_dry_run(plan, options.json, console);
-  } else {
-    train_and_report(run, options.json, console);
+    return;
   }
+  console.note_facts(plan_text(plan), kPlanIndent);
+  if (plan.rate_trials) {
+    choose_rate_aloud(plan, source, data, ranks.get(), console);
+  }
+  train_and_report(run, options.json, console);
 }
 
 // For --resume=auto.

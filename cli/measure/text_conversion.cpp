@@ -101,13 +101,17 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
 
 bool distills(const TextOptions& text) { return text.distill_steps.value_or(1) > 0; }
 
+bool refits_by_default(const TextOptions& text) {
+  return effort_of(text).refit_steps > 0 && !distills(text);
+}
+
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console) {
   check_computable("--text", source);
   const Effort effort = effort_of(text);
   PreparedText prepared;
   prepared.context = context_of(source, refit);
-  prepared.refit_steps = effort.refit_steps;
+  prepared.refit_steps = refits_by_default(text) ? effort.refit_steps : 0;
   prepared.device = refit.device;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
   const fs::path tokens = prepared.files->path() / "tokens.bin";

@@ -55,6 +55,10 @@ struct HeldOutReport {
 /// Whether distillation is part of the conversion: unless it was asked for 0 steps.
 bool distills(const TextOptions& text);
 
+/// Whether refitting is part of the conversion: for more than the least effort, where nothing is
+/// distilled. Distillation leaves nothing for it to win (docs/results.md).
+bool refits_by_default(const TextOptions& text);
+
 /// Tokenizes as much of the text as the effort needs. Throws kUsage if there is no tokenizer for
 /// the model and in a build without LibTorch, kBadInput for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,

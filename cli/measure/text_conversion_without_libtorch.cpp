@@ -6,6 +6,8 @@ namespace regroup {
 
 bool distills(const TextOptions&) { return false; }
 
+bool refits_by_default(const TextOptions&) { return false; }
+
 PreparedText prepare_text(const Model&, const TextOptions&, const RefitOptions&, const std::string&,
                           const Console&) {
   throw_usage("--text: this program was built without LibTorch");

@@ -16,19 +16,25 @@ namespace {
 
 std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
 
-// "2e-4, cosine to 2e-05, warm-up 12 steps".
-std::string schedule_text(const LrSchedule& schedule) {
+// "2e-4", or how it will be found.
+std::string peak_text(const UptrainPlan& plan) {
+  return plan.rate_trials ? fmt::format("the best in trials of {} steps", plan.rate_trials->steps)
+                          : fmt::format("{:.3g}", plan.schedule.peak);
+}
+
+// "2e-4, cosine to 0.1 of it, warm-up 12 steps".
+std::string schedule_text(const UptrainPlan& plan) {
+  const LrSchedule& schedule = plan.schedule;
   std::string text;
   switch (schedule.kind) {
     case LrScheduleKind::kCosine:
-      text =
-          fmt::format("{:g}, cosine to {:g}", schedule.peak, schedule.peak * schedule.final_ratio);
+      text = fmt::format("{}, cosine to {:g} of it", peak_text(plan), schedule.final_ratio);
       break;
     case LrScheduleKind::kWarmupStableDecay:
-      text = fmt::format("{:g}, in the last {} steps down to {:g}", schedule.peak,
-                         schedule.decay_steps, schedule.peak * schedule.final_ratio);
+      text = fmt::format("{}, in the last {} steps down to {:g} of it", peak_text(plan),
+                         schedule.decay_steps, schedule.final_ratio);
       break;
-    case LrScheduleKind::kConstant: text = fmt::format("{:g}, constant", schedule.peak); break;
+    case LrScheduleKind::kConstant: text = peak_text(plan) + ", constant"; break;
     case LrScheduleKind::kInverseSqrt:
       text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
                          with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
@@ -61,7 +67,7 @@ std::string recipe_text(const UptrainPlan& plan) {
   std::string text = fmt::format(
       "rate      {}\n"
       "recipe    {} on {} weights, {}; weight decay {:g}, clipping at {:g}\n",
-      schedule_text(plan.schedule), name_of(settings.optimizer.kind), name_of(settings.trained),
+      schedule_text(plan), name_of(settings.optimizer.kind), name_of(settings.trained),
       name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
       settings.max_gradient_norm);
   return text + teacher_text(plan);
@@ -174,8 +180,24 @@ Json plan_json(const UptrainPlan& plan) {
       {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
       {"notes", plan.notes},
       {"recipe", plan.recipe}};
+  if (plan.rate_trials) {
+    json["rate_trials"] = {
+        {"steps", plan.rate_trials->steps},
+        {"judging_tokens", plan.rate_trials->judging * plan.settings.batch * plan.sequence_length}};
+  }
   json.update(memory_json(plan));
   return json;
+}
+
+std::string rate_text(const RateChoice& choice) {
+  if (choice.after < choice.before) {
+    return fmt::format("rate      {:.3g}: trials lowered the loss from {:.4f} to {:.4f}",
+                       choice.rate, choice.before, choice.after);
+  }
+  return fmt::format(
+      "warning: no learning rate tried lowered the loss on text that trials did not train on: it "
+      "was {:.4f}, and {:.4f} with the best, {:.3g}, which is used",
+      choice.before, choice.after, choice.rate);
 }
 
 ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)
@@ -235,9 +257,8 @@ std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
     return "";
   }
   return fmt::format(
-      "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:g}{} may keep what "
-      "the "
-      "model had",
+      "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:.3g}{} may keep what "
+      "the model had",
       result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
       plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,");
 }

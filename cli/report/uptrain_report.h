@@ -8,6 +8,7 @@
 #include "cli/terminal/console.h"
 #include "cli/terminal/progress.h"
 #include "formats/json/json.h"
+#include "uptrain/run/choose_rate.h"
 #include "uptrain/run/uptrain.h"
 
 namespace regroup {
@@ -19,6 +20,9 @@ inline constexpr std::size_t kPlanIndent = 10;
 
 /// The same as JSON.
 Json plan_json(const UptrainPlan& plan);
+
+/// A line on the learning rate that trials have chosen.
+std::string rate_text(const RateChoice& choice);
 
 /// Shows the progress of a run on the console.
 class ConsoleObserver : public UptrainObserver {

@@ -20,7 +20,7 @@
 #include "formats/model/model.h"
 #include "formats/token_files/token_file.h"
 #include "uptrain/layerwise/layer_walk.h"
-#include "uptrain/layerwise/rate_search.h"
+#include "uptrain/optim/rate_search.h"
 
 namespace regroup {
 

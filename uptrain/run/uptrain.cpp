@@ -7,11 +7,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/distill/attention_distillation.h"
-#include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/distributed/sharded_state.h"
-#include "uptrain/objective/training_loss.h"
 #include "uptrain/run/run_journal.h"
+#include "uptrain/run/run_loss.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/rank_agreement.h"
@@ -20,23 +18,6 @@
 
 namespace regroup {
 namespace {
-
-// The teacher's weights, on the student's device.
-std::optional<Transformer> load_teacher(const UptrainPlan& plan, const Model& student) {
-  const UptrainSettings& settings = plan.settings;
-  if (!settings.teacher.present()) {
-    return std::nullopt;
-  }
-  const Precision precision = settings.teacher.precision.value_or(settings.precision);
-  return load_transformer(open_teacher(settings, student), scalar_type_of(precision),
-                          settings.device);
-}
-
-// The teacher's stored logits, if the run uses them instead of the teacher.
-std::optional<TeacherLogitsCache> open_answers(const UptrainPlan& plan) {
-  const std::filesystem::path& logits = plan.settings.teacher.logits;
-  return logits.empty() ? std::nullopt : std::optional(TeacherLogitsCache::open(logits));
-}
 
 RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
   const std::string model = fingerprint_of(source);
@@ -88,22 +69,10 @@ class Run {
         journal_(observer),
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
-        loss_(student_.model(), plan.task),
-        teacher_(load_teacher(plan, source)),
-        answers_(open_answers(plan)),
+        loss_(plan, source, student_.model()),
         state_(group, student_.state()),
         saver_([this](const auto&... state) { directory_->save(state...); },
                plan.background_saving) {
-    if (teacher_) {
-      loss_.set_teacher(*teacher_, plan.settings.teacher.distillation);
-    }
-    if (plan.settings.teacher.attention_weight > 0) {
-      loss_.set_attention(attention_.emplace(student_.model(), teacher_.value()),
-                          plan.settings.teacher.attention_weight);
-    }
-    if (answers_) {
-      loss_.set_answers(*answers_, plan.settings.teacher.distillation);
-    }
     // Last, so that an error above leaves no run directory.
     on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
   }
@@ -113,7 +82,7 @@ class Run {
     const bool fresh = progress_.step == 0;
     on_first([&] { journal_.open(directory_->metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
-    Trainer trainer = student_.trainer(loss_, data_, loop_settings(plan_));
+    Trainer trainer = student_.trainer(loss_.function(), data_, loop_settings(plan_));
     if (fresh) {
       result_.before = evaluate_now();
       if (result_.before) {
@@ -267,10 +236,7 @@ class Run {
   RunJournal journal_;
   std::optional<TokenFile> eval_file_;
   TrainedModel student_;
-  TrainingLoss loss_;
-  std::optional<Transformer> teacher_;
-  std::optional<TeacherLogitsCache> answers_;
-  std::optional<AttentionDistillation> attention_;
+  RunLoss loss_;
   ShardedState state_;
   std::optional<RunDirectory> directory_;  // only the first rank has it
   StateSaver saver_;

@@ -74,6 +74,27 @@ LrSchedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
   return schedule;
 }
 
+// A run much shorter than this would spend more steps on trials than on training.
+constexpr std::int64_t kFewestStepsForTrials = 64;
+constexpr std::int64_t kJudgingTokens = 16'384;
+constexpr std::int64_t kFewestJudging = 4;  // batches
+
+// A trial is a thirty-second of the run. Losses of trials differ by much less than those of texts,
+// because all trials see the same text.
+std::optional<RateTrials> trials_of(const UptrainPlan& plan, const UptrainSettings& settings,
+                                    const DataLoader& data) {
+  if (settings.learning_rate || settings.schedule == LrScheduleKind::kInverseSqrt ||
+      plan.steps < kFewestStepsForTrials) {
+    return std::nullopt;
+  }
+  RateTrials trials{.steps = std::clamp<std::int64_t>(plan.steps / 32, 8, 100)};
+  const std::int64_t trained = trials.steps * settings.accumulation;
+  const std::int64_t enough = (kJudgingTokens - 1) / (settings.batch * plan.sequence_length) + 1;
+  trials.judging = std::min({enough, plan.steps * settings.accumulation - trained,
+                             data.windows() / settings.batch - trained});  // of the first epoch
+  return trials.judging >= kFewestJudging ? std::optional(trials) : std::nullopt;
+}
+
 // The settings with the plan's defaults filled in.
 UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
   settings.steps = plan.steps;
@@ -153,10 +174,12 @@ void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataL
       steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
   plan.tokens = product_of({plan.steps, plan.tokens_per_step});
   plan.schedule = schedule_of(settings, plan.steps);
+  plan.rate_trials = trials_of(plan, settings, data);
 }
 
 void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& source) {
   plan.settings = filled_in(settings, plan);
+  plan.settings.found_rate = settings.found_rate || plan.rate_trials.has_value();
   plan.settings.task = with_special_tokens(settings.task, source);
   plan.settings.task.seed = settings.seed;
   plan.task = make_task(plan.settings.task, source.spec, training_objective_of(source.spec),
@@ -165,6 +188,9 @@ void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& 
   plan.settings.task.objective = plan.task.objective;
   plan.recipe = recipe_of(plan.settings);
   add_task(plan.recipe, plan.task);
+  if (plan.rate_trials) {
+    plan.recipe["learning_rate"] = nullptr;
+  }
 }
 
 void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const ModelSpec& spec) {
@@ -175,6 +201,13 @@ void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const Mod
 }
 
 }  // namespace
+
+void take_rate(UptrainPlan& plan, double rate) {
+  plan.settings.learning_rate = rate;
+  plan.schedule.peak = rate;
+  plan.recipe["learning_rate"] = rate;
+  plan.rate_trials.reset();
+}
 
 void add_task(Json& recipe, const Task& task) {
   recipe["objective"] = name_of(task.objective);

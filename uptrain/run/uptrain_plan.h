@@ -16,10 +16,18 @@
 
 namespace regroup {
 
+/// Short trainings that choose the learning rate before the run; see choose_rate().
+struct RateTrials {
+  std::int64_t steps = 0;    ///< of each
+  std::int64_t judging = 0;  ///< batches, those after the steps', whose loss judges it
+};
+
 struct UptrainPlan {
   UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
   Json recipe;               ///< recipe_of() the above, with alpha as requested
   LrSchedule schedule;
+  /// None if the learning rate is set, for kInverseSqrt, and where run or text is too short.
+  std::optional<RateTrials> rate_trials;
   Task task;
 
   std::int64_t steps = 0;
@@ -54,6 +62,9 @@ struct UptrainPlan {
 /// output inside the model's directory, or kBadInput.
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const DataLoader& data);
+
+/// Sets the learning rate that trials have chosen.
+void take_rate(UptrainPlan& plan, double rate);
 
 /// Opens the training data of `settings` for the model's vocabulary and the sequence length.
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec);

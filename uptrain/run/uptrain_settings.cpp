@@ -140,6 +140,9 @@ Json recipe_of_schedule(const UptrainSettings& settings) {
   Json recipe = {{"schedule", name_of(settings.schedule)},
                  {"learning_rate", settings.peak_learning_rate()},
                  {"warmup_steps", or_null(settings.warmup_steps)}};
+  if (settings.found_rate) {
+    recipe["found_learning_rate"] = true;
+  }
   if (settings.schedule == LrScheduleKind::kInverseSqrt) {
     recipe["start_step"] = settings.start_step.value_or(0);
   } else if (settings.schedule != LrScheduleKind::kConstant) {

@@ -21,6 +21,9 @@
 
 namespace regroup {
 
+/// Of AdamW and Adafactor, where nothing else is known.
+inline constexpr double kUsualLearningRate = 2e-4;
+
 /// The teacher of a run: a model, or its stored logits.
 struct TeacherSettings {
   std::filesystem::path model;   ///< empty: none
@@ -65,7 +68,9 @@ struct UptrainSettings {
   TaskSettings task;  ///< its seed is not used, `seed` is
 
   LrScheduleKind schedule = LrScheduleKind::kCosine;
-  std::optional<double> learning_rate;   ///< the peak; default: 2e-4, or 1 for kInverseSqrt
+  /// The peak. Default: found by trials (see RateTrials), else 2e-4; 1 for kInverseSqrt.
+  std::optional<double> learning_rate;
+  bool found_rate = false;               ///< whether trials set it
   double min_learning_rate_ratio = 0.1;  ///< the last learning rate over the peak
   /// Default: one step in fifty, at least one; none for kInverseSqrt.
   std::optional<std::int64_t> warmup_steps;
@@ -91,7 +96,8 @@ struct UptrainSettings {
   bool record = true;                      ///< add an "uptrain" block to the output's config.json
 
   double peak_learning_rate() const {
-    return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0 : 2e-4);
+    return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0
+                                                                           : kUsualLearningRate);
   }
 
   /// Throws kUsage listing every fault in one line.

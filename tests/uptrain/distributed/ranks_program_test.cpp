@@ -146,6 +146,21 @@ TEST_CASE("two ranks match one rank with stored teacher logits", "[uptrain][rank
   check_same_as_one_rank({"--teacher-logits", answers, "--teacher-weight", "1"});
 }
 
+TEST_CASE("two ranks find the same learning rate as one", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = [&](const std::string& output) {
+    return with_all(uptrain_arguments(directory, output), {"--accumulate", "2"});
+  };
+  REQUIRE(run_program(arguments("one")).exit_code == 0);
+  run_two(arguments("two"));
+  const auto recipe_of = [&](const char* output) {
+    return Json::parse(bytes_of_file(directory / output / "config.json"))["regroup"]["uptrain"];
+  };
+  CHECK(recipe_of("one")["found_learning_rate"] == true);
+  CHECK(recipe_of("two")["learning_rate"] == recipe_of("one")["learning_rate"]);
+  CHECK(agree(figures_of(directory / "two.run"), figures_of(directory / "one.run")));
+}
+
 TEST_CASE("if a rank is killed the other ends with one line and the run can be resumed",
           "[uptrain][ranks]") {
   check_lost(SIGKILL, {});

@@ -128,6 +128,29 @@ TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]
   CHECK(config["regroup"]["distill"]["steps"] == 32);  // 32,768 / (4 * 256)
 }
 
+TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
+  const TextConversion files;
+  std::vector<std::string> arguments{
+      "convert", files.model, files.output,     "--kv-heads", "1",
+      "--text",  files.text,  "--tokenizer",    "bytes",      "--refit-context",
+      "32",      "--json",    "--refit-tokens", "1024",       "--refit-batch",
+      "2"};
+  SECTION("without distillation") {
+    arguments.insert(arguments.end(), {"--distill-steps", "0"});
+    const ProgramResult done = run_program(arguments);
+    CAPTURE(done.err);
+    REQUIRE(done.exit_code == 0);
+    CHECK(done.json()["refit"]["steps"] == 100);
+  }
+  SECTION("with it") {
+    arguments.insert(arguments.end(), {"--distill-steps", "2"});
+    const ProgramResult done = run_program(arguments);
+    CAPTURE(done.err);
+    REQUIRE(done.exit_code == 0);
+    CHECK_FALSE(done.json().contains("refit"));
+  }
+}
+
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
   TextConversion files;
@@ -212,11 +235,14 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
   refused({"--tokenizer", "bytes"}, "too few", "4096");
   refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
   refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
-  const ProgramResult useless =
-      run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
-                   "--tokenizer", "bytes", "--effort", "quick", "--refit-lr", "0.1"});
-  CHECK(useless.exit_code == kExitUsage);
-  CHECK_THAT(useless.err, ContainsSubstring("--refit-lr"));
+  for (const char* effort : {"quick", "normal"}) {  // which distil, and do not refit
+    CAPTURE(effort);
+    const ProgramResult useless =
+        run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
+                     "--tokenizer", "bytes", "--effort", effort, "--refit-lr", "0.1"});
+    CHECK(useless.exit_code == kExitUsage);
+    CHECK_THAT(useless.err, ContainsSubstring("--refit-lr"));
+  }
   CHECK(tree_of(files.directory.path()) == before);
 }
 

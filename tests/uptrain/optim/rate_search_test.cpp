@@ -1,4 +1,4 @@
-#include "uptrain/layerwise/rate_search.h"
+#include "uptrain/optim/rate_search.h"
 
 #include <cmath>
 #include <limits>

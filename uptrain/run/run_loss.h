@@ -1,0 +1,32 @@
+// The training loss of a run: of its task, with its teacher.
+#pragma once
+
+#include <optional>
+
+#include "uptrain/distill/attention_distillation.h"
+#include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/model/transformer.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/run/uptrain_plan.h"
+
+namespace regroup {
+
+class RunLoss {
+ public:
+  /// Loads the teacher that `plan` names, if any, onto the student's device. `student` must outlive
+  /// this; `source` is the model that it was loaded from.
+  RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student);
+  RunLoss(const RunLoss&) = delete;
+  RunLoss& operator=(const RunLoss&) = delete;
+
+  /// Refers to this object.
+  const TrainingLoss& function() const { return loss_; }
+
+ private:
+  TrainingLoss loss_;
+  std::optional<Transformer> teacher_;
+  std::optional<TeacherLogitsCache> answers_;
+  std::optional<AttentionDistillation> attention_;
+};
+
+}  // namespace regroup
