@@ -180,9 +180,9 @@ void add_text_options(Command command, TextOptions& options) {
   command
       .add_option(
           "--effort", options.effort,
-          "how much work --text and --sample do: quick (32k tokens; distillation on as many), "
-          "normal (262k tokens, 100 steps of refitting, distillation on 131k tokens), thorough "
-          "(524k tokens, 300 steps of refitting, distillation on as many)")
+          "how much work --text and --sample do: quick (distillation on 32k tokens), normal (on "
+          "262k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
+          "steps of refitting, then distillation on 524k)")
       .one_of({"quick", "normal", "thorough"});
   add_count(command, "--distill-steps", options.distill_steps,
             "after refitting, train all pooled attentions together, in so many steps, to predict "

@@ -28,11 +28,12 @@ namespace fs = std::filesystem;
 // distillation trains on.
 struct Effort {
   std::string_view name;
-  std::int64_t tokens, held_out, refit_steps, distill_tokens;
+  std::int64_t tokens, held_out, distill_tokens, refit_steps;
+  bool refits_before_distilling;  // which gains little for its time
 };
-constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 0, 32'768},
-                              Effort{"normal", 262'144, 8'192, 100, 131'072},
-                              Effort{"thorough", 524'288, 16'384, 300, 524'288}};
+constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
+                              Effort{"normal", 262'144, 8'192, 262'144, 100, false},
+                              Effort{"thorough", 524'288, 16'384, 524'288, 300, true}};
 
 constexpr std::int64_t kMostJudgingWindows = 16;
 
@@ -102,7 +103,8 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
 bool distills(const TextOptions& text) { return text.distill_steps.value_or(1) > 0; }
 
 bool refits_by_default(const TextOptions& text) {
-  return effort_of(text).refit_steps > 0 && !distills(text);
+  const Effort effort = effort_of(text);
+  return effort.refit_steps > 0 && (effort.refits_before_distilling || !distills(text));
 }
 
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,

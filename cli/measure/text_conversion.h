@@ -55,8 +55,8 @@ struct HeldOutReport {
 /// Whether distillation is part of the conversion: unless it was asked for 0 steps.
 bool distills(const TextOptions& text);
 
-/// Whether refitting is part of the conversion: for more than the least effort, where nothing is
-/// distilled. Distillation leaves nothing for it to win (docs/results.md).
+/// Whether refitting is part of the conversion: not with the least effort; with the usual one, only
+/// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
 bool refits_by_default(const TextOptions& text);
 
 /// Tokenizes as much of the text as the effort needs. Throws kUsage if there is no tokenizer for
