@@ -43,7 +43,7 @@ std::string_view auto_class_of(const ModelSpec& spec) {
   if (name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")) {
     return "AutoModelForCausalLM";
   }
-  if (name.ends_with("ForConditionalGeneration")) {
+  if (name.ends_with("ForConditionalGeneration") || name.ends_with("MTModel")) {
     return "AutoModelForSeq2SeqLM";
   }
   return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;

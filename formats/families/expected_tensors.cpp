@@ -83,6 +83,28 @@ void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, Atte
   }
 }
 
+void add_encoder_input(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
+  if (!spec.encoder_position_embedding.empty()) {
+    tensors.push_back({spec.encoder_position_embedding,
+                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
+  }
+  add_norm(tensors, spec.encoder_embedding_norm, spec.hidden_size);
+}
+
+void add_embeddings(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
+  tensors.push_back({spec.token_embedding, {spec.vocab_size, spec.embedding_width()}});
+  if (!spec.position_embedding.empty()) {
+    tensors.push_back({spec.position_embedding,
+                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
+  }
+  if (!spec.token_type_embedding.empty()) {
+    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
+  }
+  add_linear(tensors, spec.project_in, spec.hidden_size, spec.embedding_width());
+  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  add_encoder_input(tensors, spec);
+}
+
 void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint) {
   constexpr std::size_t kShown = 4;
   std::vector<std::string> faults;
@@ -123,16 +145,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     return expected_attention_tensors(spec);
   }
   const std::int64_t width = spec.embedding_width();
-  std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, width}}};
-  if (!spec.position_embedding.empty()) {
-    tensors.push_back({spec.position_embedding,
-                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
-  }
-  if (!spec.token_type_embedding.empty()) {
-    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
-  }
-  add_linear(tensors, spec.project_in, spec.hidden_size, width);
-  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  std::vector<ExpectedTensor> tensors;
+  add_embeddings(tensors, spec);
   if (spec.has_encoder()) {
     add_stack(tensors, spec, AttentionRole::kEncoder);
     add_norm(tensors, spec.encoder_final_norm, spec.hidden_size);
@@ -146,7 +160,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     tensors.push_back({spec.lm_head, {spec.vocab_size, width}});
   }
   if (!spec.lm_head_bias.empty()) {
-    tensors.push_back({spec.lm_head_bias, {spec.vocab_size}});
+    tensors.push_back({spec.lm_head_bias, spec.lm_head_bias_is_row ? Shape{1, spec.vocab_size}
+                                                                   : Shape{spec.vocab_size}});
   }
   return tensors;
 }

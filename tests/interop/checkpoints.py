@@ -108,6 +108,9 @@ def random_model(config, seed, std=0.3, untie=False):
             is_norm = parameter.ndim == 1 and name.endswith("weight")
             values = random.standard_normal(tuple(parameter.shape)) * std + (1.0 if is_norm else 0.0)
             parameter.copy_(torch.from_numpy(values))
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":  # BART's, which HF initialises to zeros
+                buffer.copy_(torch.from_numpy(random.standard_normal(tuple(buffer.shape)) * std))
     return model
 
 

@@ -21,6 +21,8 @@ FUSED = dict(num_attention_heads=6, num_hidden_layers=3, hidden_size=24, vocab_s
 
 T5 = dict(vocab_size=64, d_model=24, d_kv=4, d_ff=32, num_layers=2, num_heads=6, decoder_start_token_id=0)
 
+BART = dict(vocab_size=64, d_model=24, encoder_layers=2, decoder_layers=2, max_position_embeddings=64)
+BART |= dict(encoder_attention_heads=6, decoder_attention_heads=6, encoder_ffn_dim=32, decoder_ffn_dim=32)
 # Name: config, kv heads of the result (a list: per layer), and whether transformers has sdpa for it.
 MODELS = {
     "gpt2": (transformers.GPT2Config(**FUSED), 2, True),
@@ -45,6 +47,12 @@ MODELS = {
     "t5": (transformers.T5Config(**T5), 2, True),
     "mt5": (transformers.MT5Config(**T5), [1, 3], True),
     "umt5": (transformers.UMT5Config(**T5), 3, True),
+    "bart": (transformers.BartConfig(**BART), 2, True),
+    "bart, layers differ": (transformers.BartConfig(**BART), [1, 3], True),
+    "mbart": (transformers.MBartConfig(**BART, decoder_start_token_id=4), 2, True),
+    "marian": (transformers.MarianConfig(**BART, decoder_start_token_id=63, pad_token_id=63), 3, True),
+    "m2m_100": (transformers.M2M100Config(**BART, encoder_layerdrop=0.0, decoder_layerdrop=0.0), [1, 3], True),
+    "pegasus": (transformers.PegasusConfig(**BART), 2, True),
     "bert": (transformers.BertConfig(**FUSED, intermediate_size=32), [2, 1, 6], True),
     "roberta": (transformers.RobertaConfig(**FUSED, intermediate_size=32), 2, True),
 }
@@ -101,11 +109,11 @@ def check_generation(model, kv_heads, what):
     beams = [generated(model, ids, mask, num_beams=3, use_cache=cached) for cached in (True, False)]
     expect(torch.equal(*beams), f"{what}: beam search finds other tokens without a cache")
     padding = torch.zeros(2, 3, dtype=torch.long)
-    padded = generated(model, torch.cat([padding, ids], 1), torch.cat([padding, mask], 1))
-    if model.config.is_encoder_decoder:
-        # T5's distances do not depend on padding to the left.
+    if model.config.is_encoder_decoder:  # on the right, where positions of the text do not change
+        padded = generated(model, torch.cat([ids, padding], 1), torch.cat([mask, padding], 1))
         expect(torch.equal(padded, plain), f"{what}: other tokens with padding")
     else:
+        padded = generated(model, torch.cat([padding, ids], 1), torch.cat([padding, mask], 1))
         expect(torch.equal(padded[:, 3:], plain), f"{what}: other tokens with padding")
 
 
