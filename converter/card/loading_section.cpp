@@ -44,7 +44,7 @@ std::string_view auto_class_of(const ModelSpec& spec) {
     return "AutoModelForCausalLM";
   }
   if (name.ends_with("ForConditionalGeneration") || name.ends_with("MTModel")) {
-    return "AutoModelForSeq2SeqLM";
+    return spec.spectrum.present() ? "AutoModelForSpeechSeq2Seq" : "AutoModelForSeq2SeqLM";
   }
   return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
 }

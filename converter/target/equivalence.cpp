@@ -199,6 +199,7 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
          "a norm of the encoder's embeddings in one of the two only");
   c.need(source.lm_head_bias_is_row == target.lm_head_bias_is_row,
          "a bias of the output projection stored in another shape");
+  c.need(!source.spectrum.present() && !target.spectrum.present(), "audio input");
   c.need(source.final_norm.present() == target.final_norm.present(),
          "a last norm in one of the two only");
   c.need(source.project_in.present() == target.project_in.present(),

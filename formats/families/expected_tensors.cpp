@@ -83,10 +83,23 @@ void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, Atte
   }
 }
 
+// A convolution of width 3.
+void add_convolution(std::vector<ExpectedTensor>& tensors, const LinearTensors& convolution,
+                     std::int64_t out, std::int64_t in) {
+  tensors.push_back({convolution.weight, {out, in, 3}});
+  tensors.push_back({convolution.bias, {out}});
+}
+
 void add_encoder_input(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
+  if (spec.spectrum.present()) {
+    add_convolution(tensors, spec.spectrum.first, spec.hidden_size, spec.spectrum.bands);
+    add_convolution(tensors, spec.spectrum.second, spec.hidden_size, spec.hidden_size);
+  }
   if (!spec.encoder_position_embedding.empty()) {
-    tensors.push_back({spec.encoder_position_embedding,
-                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
+    const std::int64_t rows = spec.spectrum.present()
+                                  ? spec.spectrum.positions
+                                  : spec.max_positions.value() + spec.position_offset;
+    tensors.push_back({spec.encoder_position_embedding, {rows, spec.hidden_size}});
   }
   add_norm(tensors, spec.encoder_embedding_norm, spec.hidden_size);
 }

@@ -60,6 +60,9 @@ ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoi
 ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint);
 
+// whisper.cpp: speech to text.
+ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpoint);
+
 // bert.cpp: encoder-only.
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);

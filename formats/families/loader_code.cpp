@@ -32,6 +32,8 @@ constexpr std::array<AutoClass, 2> kTwoStacks{
     {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"}}};
 constexpr std::array<AutoClass, 2> kMarian{
     {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "MTModel"}}};
+constexpr std::array<AutoClass, 2> kSpeech{
+    {{"AutoModel", "Model"}, {"AutoModelForSpeechSeq2Seq", "ForConditionalGeneration"}}};
 constexpr std::array<AutoClass, 4> kBart{
     {{"AutoModel", "Model"},
      {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"},
@@ -53,7 +55,7 @@ struct LoaderRow {
   bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
 };
 
-constexpr std::array<LoaderRow, 19> kRows{{
+constexpr std::array<LoaderRow, 20> kRows{{
     {"gpt2", "GPT2", kGpt2},
     {"gpt_bigcode", "GPTBigCode", kCausal},
     {"gpt_neox", "GPTNeoX", kCausal},
@@ -71,6 +73,7 @@ constexpr std::array<LoaderRow, 19> kRows{{
     {"marian", "Marian", kMarian},
     {"m2m_100", "M2M100", kTwoStacks},
     {"pegasus", "Pegasus", kTwoStacks},
+    {"whisper", "Whisper", kSpeech, "kv_heads"},
     {"bert", "Bert", kEncoder},
     {"roberta", "Roberta", kEncoder},
 }};

@@ -18,7 +18,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 37> kFamilies{{
+constexpr std::array<FamilyRow, 38> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -54,6 +54,7 @@ constexpr std::array<FamilyRow, 37> kFamilies{{
     {"marian", "MarianMTModel", "marian", describe_marian},
     {"m2m_100", "M2M100ForConditionalGeneration", "m2m_100", describe_m2m_100},
     {"pegasus", "PegasusForConditionalGeneration", "pegasus", describe_pegasus},
+    {"whisper", "WhisperForConditionalGeneration", "whisper", describe_whisper},
     {"bert", "BertForMaskedLM", "bert", describe_bert},
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};

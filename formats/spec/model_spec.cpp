@@ -84,6 +84,10 @@ void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
     throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
+  if (spec.spectrum.present()) {
+    throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
+                printable(spec.architecture));
+  }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};
   spec.alibi = {};

@@ -137,7 +137,7 @@ struct SinusoidSpec {
 
 /// What encoder-decoders are pretrained on, if it is plain text.
 enum class Denoising {
-  kNone,            ///< pairs of texts (translations, summaries)
+  kNone,            ///< pairs of texts (translations, summaries) or of speech and text
   kSpanCorruption,  ///< T5: hidden spans are predicted after sentinels
   kTextInfilling,   ///< BART: the whole text is predicted, each hidden span is one mask token
 };
@@ -146,6 +146,16 @@ enum class Denoising {
 struct RelativeBiasSpec {
   std::int64_t buckets = 32;
   std::int64_t max_distance = 128;
+};
+
+/// Whisper's encoder reads spectra: two convolutions over time of width 3, the second with stride
+/// 2, make what other encoders look up for their tokens.
+struct SpectrumInput {
+  LinearTensors first, second;  ///< weights [D, bands, 3] and [D, D, 3]
+  std::int64_t bands = 0;       ///< of the log-mel spectrum
+  std::int64_t positions = 0;   ///< of the encoder
+
+  bool present() const { return first.present(); }
 };
 
 struct ModelSpec {
@@ -200,6 +210,7 @@ struct ModelSpec {
   std::int64_t token_types = 0;
   NormTensors embedding_norm;          ///< BLOOM, BERT, BART's decoder; otherwise absent
   NormTensors encoder_embedding_norm;  ///< BART's encoder; otherwise absent
+  SpectrumInput spectrum;              ///< Whisper; otherwise absent
   LinearTensors project_in;            ///< from the embedding width to D; absent if they are equal
   std::vector<LayerTensors> layers;    ///< the only stack, or the decoder's
   std::vector<LayerTensors> encoder_layers;  ///< empty unless the model is an encoder-decoder
@@ -241,7 +252,7 @@ struct ModelSpec {
   /// Why uptrain/ cannot compute this model, such as "rope_type yarn"; empty if it can. Inspecting
   /// and converting work regardless.
   std::string not_computable;
-  /// Whether stock loaders compute the model even so, from its kv heads alone.
+  /// Whether stock loaders compute the model even so, from its kv heads alone (Whisper).
   bool loaders_compute = false;
 
   /// Width of the embeddings: D unless they are projected.

@@ -1,9 +1,9 @@
-"""Cases of BART and its relatives: encoder-decoders with learned or sinusoidal positions."""
+"""Cases of BART and its relatives, with learned or sinusoidal positions, and of Whisper."""
 
 import numpy as np
 import torch
 from case import Case, float_bits
-from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, PegasusConfig
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, PegasusConfig, WhisperConfig
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 HEADS = dict(encoder_attention_heads=6, decoder_attention_heads=6)
@@ -67,6 +67,22 @@ CASES = {
         expand=(2,),
         controls=({"pad_token_id": 0}, {"scale_embedding": False}, {"activation_function": "gelu"}),
         idle=IDLE,
+    ),
+    "whisper": Case(  # its logits are those of random spectra, see checkpoints.spectra()
+        WhisperConfig(
+            **HEADS | SIZES,
+            num_mel_bins=6,
+            max_source_positions=8,
+            max_target_positions=16,
+            decoder_start_token_id=3,
+            pad_token_id=0,
+            bos_token_id=0,
+            eos_token_id=0,
+            begin_suppress_tokens=None,
+        ),
+        expand=(3, 2),
+        controls=({"activation_function": "relu"}, {"decoder_start_token_id": 5}),
+        inert=({"scale_embedding": True},),
     ),
     "pegasus": Case(
         PegasusConfig(**SHAPE, activation_function="relu", scale_embedding=True),

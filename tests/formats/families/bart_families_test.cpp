@@ -92,6 +92,17 @@ TEST_CASE("Marian, M2M100 and Pegasus have sinusoidal positions, stored or not",
   }
 }
 
+TEST_CASE("Whisper has no bias of keys and reads spectra", "[formats]") {
+  const ModelSpec spec = bart_spec("whisper");
+  CHECK(spec.spectrum.bands == 6);
+  CHECK(spec.spectrum.positions == 8);
+  CHECK(spec.max_positions == 16);
+  CHECK(spec.layers[0].attention.k.bias.empty());
+  CHECK(spec.layers[0].attention.v.bias == "model.decoder.layers.0.self_attn.v_proj.bias");
+  CHECK(spec.kv_heads_key_of(AttentionRole::kCross).back() == "cross_kv_heads");
+  CHECK_FALSE(spec.not_computable.empty());
+}
+
 TEST_CASE("BART-like configs that cannot hold, or that another block is needed for, are refused",
           "[formats]") {
   const auto refusal = [](const char* name, const char* key, const char* value) {
