@@ -45,8 +45,8 @@ struct BenchTrainOptions {
 double estimated_memory(BenchTrainOptions& options, const Model& source,
                         std::int64_t sequence_length, const Console& console) {
   UptrainSettings& settings = options.settings;
-  const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
-                              training_objective_of(source.spec), sequence_length);
+  const Task task =
+      make_training_task(with_special_tokens(settings.task, source), source.spec, sequence_length);
   const auto need_of = [&](const UptrainSettings& others) {
     return memory_needed(others, source.spec, nullptr, task, sequence_length);
   };

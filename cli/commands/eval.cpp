@@ -78,8 +78,9 @@ struct EvalRequest {
 
 // Why the model does not support windows of that many tokens; empty if it does.
 std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
-  if (spec.positions == PositionKind::kLearned && context > spec.max_positions.value_or(context)) {
-    return fmt::format("not possible: learned positions for {} only", *spec.max_positions);
+  if (spec.has_position_table() && context > spec.max_positions.value_or(context)) {
+    return fmt::format("not possible: {} positions for {} only", name_of(spec.positions),
+                       *spec.max_positions);
   }
   return "";
 }
@@ -89,8 +90,9 @@ TaskSettings task_of(const EvalOptions& options, const Model& source) {
   task.seed = options.seed;
   const Objective objective = task.objective.value_or(objective_of(source.spec));
   check_task_options(options.task, objective);
-  const bool corrupts =
-      objective == Objective::kMaskedTokens || objective == Objective::kSpanCorruption;
+  const bool corrupts = objective == Objective::kMaskedTokens ||
+                        objective == Objective::kSpanCorruption ||
+                        objective == Objective::kTextInfilling;
   if (options.seed_given && (!corrupts || !options.logits.empty())) {
     refuse_without_effect("--seed", "no token is masked");
   }
@@ -108,8 +110,8 @@ void check_contexts(const EvalRequest& request, bool writes) {
     return obstacle_to(request.source.spec, context).empty();
   };
   if (std::none_of(request.contexts.begin(), request.contexts.end(), possible)) {
-    throw_usage("context is {}, the model has learned positions for {}", request.contexts.front(),
-                *request.source.spec.max_positions);
+    throw_usage("context is {}, the model has {} positions for {}", request.contexts.front(),
+                name_of(request.source.spec.positions), *request.source.spec.max_positions);
   }
 }
 

@@ -110,7 +110,7 @@ void add_window_options(Command command, TeachOptions& options) {
             "sequences to compute, from the first of the run: its steps times --batch times "
             "--accumulate (default: one epoch)")
       .default_text("");
-  add_task_options(command, options.task, "span-corruption");
+  add_task_options(command, options.task, "what the model was pretrained on");
 }
 
 }  // namespace

@@ -23,28 +23,35 @@ TaskSettings TaskOptions::settings() const {
 void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
   command
       .add_option("--objective", options.objective,
-                  "encoder-decoders: span-corruption, T5's pretraining objective, or continuation, "
+                  "encoder-decoders: span-corruption, T5's pretraining objective, "
+                  "text-infilling, BART's, or continuation, "
                   "the second half of a sequence given the first (default: " +
                       default_objective + ")")
-      .one_of({"next-token", "masked-tokens", "continuation", "span-corruption"});
+      .one_of({"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"});
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
   add_count(command, "--end-token", options.end_token,
-            "span corruption: the token that ends a text (default: the config's)", kAnyToken);
+            "span corruption, text infilling: the token that ends a text (default: the config's)",
+            kAnyToken);
   add_count(command, "--mask-token", options.mask_token,
-            "BERT-like models: the id of [MASK] or <mask> (default: the config's)", kAnyToken);
+            "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
+            "for text infilling also the tokenizer's)",
+            kAnyToken);
 }
 
 void check_task_options(const TaskOptions& options, Objective objective) {
-  const auto check = [&](const char* option, bool given, Objective needed) {
-    if (given && objective != needed) {
+  const auto check = [&](const char* option, bool given, Objective needed,
+                         std::optional<Objective> other) {
+    if (given && objective != needed && objective != other) {
       refuse_without_effect(
-          option, fmt::format("the objective is {}, not {}", name_of(objective), name_of(needed)));
+          option, fmt::format("the objective is {}, not {}{}", name_of(objective), name_of(needed),
+                              other ? fmt::format(" or {}", name_of(*other)) : ""));
     }
   };
-  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens);
-  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption);
-  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption);
+  constexpr Objective kInfilling = Objective::kTextInfilling;
+  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
+  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption, {});
+  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
 }
 
 }  // namespace regroup

@@ -175,7 +175,7 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   add_document_options(command, options.documents);
   add_length_options(command, options);
   add_recipe_options(command, options);
-  add_task_options(command, options.task, "span-corruption");
+  add_task_options(command, options.task, "what the model was pretrained on");
   add_teacher_options(command, options);
   add_run_options(command, options);
 }

@@ -17,6 +17,7 @@ std::string_view text_of(Objective objective) {
     case Objective::kMaskedTokens: return " masked";
     case Objective::kContinuation: return " of second halves";
     case Objective::kSpanCorruption: return " of masked spans";
+    case Objective::kTextInfilling: return " of infilled texts";
     case Objective::kNextToken: break;
   }
   return "";

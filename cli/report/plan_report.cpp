@@ -257,7 +257,7 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
     console.print_facts(text, 0);
   }
   const ModelSpec& spec = plan.costs.front().spec;
-  if (!spec.not_computable.empty()) {
+  if (!spec.not_computable.empty() && !spec.loaders_compute) {
     console.note(fmt::format("note: {}: the cache may be smaller than this", spec.not_computable));
   }
 }

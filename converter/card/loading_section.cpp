@@ -43,8 +43,8 @@ std::string_view auto_class_of(const ModelSpec& spec) {
   if (name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")) {
     return "AutoModelForCausalLM";
   }
-  if (name.ends_with("ForConditionalGeneration")) {
-    return "AutoModelForSeq2SeqLM";
+  if (name.ends_with("ForConditionalGeneration") || name.ends_with("MTModel")) {
+    return spec.spectrum.present() ? "AutoModelForSpeechSeq2Seq" : "AutoModelForSeq2SeqLM";
   }
   return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
 }

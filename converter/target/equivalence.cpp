@@ -124,6 +124,11 @@ void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& 
            "ALiBi's slopes: those recorded are not the formula's, which the target's loaders use");
   } else if (source.positions == PositionKind::kLearned) {
     c.need(source.position_offset >= target.position_offset, "position embeddings begin later");
+  } else if (source.positions == PositionKind::kSinusoidal) {
+    c.same("the first position", source.position_offset, target.position_offset);
+    c.same("steps between sinusoids", source.sinusoids.steps, target.sinusoids.steps);
+    c.same("a stored table of positions", !source.position_embedding.empty(),
+           !target.position_embedding.empty());
   } else if (source.positions == PositionKind::kRelativeBias) {
     c.same("relative buckets", source.relative_bias.buckets, target.relative_bias.buckets);
     c.same("relative distance", source.relative_bias.max_distance,
@@ -190,6 +195,11 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
 void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
   c.need(source.embedding_norm.present() == target.embedding_norm.present(),
          "a norm of the embeddings in one of the two only");
+  c.need(source.encoder_embedding_norm.present() == target.encoder_embedding_norm.present(),
+         "a norm of the encoder's embeddings in one of the two only");
+  c.need(source.lm_head_bias_is_row == target.lm_head_bias_is_row,
+         "a bias of the output projection stored in another shape");
+  c.need(!source.spectrum.present() && !target.spectrum.present(), "audio input");
   c.need(source.final_norm.present() == target.final_norm.present(),
          "a last norm in one of the two only");
   c.need(source.project_in.present() == target.project_in.present(),

@@ -108,16 +108,20 @@ void ModelMapping::embeddings() {
       steps_.linear({from, "", false}, {to, "", false});
     }
   };
+  const auto positions = [&](const std::string& from, const std::string& to) {
+    if (!from.empty() && !to.empty()) {
+      const std::int64_t rows = steps_.rows_of(from);
+      const std::int64_t skip = source_.position_offset - target_.position_offset;
+      steps_.place(from, false, to, false, {{skip}, {0}, rows - skip, rows - skip, {}, {}});
+    }
+  };
   whole(source_.token_embedding, target_.token_embedding);
-  if (!source_.position_embedding.empty() && !target_.position_embedding.empty()) {
-    const std::int64_t rows = steps_.rows_of(source_.position_embedding);
-    const std::int64_t skip = source_.position_offset - target_.position_offset;
-    steps_.place(source_.position_embedding, false, target_.position_embedding, false,
-                 {{skip}, {0}, rows - skip, rows - skip, {}, {}});
-  }
+  positions(source_.position_embedding, target_.position_embedding);
+  positions(source_.encoder_position_embedding, target_.encoder_position_embedding);
   whole(source_.token_type_embedding, target_.token_type_embedding);
   steps_.linear(source_.project_in, target_.project_in);
   steps_.norm(source_.embedding_norm, target_.embedding_norm);
+  steps_.norm(source_.encoder_embedding_norm, target_.encoder_embedding_norm);
 }
 
 void ModelMapping::head() {

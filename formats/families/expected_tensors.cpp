@@ -83,6 +83,41 @@ void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, Atte
   }
 }
 
+// A convolution of width 3.
+void add_convolution(std::vector<ExpectedTensor>& tensors, const LinearTensors& convolution,
+                     std::int64_t out, std::int64_t in) {
+  tensors.push_back({convolution.weight, {out, in, 3}});
+  tensors.push_back({convolution.bias, {out}});
+}
+
+void add_encoder_input(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
+  if (spec.spectrum.present()) {
+    add_convolution(tensors, spec.spectrum.first, spec.hidden_size, spec.spectrum.bands);
+    add_convolution(tensors, spec.spectrum.second, spec.hidden_size, spec.hidden_size);
+  }
+  if (!spec.encoder_position_embedding.empty()) {
+    const std::int64_t rows = spec.spectrum.present()
+                                  ? spec.spectrum.positions
+                                  : spec.max_positions.value() + spec.position_offset;
+    tensors.push_back({spec.encoder_position_embedding, {rows, spec.hidden_size}});
+  }
+  add_norm(tensors, spec.encoder_embedding_norm, spec.hidden_size);
+}
+
+void add_embeddings(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
+  tensors.push_back({spec.token_embedding, {spec.vocab_size, spec.embedding_width()}});
+  if (!spec.position_embedding.empty()) {
+    tensors.push_back({spec.position_embedding,
+                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
+  }
+  if (!spec.token_type_embedding.empty()) {
+    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
+  }
+  add_linear(tensors, spec.project_in, spec.hidden_size, spec.embedding_width());
+  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  add_encoder_input(tensors, spec);
+}
+
 void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint) {
   constexpr std::size_t kShown = 4;
   std::vector<std::string> faults;
@@ -123,16 +158,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     return expected_attention_tensors(spec);
   }
   const std::int64_t width = spec.embedding_width();
-  std::vector<ExpectedTensor> tensors{{spec.token_embedding, {spec.vocab_size, width}}};
-  if (!spec.position_embedding.empty()) {
-    tensors.push_back({spec.position_embedding,
-                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
-  }
-  if (!spec.token_type_embedding.empty()) {
-    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
-  }
-  add_linear(tensors, spec.project_in, spec.hidden_size, width);
-  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  std::vector<ExpectedTensor> tensors;
+  add_embeddings(tensors, spec);
   if (spec.has_encoder()) {
     add_stack(tensors, spec, AttentionRole::kEncoder);
     add_norm(tensors, spec.encoder_final_norm, spec.hidden_size);
@@ -146,7 +173,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     tensors.push_back({spec.lm_head, {spec.vocab_size, width}});
   }
   if (!spec.lm_head_bias.empty()) {
-    tensors.push_back({spec.lm_head_bias, {spec.vocab_size}});
+    tensors.push_back({spec.lm_head_bias, spec.lm_head_bias_is_row ? Shape{1, spec.vocab_size}
+                                                                   : Shape{spec.vocab_size}});
   }
   return tensors;
 }

@@ -51,6 +51,18 @@ ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint);
 
+// bart.cpp: encoder-decoders with learned positions.
+ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// marian.cpp: the same blocks with sinusoidal positions.
+ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// whisper.cpp: speech to text.
+ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpoint);
+
 // bert.cpp: encoder-only.
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);

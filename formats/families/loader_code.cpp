@@ -28,6 +28,17 @@ constexpr std::array<AutoClass, 3> kEncoderDecoder{
     {{"AutoModel", "Model"},
      {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"},
      {"AutoModelForTextEncoding", "EncoderModel"}}};
+constexpr std::array<AutoClass, 2> kTwoStacks{
+    {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"}}};
+constexpr std::array<AutoClass, 2> kMarian{
+    {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "MTModel"}}};
+constexpr std::array<AutoClass, 2> kSpeech{
+    {{"AutoModel", "Model"}, {"AutoModelForSpeechSeq2Seq", "ForConditionalGeneration"}}};
+constexpr std::array<AutoClass, 4> kBart{
+    {{"AutoModel", "Model"},
+     {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"},
+     {"AutoModelForSequenceClassification", "ForSequenceClassification"},
+     {"AutoModelForQuestionAnswering", "ForQuestionAnswering"}}};
 constexpr std::array<AutoClass, 5> kEncoder{
     {{"AutoModel", "Model"},
      {"AutoModelForMaskedLM", "ForMaskedLM"},
@@ -44,7 +55,7 @@ struct LoaderRow {
   bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
 };
 
-constexpr std::array<LoaderRow, 14> kRows{{
+constexpr std::array<LoaderRow, 20> kRows{{
     {"gpt2", "GPT2", kGpt2},
     {"gpt_bigcode", "GPTBigCode", kCausal},
     {"gpt_neox", "GPTNeoX", kCausal},
@@ -57,6 +68,12 @@ constexpr std::array<LoaderRow, 14> kRows{{
     {"t5", "T5", kEncoderDecoder},
     {"mt5", "MT5", kEncoderDecoder},
     {"umt5", "UMT5", kEncoderDecoder},
+    {"bart", "Bart", kBart},
+    {"mbart", "MBart", kBart},
+    {"marian", "Marian", kMarian},
+    {"m2m_100", "M2M100", kTwoStacks},
+    {"pegasus", "Pegasus", kTwoStacks},
+    {"whisper", "Whisper", kSpeech, "kv_heads"},
     {"bert", "Bert", kEncoder},
     {"roberta", "Roberta", kEncoder},
 }};
@@ -100,7 +117,7 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
     return candidate.model_type == model_type;
   });
   const bool own_names = has_alibi_names(config);
-  if (row == kRows.end() || !spec.not_computable.empty() ||
+  if (row == kRows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
       spec.kv_heads_key.back() != row->kv_heads_key ||
       ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
     return std::nullopt;

@@ -18,7 +18,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 32> kFamilies{{
+constexpr std::array<FamilyRow, 38> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -49,6 +49,12 @@ constexpr std::array<FamilyRow, 32> kFamilies{{
     {"t5", "T5ForConditionalGeneration", "t5", describe_t5},
     {"mt5", "MT5ForConditionalGeneration", "t5", describe_mt5},
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},
+    {"bart", "BartForConditionalGeneration", "bart", describe_bart},
+    {"mbart", "MBartForConditionalGeneration", "bart", describe_mbart},
+    {"marian", "MarianMTModel", "marian", describe_marian},
+    {"m2m_100", "M2M100ForConditionalGeneration", "m2m_100", describe_m2m_100},
+    {"pegasus", "PegasusForConditionalGeneration", "pegasus", describe_pegasus},
+    {"whisper", "WhisperForConditionalGeneration", "whisper", describe_whisper},
     {"bert", "BertForMaskedLM", "bert", describe_bert},
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
 }};

@@ -90,6 +90,10 @@ ModelParts parts_of(const ModelSpec& spec) {
   parts.put(ModelPart::kPositions, {spec.position_embedding});
   parts.put_linear(ModelPart::kEmbedding, spec.project_in);
   parts.put_norm(ModelPart::kNorms, spec.embedding_norm);
+  parts.put_linear(ModelPart::kEncoder, spec.spectrum.first);
+  parts.put_linear(ModelPart::kEncoder, spec.spectrum.second);
+  parts.put(ModelPart::kEncoder, {spec.encoder_position_embedding});
+  parts.put_norm(ModelPart::kEncoder, spec.encoder_embedding_norm);
   for (const LayerTensors& layer : spec.encoder_layers) {
     for (const auto& [name, part] : parts_of_layer(layer)) {
       parts.put(ModelPart::kEncoder, {name});

@@ -27,6 +27,7 @@ std::string_view name_of(PositionKind kind) {
   switch (kind) {
     case PositionKind::kRope: return "rope";
     case PositionKind::kLearned: return "learned";
+    case PositionKind::kSinusoidal: return "sinusoidal";
     case PositionKind::kAlibi: return "alibi";
     case PositionKind::kRelativeBias: return "t5";
     case PositionKind::kNone: return "none";
@@ -83,10 +84,15 @@ void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
     throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
+  if (spec.spectrum.present()) {
+    throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
+                printable(spec.architecture));
+  }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};
   spec.alibi = {};
   spec.position_embedding.clear();
+  spec.encoder_position_embedding.clear();
   spec.idle_position_tensors.clear();
   for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
     for (LayerTensors& layer : *stack) {
@@ -97,8 +103,10 @@ void use_alibi(ModelSpec& spec) {
 
 std::vector<std::string> position_tensors(const ModelSpec& spec) {
   std::vector<std::string> names = spec.idle_position_tensors;
-  if (!spec.position_embedding.empty()) {
-    names.push_back(spec.position_embedding);
+  for (const std::string& name : {spec.position_embedding, spec.encoder_position_embedding}) {
+    if (!name.empty()) {
+      names.push_back(name);
+    }
   }
   for (const std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
     for (const LayerTensors& layer : *stack) {

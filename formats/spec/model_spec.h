@@ -12,7 +12,7 @@
 
 namespace regroup {
 
-enum class PositionKind { kNone, kRope, kLearned, kAlibi, kRelativeBias };
+enum class PositionKind { kNone, kRope, kLearned, kSinusoidal, kAlibi, kRelativeBias };
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu, kReluSquared };
 
@@ -31,7 +31,7 @@ enum class QkNorm {
   kProjection,         ///< all heads together, H·d and G·d weights
 };
 
-/// "rope", "alibi", "learned", "t5" or "none".
+/// "rope", "alibi", "learned", "sinusoidal", "t5" or "none".
 std::string_view name_of(PositionKind kind);
 
 /// Which queries attend to which keys.
@@ -129,10 +129,33 @@ struct AlibiSpec {
       encoder_slopes;  ///< the same for the encoder of an encoder-decoder
 };
 
+/// Sinusoidal positions (Vaswani et al. 2017, section 3.5): the embedding of index p is D/2 sines
+/// of p · 10000^(-i / steps), then D/2 cosines.
+struct SinusoidSpec {
+  std::int64_t steps = 0;  ///< D/2; D/2 - 1 in fairseq's models
+};
+
+/// What encoder-decoders are pretrained on, if it is plain text.
+enum class Denoising {
+  kNone,            ///< pairs of texts (translations, summaries) or of speech and text
+  kSpanCorruption,  ///< T5: hidden spans are predicted after sentinels
+  kTextInfilling,   ///< BART: the whole text is predicted, each hidden span is one mask token
+};
+
 /// Relative position buckets (Raffel et al. 2020, section 2.1).
 struct RelativeBiasSpec {
   std::int64_t buckets = 32;
   std::int64_t max_distance = 128;
+};
+
+/// Whisper's encoder reads spectra: two convolutions over time of width 3, the second with stride
+/// 2, make what other encoders look up for their tokens.
+struct SpectrumInput {
+  LinearTensors first, second;  ///< weights [D, bands, 3] and [D, D, 3]
+  std::int64_t bands = 0;       ///< of the log-mel spectrum
+  std::int64_t positions = 0;   ///< of the encoder
+
+  bool present() const { return first.present(); }
 };
 
 struct ModelSpec {
@@ -154,6 +177,7 @@ struct ModelSpec {
   PositionKind positions = PositionKind::kNone;
   RopeSpec rope;                               ///< if positions is kRope
   AlibiSpec alibi;                             ///< if positions is kAlibi
+  SinusoidSpec sinusoids;                      ///< if positions is kSinusoidal
   RelativeBiasSpec relative_bias;              ///< if positions is kRelativeBias
   std::optional<std::int64_t> sliding_window;  ///< tokens a query attends to, including itself
 
@@ -175,15 +199,20 @@ struct ModelSpec {
   std::int64_t position_offset = 0;  ///< index of position 0 in the position embedding (OPT: 2)
 
   std::string token_embedding;
-  std::string position_embedding;  ///< empty unless positions is kLearned
+  /// Empty unless positions is kLearned, or kSinusoidal with a stored table, which then counts
+  /// instead of the formula.
+  std::string position_embedding;
+  std::string encoder_position_embedding;  ///< the encoder's own, in encoder-decoders
   /// Position tensors that are stored but never read. They are kept or dropped together with the
   /// used ones.
   std::vector<std::string> idle_position_tensors;
   std::string token_type_embedding;  ///< BERT: [types, D]; otherwise empty
   std::int64_t token_types = 0;
-  NormTensors embedding_norm;        ///< BLOOM and BERT; otherwise absent
-  LinearTensors project_in;          ///< from the embedding width to D; absent if they are equal
-  std::vector<LayerTensors> layers;  ///< the only stack, or the decoder's
+  NormTensors embedding_norm;          ///< BLOOM, BERT, BART's decoder; otherwise absent
+  NormTensors encoder_embedding_norm;  ///< BART's encoder; otherwise absent
+  SpectrumInput spectrum;              ///< Whisper; otherwise absent
+  LinearTensors project_in;            ///< from the embedding width to D; absent if they are equal
+  std::vector<LayerTensors> layers;    ///< the only stack, or the decoder's
   std::vector<LayerTensors> encoder_layers;  ///< empty unless the model is an encoder-decoder
   NormTensors encoder_final_norm;
   NormTensors final_norm;
@@ -193,12 +222,16 @@ struct ModelSpec {
   LinearTensors head_transform;  ///< BERT: before activation, norm and the output embedding
   std::optional<Activation> head_activation;  ///< none: the model's
   NormTensors head_norm;
-  std::string lm_head;       ///< empty if tied to the token embedding or absent
-  std::string lm_head_bias;  ///< empty if there is none
+  std::string lm_head;               ///< empty if tied to the token embedding or absent
+  std::string lm_head_bias;          ///< empty if there is none
+  bool lm_head_bias_is_row = false;  ///< stored as [1, V] (BART's final_logits_bias), not as [V]
+  /// Tensors that training does not change: transformers keeps them as buffers.
+  std::vector<std::string> constant_tensors;
 
   std::optional<std::int64_t>
       decoder_start_token;                 ///< first input token of an encoder-decoder's decoder
   std::optional<std::int64_t> mask_token;  ///< replaces masked tokens
+  Denoising denoising = Denoising::kSpanCorruption;  ///< of an encoder-decoder
 
   /// Path of the config key for the number of kv heads. The keys for cross-attention and an encoder
   /// have the same path with "cross_" and "encoder_" before the last part.
@@ -219,6 +252,8 @@ struct ModelSpec {
   /// Why uptrain/ cannot compute this model, such as "rope_type yarn"; empty if it can. Inspecting
   /// and converting work regardless.
   std::string not_computable;
+  /// Whether stock loaders compute the model even so, from its kv heads alone (Whisper).
+  bool loaders_compute = false;
 
   /// Width of the embeddings: D unless they are projected.
   std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
@@ -229,6 +264,11 @@ struct ModelSpec {
   bool attention_only() const { return token_embedding.empty(); }
 
   bool has_encoder() const { return !encoder_layers.empty(); }
+
+  /// Whether positions are rows of a table, so that a sequence can be too long for it.
+  bool has_position_table() const {
+    return positions == PositionKind::kLearned || positions == PositionKind::kSinusoidal;
+  }
 
   /// The model's attention roles, in the order kEncoder, kSelf, kCross.
   std::vector<AttentionRole> roles() const;

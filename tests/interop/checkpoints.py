@@ -87,6 +87,8 @@ def floats(stored):
 
 
 def auto_class(config):
+    if config.model_type == "whisper":
+        return transformers.AutoModelForSpeechSeq2Seq
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
     encoder_only = config.model_type in ("bert", "roberta")
@@ -108,6 +110,9 @@ def random_model(config, seed, std=0.3, untie=False):
             is_norm = parameter.ndim == 1 and name.endswith("weight")
             values = random.standard_normal(tuple(parameter.shape)) * std + (1.0 if is_norm else 0.0)
             parameter.copy_(torch.from_numpy(values))
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":  # BART's, which HF initialises to zeros
+                buffer.copy_(torch.from_numpy(random.standard_normal(tuple(buffer.shape)) * std))
     return model
 
 
@@ -140,14 +145,23 @@ def halves(tokens, start):
     return source, np.concatenate([np.full_like(target[:, :1], start), target[:, :-1]], axis=1)
 
 
+def spectra(model, windows):
+    """Random log-mel spectra as long as Whisper's encoder reads, in the model's dtype."""
+    shape = (windows, model.config.num_mel_bins, 2 * model.config.max_source_positions)
+    return torch.from_numpy(np.random.RandomState(windows).standard_normal(shape)).to(model.dtype)
+
+
 def logits(model, tokens):
     """Logits [B, T, V] in the model's dtype for tokens [B, T]; for an encoder-decoder those of the second half."""
-    inputs = {"input_ids": tokens}
+    inputs, spectrum = {"input_ids": tokens}, {}
     if model.config.is_encoder_decoder:
         start = getattr(model.config, "decoder_start_token_id", None)
         source, target = halves(tokens, model.config.pad_token_id if start is None else start)
         inputs = {"input_ids": source, "decoder_input_ids": target}
+        if model.config.model_type == "whisper":
+            spectrum = {"input_features": spectra(model, len(tokens))}
+            del inputs["input_ids"]
     if model.config.model_type not in ("bert", "roberta"):
         inputs["use_cache"] = False
     with torch.no_grad():
-        return model(**{name: torch.tensor(value) for name, value in inputs.items()}).logits.numpy()
+        return model(**{name: torch.tensor(value) for name, value in inputs.items()}, **spectrum).logits.numpy()

@@ -1,4 +1,4 @@
-"""T5 and BERT: regroup eval computes the same as transformers, for models from transformers, for grouped models (with
+"""T5, BART, BERT and their relatives: regroup eval computes the same as transformers, for models from transformers, for grouped models (with
 repeated heads in transformers), and with ALiBi (with ALiBi's penalties as learned biases in transformers)."""
 
 import json
@@ -7,15 +7,33 @@ import checkpoints  # first: it skips the script if a package is missing
 import numpy as np
 import torch
 from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_difference, run_script
-from transformers import BertConfig, MT5Config, RobertaConfig, T5Config, UMT5Config
+from transformers import (
+    BartConfig,
+    BertConfig,
+    M2M100Config,
+    MarianConfig,
+    MBartConfig,
+    MT5Config,
+    PegasusConfig,
+    RobertaConfig,
+    T5Config,
+    UMT5Config,
+)
 
 T5 = dict(vocab_size=97, d_model=40, d_kv=6, d_ff=48, num_layers=3, num_heads=12, num_decoder_layers=2)
 BERT = dict(vocab_size=97, hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=12)
+BART = dict(vocab_size=97, d_model=48, encoder_layers=3, decoder_layers=2, encoder_attention_heads=12)
+BART |= dict(decoder_attention_heads=12, encoder_ffn_dim=40, decoder_ffn_dim=32, max_position_embeddings=160)
 MODELS = {
     "T5": T5Config(**T5, relative_attention_num_buckets=16, relative_attention_max_distance=40),
     "T5 v1.1": T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "mT5": MT5Config(**T5, decoder_start_token_id=5),
     "UMT5": UMT5Config(**T5, relative_attention_num_buckets=16, relative_attention_max_distance=40),
+    "BART": BartConfig(**BART),
+    "mBART": MBartConfig(**BART, scale_embedding=True, decoder_start_token_id=4),
+    "Marian": MarianConfig(**BART, activation_function="swish", decoder_start_token_id=96, pad_token_id=96),
+    "M2M100": M2M100Config(**BART),
+    "Pegasus": PegasusConfig(**BART, activation_function="relu", scale_embedding=True),
     "BERT": BertConfig(**BERT, max_position_embeddings=160),
     "RoBERTa": RobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
 }
@@ -28,7 +46,8 @@ ALL_ROLES = ("--attention", "self,cross,encoder")
 
 def first_attention(model):
     if model.config.is_encoder_decoder:
-        return model.decoder.block[0].layer[1].EncDecAttention.v
+        decoder = model.get_decoder()
+        return decoder.block[0].layer[1].EncDecAttention.v if hasattr(decoder, "block") else decoder.layers[0].encoder_attn.v_proj
     return model.base_model.encoder.layer[0].attention.self.value
 
 

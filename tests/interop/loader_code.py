@@ -21,6 +21,19 @@ FUSED = dict(num_attention_heads=6, num_hidden_layers=3, hidden_size=24, vocab_s
 
 T5 = dict(vocab_size=64, d_model=24, d_kv=4, d_ff=32, num_layers=2, num_heads=6, decoder_start_token_id=0)
 
+BART = dict(vocab_size=64, d_model=24, encoder_layers=2, decoder_layers=2, max_position_embeddings=64)
+BART |= dict(encoder_attention_heads=6, decoder_attention_heads=6, encoder_ffn_dim=32, decoder_ffn_dim=32)
+WHISPER = dict(
+    num_mel_bins=6,
+    max_source_positions=8,
+    max_target_positions=64,
+    decoder_start_token_id=3,
+    pad_token_id=0,
+    bos_token_id=0,
+    eos_token_id=0,
+    begin_suppress_tokens=None,
+)
+
 # Name: config, kv heads of the result (a list: per layer), and whether transformers has sdpa for it.
 MODELS = {
     "gpt2": (transformers.GPT2Config(**FUSED), 2, True),
@@ -45,6 +58,13 @@ MODELS = {
     "t5": (transformers.T5Config(**T5), 2, True),
     "mt5": (transformers.MT5Config(**T5), [1, 3], True),
     "umt5": (transformers.UMT5Config(**T5), 3, True),
+    "bart": (transformers.BartConfig(**BART), 2, True),
+    "bart, layers differ": (transformers.BartConfig(**BART), [1, 3], True),
+    "mbart": (transformers.MBartConfig(**BART, decoder_start_token_id=4), 2, True),
+    "marian": (transformers.MarianConfig(**BART, decoder_start_token_id=63, pad_token_id=63), 3, True),
+    "m2m_100": (transformers.M2M100Config(**BART, encoder_layerdrop=0.0, decoder_layerdrop=0.0), [1, 3], True),
+    "pegasus": (transformers.PegasusConfig(**BART), 2, True),
+    "whisper": (transformers.WhisperConfig(**{key: BART[key] for key in BART if key != "max_position_embeddings"}, **WHISPER), [1, 3], True),
     "bert": (transformers.BertConfig(**FUSED, intermediate_size=32), [2, 1, 6], True),
     "roberta": (transformers.RobertaConfig(**FUSED, intermediate_size=32), 2, True),
 }
@@ -101,12 +121,28 @@ def check_generation(model, kv_heads, what):
     beams = [generated(model, ids, mask, num_beams=3, use_cache=cached) for cached in (True, False)]
     expect(torch.equal(*beams), f"{what}: beam search finds other tokens without a cache")
     padding = torch.zeros(2, 3, dtype=torch.long)
-    padded = generated(model, torch.cat([padding, ids], 1), torch.cat([padding, mask], 1))
-    if model.config.is_encoder_decoder:
-        # T5's distances do not depend on padding to the left.
+    if model.config.is_encoder_decoder:  # on the right, where positions of the text do not change
+        padded = generated(model, torch.cat([ids, padding], 1), torch.cat([mask, padding], 1))
         expect(torch.equal(padded, plain), f"{what}: other tokens with padding")
     else:
+        padded = generated(model, torch.cat([padding, ids], 1), torch.cat([padding, mask], 1))
         expect(torch.equal(padded[:, 3:], plain), f"{what}: other tokens with padding")
+
+
+def check_decoding(model, kv_heads, tokens, what):
+    """Whisper: token by token with a cache as all at once."""
+    tokens = torch.tensor(tokens)
+    encoded = model.get_encoder()(checkpoints.spectra(model, len(tokens)))
+    cache, steps = None, []
+    with torch.no_grad():
+        whole = model(encoder_outputs=encoded, decoder_input_ids=tokens, use_cache=False).logits
+        for i in range(tokens.shape[1]):
+            step = model(encoder_outputs=encoded, decoder_input_ids=tokens[:, i : i + 1], past_key_values=cache, use_cache=True)
+            cache = step.past_key_values
+            steps.append(step.logits)
+    for one in (cache.self_attention_cache, cache.cross_attention_cache):
+        check_cache(one, kv_heads, what)
+    expect_same_logits(torch.cat(steps, 1).numpy(), whole.numpy(), f"{what}, with a cache")
 
 
 def check_other_attention(model, kv_heads, tokens, ours, what):
@@ -153,6 +189,8 @@ def check_saved_again(regroup, model, result, tokens, what):
     model.save_pretrained(again)
     before = checkpoints.logits(model, tokens)
     expect_same_logits(checkpoints.logits(load(again), tokens), before, f"{what}, saved again")
+    if of_family(what) == "whisper":
+        return
     if of_family(what) != "mpt" or hasattr(model.config.attn_config, "kv_n_heads"):
         expect_same_logits(regroup.logits(again, tokens), before, f"{what}, saved again, in regroup")
 
@@ -168,13 +206,19 @@ def check_model(regroup, scratch, name, grouping):
     stock_attention = "sdpa" if name == "falcon" else "eager"  # the stock "eager" adds Falcon's ALiBi twice
     tokens = 2 + checkpoints.random_tokens(62, 2, 12, seed=1)
     model = load(result)
-    ours = regroup.logits(result, tokens)
+    if of_family(name) == "whisper":  # regroup does not compute it, transformers does once the heads are repeated
+        regroup.run("expand", result, scratch / f"{name} stock {grouping}", "--kv-heads", 6)
+        ours = checkpoints.logits(checkpoints.load(scratch / f"{name} stock {grouping}"), tokens)
+    else:
+        ours = regroup.logits(result, tokens)
     expect_same_logits(ours, checkpoints.logits(model, tokens), what)
     expect_refused(result, what)
     regroup.run("verify", source, result)
     if has_sdpa:
         expect_same_logits(ours, checkpoints.logits(load(result, "sdpa"), tokens), f"{what}, sdpa")
-    if of_family(name) not in ("bert", "roberta"):
+    if of_family(name) == "whisper":
+        check_decoding(model, kv_heads, tokens, what)
+    elif of_family(name) not in ("bert", "roberta"):
         check_generation(model, kv_heads, what)
     if grouping == "contiguous" and of_family(name) in ("gpt2", "opt", "gpt_neox", "gpt_bigcode"):
         check_other_attention(model, kv_heads, tokens, ours, what)
@@ -188,7 +232,8 @@ def check_model(regroup, scratch, name, grouping):
         for dtype in (torch.bfloat16, torch.float16):
             rounded = checkpoints.logits(load(result, dtype=dtype).float(), tokens)
             expect(np.abs(rounded - ours).max() < 0.1 * np.abs(ours).max(), f"{what}: far off in {dtype}")
-        check_training(model, tokens, what)
+        if of_family(name) != "whisper":
+            check_training(model, tokens, what)
 
 
 def check_uptrained(regroup, scratch):

@@ -47,9 +47,9 @@ void corrupt(const std::int64_t* text, const std::vector<std::int64_t>& spans,
 
 }  // namespace
 
-SpanCounts span_counts(std::int64_t context, bool with_end_token) {
+SpanCounts span_counts(std::int64_t context, bool with_end_token, std::int64_t percent) {
   SpanCounts counts;
-  counts.hidden = std::clamp<std::int64_t>((context * 15 + 50) / 100, 1, context - 1);
+  counts.hidden = std::clamp<std::int64_t>((context * percent + 50) / 100, 1, context - 1);
   const std::int64_t most = std::min(counts.hidden, context - counts.hidden);
   counts.spans = std::clamp<std::int64_t>((counts.hidden * 2 + 3) / 6, 1, most);
   counts.source = context - counts.hidden + counts.spans + (with_end_token ? 1 : 0);
@@ -57,9 +57,9 @@ SpanCounts span_counts(std::int64_t context, bool with_end_token) {
   return counts;
 }
 
-std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed,
-                                     std::uint64_t window) {
-  const SpanCounts counts = span_counts(context, false);
+std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed, std::uint64_t window,
+                                     std::int64_t percent) {
+  const SpanCounts counts = span_counts(context, false, percent);
   const auto shown = cut(context - counts.hidden, counts.spans, seed, window);
   const auto hidden = cut(counts.hidden, counts.spans, ~seed, window);
   std::vector<std::int64_t> spans;

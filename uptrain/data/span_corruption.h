@@ -19,19 +19,22 @@ struct SpanCorruption {
 
 /// Token counts after corruption; the same for every window of that length.
 struct SpanCounts {
-  std::int64_t hidden = 0;  ///< tokens: 15 % of them, at least one, rounded to nearest
+  std::int64_t hidden = 0;  ///< tokens: that share of them, at least one, rounded to nearest
   std::int64_t spans = 0;   ///< a third of these, at least one; each takes a sentinel
   std::int64_t source = 0;  ///< tokens the encoder reads
   std::int64_t target = 0;  ///< tokens the decoder writes
 };
 
-/// `context` of at least 2 tokens.
-SpanCounts span_counts(std::int64_t context, bool with_end_token);
+constexpr std::int64_t kHiddenByT5 = 15;  ///< percent of the tokens
+
+/// `context` of at least 2 tokens, of which `percent` are hidden.
+SpanCounts span_counts(std::int64_t context, bool with_end_token,
+                       std::int64_t percent = kHiddenByT5);
 
 /// Lengths of the spans of one window, alternating shown and hidden, shown first. A pure function
 /// of the seed and the window's number; all ways to cut are about equally likely.
-std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed,
-                                     std::uint64_t window);
+std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed, std::uint64_t window,
+                                     std::int64_t percent = kHiddenByT5);
 
 /// `source` is the text with each hidden span replaced by its sentinel, `answers` each sentinel
 /// followed by what it hides; both end with the end token. `target` is a start token followed by

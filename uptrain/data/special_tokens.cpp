@@ -3,6 +3,8 @@
 #include <charconv>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -16,6 +18,7 @@ constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 constexpr std::string_view kPrefix = "<extra_id_";
 
 using SentinelIds = std::map<std::int64_t, std::int64_t>;  // k -> token
+using NamedTokens = std::vector<std::pair<std::string, std::int64_t>>;
 
 // The number k of "<extra_id_k>".
 std::optional<std::int64_t> sentinel_number(std::string_view text) {
@@ -29,17 +32,14 @@ std::optional<std::int64_t> sentinel_number(std::string_view text) {
                                                                : std::nullopt;
 }
 
-void add(SentinelIds& found, const nlohmann::json& text, const nlohmann::json& id) {
-  if (!text.is_string() || !id.is_number_integer()) {
-    return;
-  }
-  if (const auto number = sentinel_number(text.get_ref<const std::string&>())) {
-    found[*number] = id.get<std::int64_t>();
+void add(NamedTokens& found, const nlohmann::json& text, const nlohmann::json& id) {
+  if (text.is_string() && id.is_number_integer()) {
+    found.emplace_back(text.get<std::string>(), id.get<std::int64_t>());
   }
 }
 
 // Reads {"added_tokens_decoder": {"32099": {"content": "<extra_id_0>", …}, …}}.
-void add_from_tokenizer_config(SentinelIds& found, const nlohmann::json& file) {
+void add_from_tokenizer_config(NamedTokens& found, const nlohmann::json& file) {
   const auto tokens = file.find("added_tokens_decoder");
   if (tokens == file.end() || !tokens->is_object()) {
     return;
@@ -54,14 +54,14 @@ void add_from_tokenizer_config(SentinelIds& found, const nlohmann::json& file) {
 }
 
 // Reads {"<extra_id_0>": 32099, …}.
-void add_from_added_tokens(SentinelIds& found, const nlohmann::json& file) {
+void add_from_added_tokens(NamedTokens& found, const nlohmann::json& file) {
   for (const auto& [text, id] : file.items()) {
     add(found, text, id);
   }
 }
 
 // Reads {"added_tokens": [{"id": 32099, "content": "<extra_id_0>", …}, …], …}.
-void add_from_tokenizer(SentinelIds& found, const nlohmann::json& file) {
+void add_from_tokenizer(NamedTokens& found, const nlohmann::json& file) {
   const auto tokens = file.find("added_tokens");
   if (tokens == file.end() || !tokens->is_array()) {
     return;
@@ -71,6 +71,30 @@ void add_from_tokenizer(SentinelIds& found, const nlohmann::json& file) {
       add(found, token.value("content", nlohmann::json()), token.value("id", nlohmann::json()));
     }
   }
+}
+
+struct TokenizerFile {
+  std::filesystem::path path;
+  NamedTokens tokens;
+};
+
+// The tokens that each tokenizer file of a directory names.
+std::vector<TokenizerFile> read_tokenizer_files(const std::filesystem::path& directory) {
+  using Reader = void (*)(NamedTokens&, const nlohmann::json&);
+  const std::pair<const char*, Reader> files[] = {
+      {"tokenizer_config.json", add_from_tokenizer_config},
+      {"added_tokens.json", add_from_added_tokens},
+      {"tokenizer.json", add_from_tokenizer}};
+  std::vector<TokenizerFile> read_files;
+  for (const auto& [name, read] : files) {
+    const std::filesystem::path path = directory / name;
+    if (path_exists(path)) {
+      read(read_files.emplace_back(path).tokens,
+           parse_sorted_json_object(read_text(path, kMaxTokenizerBytes),
+                                    printable(path.string(), 0)));
+    }
+  }
+  return read_files;
 }
 
 std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::filesystem::path& file) {
@@ -100,21 +124,26 @@ std::optional<std::int64_t> token_in(const Json& config, const char* key) {
 }  // namespace
 
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory) {
-  using Reader = void (*)(SentinelIds&, const nlohmann::json&);
-  const std::pair<const char*, Reader> files[] = {
-      {"tokenizer_config.json", add_from_tokenizer_config},
-      {"added_tokens.json", add_from_added_tokens},
-      {"tokenizer.json", add_from_tokenizer}};
-  for (const auto& [name, read] : files) {
-    const std::filesystem::path path = directory / name;
-    if (!path_exists(path)) {
-      continue;
-    }
+  for (const TokenizerFile& file : read_tokenizer_files(directory)) {
     SentinelIds found;
-    read(found, parse_sorted_json_object(read_text(path, kMaxTokenizerBytes),
-                                         printable(path.string(), 0)));
-    if (const auto sentinels = sentinels_in(found, path)) {
+    for (const auto& [text, id] : file.tokens) {
+      if (const auto number = sentinel_number(text)) {
+        found[*number] = id;
+      }
+    }
+    if (const auto sentinels = sentinels_in(found, file.path)) {
       return sentinels;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> find_mask_token(const std::filesystem::path& directory) {
+  for (const TokenizerFile& file : read_tokenizer_files(directory)) {
+    for (const auto& [text, id] : file.tokens) {
+      if (text == "<mask>") {
+        return id;
+      }
     }
   }
   return std::nullopt;

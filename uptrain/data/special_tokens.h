@@ -20,6 +20,10 @@ struct Sentinels {
 /// file that is malformed or numbers the sentinels in another way.
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory);
 
+/// The id of <mask> in the same files; none if they do not name it. Throws kBadInput for a
+/// malformed file.
+std::optional<std::int64_t> find_mask_token(const std::filesystem::path& directory);
+
 /// The config's bos_token_id, if it is a number.
 std::optional<std::int64_t> start_token_of(const Model& model);
 

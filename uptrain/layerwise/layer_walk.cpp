@@ -79,7 +79,7 @@ void LayerWalk::enter_stack(AttentionRole stack, const Batches& tokens) {
   layer_ = 0;
   hidden_.clear();
   for (const at::Tensor& ids : tokens) {
-    hidden_.push_back(front_.embed(ids.to(device_)));
+    hidden_.push_back(front_.embed(ids.to(device_), 0, stack));
   }
   pass_ = front_.make_pass(tokens.front().size(1));
   pass_.causal = stack == AttentionRole::kSelf && spec_.causal;

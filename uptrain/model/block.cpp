@@ -84,6 +84,9 @@ at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Te
   if (block.attention.present()) {
     x = block.attention_norm(x + attention(block, spec, x, pass));
   }
+  if (block.cross.present()) {
+    x = block.cross_norm(x + cross_attention(block.cross, spec, x, pass));
+  }
   return block.has_mlp() ? mlp_norm(block, x + mlp(block, spec, x)) : x;
 }
 

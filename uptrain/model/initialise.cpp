@@ -60,8 +60,8 @@ struct Roles {
 
 Roles roles_in(const ModelSpec& spec) {
   Roles roles;
-  for (const NormTensors* norm :
-       {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
+  for (const NormTensors* norm : {&spec.embedding_norm, &spec.encoder_embedding_norm,
+                                  &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
     roles.add(*norm);
   }
   roles.add(spec.head_transform);

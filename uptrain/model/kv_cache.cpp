@@ -33,9 +33,9 @@ void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   if (settings.sinks > 0 && !settings.window) {
     throw_usage("attention sinks need a window");
   }
-  if (settings.sinks > 0 && spec.positions == PositionKind::kLearned) {
-    throw_usage(
-        "attention sinks do not work with learned positions, which are part of cached keys");
+  if (settings.sinks > 0 && spec.has_position_table()) {
+    throw_usage("attention sinks do not work with {} positions, which are part of cached keys",
+                name_of(spec.positions));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "formats/base/printable.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/rope.h"
+#include "uptrain/ops/sinusoids.h"
 
 namespace regroup {
 namespace {
@@ -35,7 +36,6 @@ void check_computable(const ModelSpec& spec) {
 Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
     : spec_(std::move(spec)),
       token_embedding_(parameters.at(spec_.token_embedding)),
-      position_embedding_(tensor_or_none(spec_.position_embedding, parameters)),
       token_type_embedding_(tensor_or_none(spec_.token_type_embedding, parameters)),
       project_in_(make_linear(spec_.project_in, parameters)),
       project_out_(make_linear(spec_.project_out, parameters)),
@@ -46,13 +46,23 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
       alibi_form_(Alibi::best_form(token_embedding_.device())),
       relative_buckets_(spec_.relative_bias) {
   check_computable(spec_);
-  if (spec_.embedding_norm.present()) {
-    embedding_norm_ = make_norm(spec_.embedding_norm, spec_, parameters);
-  }
+  encoder_embedding_ =
+      make_embedding(spec_.encoder_position_embedding, spec_.encoder_embedding_norm, parameters);
+  embedding_ = make_embedding(spec_.position_embedding, spec_.embedding_norm, parameters);
   if (spec_.has_encoder()) {
     encoder_ = make_stack(AttentionRole::kEncoder, spec_.encoder_final_norm, parameters);
   }
   stack_ = make_stack(AttentionRole::kSelf, spec_.final_norm, parameters);
+}
+
+Transformer::Embedding Transformer::make_embedding(const std::string& positions,
+                                                   const NormTensors& norm,
+                                                   const Parameters& parameters) const {
+  Embedding embedding{tensor_or_none(positions, parameters), std::nullopt};
+  if (norm.present()) {
+    embedding.norm = make_norm(norm, spec_, parameters);
+  }
+  return embedding;
 }
 
 Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors& final_norm,
@@ -72,24 +82,27 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
   if (spec_.has_encoder()) {
     throw_usage("an encoder-decoder takes two sequences, one for the encoder");
   }
-  return run_stack(stack_, tokens, {});
+  return run_stack(stack_, embed(tokens), {});
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor& target) const {
   if (!spec_.has_encoder()) {
     throw_usage("only encoder-decoder models take two sequences");
   }
-  return run_stack(stack_, target, run_stack(encoder_, source, {}));
+  return run_stack(stack_, embed(target), encode(source));
 }
 
-at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& tokens,
+at::Tensor Transformer::encode(const at::Tensor& source) const {
+  return run_stack(encoder_, embed(source, 0, AttentionRole::kEncoder), {});
+}
+
+at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& embedded,
                                   const at::Tensor& encoded) const {
-  const std::int64_t length = tokens.size(1);
-  Pass pass = make_pass(length);
+  Pass pass = make_pass(embedded.size(1));
   pass.causal = stack.causal;
   pass.encoded = encoded;
   pass.on_attention = on_attention_;
-  return run_blocks(stack, embed(tokens), pass, nullptr);
+  return run_blocks(stack, embedded, pass, nullptr);
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) const {
@@ -116,7 +129,7 @@ KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tenso
   }
   if (source.defined()) {
     const at::NoGradGuard no_gradients;
-    cache.set_encoded(run_stack(encoder_, source, {}));
+    cache.set_encoded(encode(source));
   }
   return cache;
 }
@@ -145,7 +158,8 @@ at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
 }
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  return Linear{lm_head_, head_bias_}(head_input(hidden));
+  const at::Tensor bias = head_bias_.defined() ? head_bias_.flatten() : head_bias_;
+  return Linear{lm_head_, bias}(head_input(hidden));
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
@@ -159,7 +173,7 @@ LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
     return {flat, lm_head_};
   }
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return {at::cat({flat, ones}, 1), at::cat({lm_head_, head_bias_.unsqueeze(1)}, 1)};
+  return {at::cat({flat, ones}, 1), at::cat({lm_head_, head_bias_.view({-1, 1})}, 1)};
 }
 
 Pass Transformer::make_pass(std::int64_t length) const {
@@ -181,7 +195,33 @@ Pass Transformer::make_pass(std::int64_t length) const {
   return pass;
 }
 
-at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first) const {
+// The embeddings of `length` positions from `first` on, [length, D]; undefined if there are none.
+at::Tensor Transformer::positions_of(const Embedding& own, std::int64_t first,
+                                     std::int64_t length) const {
+  const bool computed = spec_.positions == PositionKind::kSinusoidal && !own.positions.defined();
+  if (!computed && !own.positions.defined()) {
+    return {};
+  }
+  const std::int64_t positions =
+      computed ? spec_.max_positions.value() : own.positions.size(0) - spec_.position_offset;
+  if (first + length > positions) {
+    throw_usage("sequences of {} tokens: the model has {} positions for {} only", first + length,
+                name_of(spec_.positions), positions);
+  }
+  if (!computed) {
+    return own.positions.narrow(0, spec_.position_offset + first, length);
+  }
+  if (!sinusoids_.defined() || sinusoids_.size(0) < first + length) {
+    constexpr std::int64_t kAhead = 1024;  // each step of decoding needs one more
+    sinusoids_ = sinusoids(spec_.position_offset, first + length + kAhead, spec_.hidden_size,
+                           spec_.sinusoids.steps, token_embedding_.options().requires_grad(false));
+  }
+  return sinusoids_.narrow(0, first, length);
+}
+
+at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
+                              AttentionRole stack) const {
+  const Embedding& own = stack == AttentionRole::kEncoder ? encoder_embedding_ : embedding_;
   at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
   if (project_in_.present()) {
     x = project_in_(x);
@@ -192,16 +232,10 @@ at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first) cons
   if (token_type_embedding_.defined()) {
     x = x + token_type_embedding_.select(0, 0);  // all tokens are of the first text of a pair
   }
-  if (position_embedding_.defined()) {
-    const std::int64_t length = tokens.size(1);
-    const std::int64_t positions = position_embedding_.size(0) - spec_.position_offset;
-    if (first + length > positions) {
-      throw_usage("sequences of {} tokens: the model has learned positions for {} only",
-                  first + length, positions);
-    }
-    x = x + position_embedding_.narrow(0, spec_.position_offset + first, length);
+  if (const at::Tensor positions = positions_of(own, first, tokens.size(1)); positions.defined()) {
+    x = x + positions;
   }
-  return embedding_norm_ ? (*embedding_norm_)(x) : x;
+  return own.norm ? (*own.norm)(x) : x;
 }
 
 }  // namespace regroup

@@ -46,9 +46,11 @@ class Transformer {
   /// An empty cache; in an encoder-decoder, for decoding from `source`, int64 [B, S].
   KvCache make_cache(const KvCacheSettings& settings, const at::Tensor& source = {}) const;
 
-  /// The embeddings of tokens at positions from `first` on: the input of the first block. tokens:
-  /// int64 [B, T] -> [B, T, D]. Throws as hidden_states() does.
-  at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0) const;
+  /// The embeddings of tokens at positions from `first` on: the input of the first block of the
+  /// stack with self-attention `stack`. tokens: int64 [B, T] -> [B, T, D]. Throws as
+  /// hidden_states() does.
+  at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0,
+                   AttentionRole stack = AttentionRole::kSelf) const;
 
   /// The pass context of the (decoder's) stack for sequences of that length.
   Pass make_pass(std::int64_t length) const;
@@ -83,31 +85,40 @@ class Transformer {
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
 
  private:
+  // What a stack adds to the embeddings of its tokens, and their norm.
+  struct Embedding {
+    at::Tensor positions;  // [positions, D], or undefined: computed or none
+    std::optional<Norm> norm;
+  };
   struct Stack {
     std::vector<Block> blocks;
     std::optional<Norm> final_norm;
     bool causal = true;
   };
 
+  Embedding make_embedding(const std::string& positions, const NormTensors& norm,
+                           const Parameters& parameters) const;
+  at::Tensor positions_of(const Embedding& own, std::int64_t first, std::int64_t length) const;
+
   Stack make_stack(AttentionRole role, const NormTensors& final_norm,
                    const Parameters& parameters) const;
-  at::Tensor run_stack(const Stack& stack, const at::Tensor& tokens,
+  at::Tensor encode(const at::Tensor& source) const;
+  at::Tensor run_stack(const Stack& stack, const at::Tensor& embedded,
                        const at::Tensor& encoded) const;
   at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
 
   ModelSpec spec_;
   at::Tensor token_embedding_;       // [V, D]
-  at::Tensor position_embedding_;    // [positions, D], or undefined
   at::Tensor token_type_embedding_;  // [types, D], or undefined
-  std::optional<Norm> embedding_norm_;
   Linear project_in_, project_out_;
+  Embedding encoder_embedding_, embedding_;
   Stack encoder_;  // empty except in an encoder-decoder
   Stack stack_;
   Linear head_transform_;
   Norm head_norm_;
   at::Tensor lm_head_;    // [V, D]
-  at::Tensor head_bias_;  // [V], or undefined
+  at::Tensor head_bias_;  // [V] or [1, V], or undefined
   AlibiForm alibi_form_;
   // The first pass makes these and later passes share them, so no two threads may use one object.
   mutable RelativeBuckets relative_buckets_;
@@ -115,6 +126,7 @@ class Transformer {
   // The table of the last length. All batches of a run have the same length.
   mutable std::int64_t rope_length_ = -1;
   mutable RopeTable rope_;
+  mutable at::Tensor sinusoids_;  // of the first positions, or undefined
   bool recomputing_ = false;
   AttentionObserver on_attention_;
 };

@@ -1,15 +1,12 @@
 #include "uptrain/objective/objective.h"
 
 #include <algorithm>
-#include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "uptrain/model/upload.h"
 #include "uptrain/ops/permutation.h"
 
@@ -18,12 +15,6 @@ namespace {
 
 std::int64_t masked_in(std::int64_t context) {
   return std::max<std::int64_t>(1, context * 15 / 100);
-}
-
-void check_token(std::string_view what, std::int64_t token, const ModelSpec& spec) {
-  if (token < 0 || token >= spec.vocab_size) {
-    throw_usage("{} {} is outside the vocabulary of {} tokens", what, token, spec.vocab_size);
-  }
 }
 
 // The replacement of a chosen token. `draw` is a hash.
@@ -35,38 +26,6 @@ std::int64_t replacement(std::int64_t token, std::uint64_t draw, std::int64_t ma
   }
   return tenth == 8 ? static_cast<std::int64_t>(draw / 10 % static_cast<std::uint64_t>(vocab_size))
                     : token;
-}
-
-Masking make_masking(const TaskSettings& settings, const ModelSpec& spec) {
-  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
-  if (!token) {
-    throw_usage(
-        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
-        "50264 in RoBERTa's");
-  }
-  check_token("mask token", *token, spec);
-  return {*token, settings.seed};
-}
-
-SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpec& spec,
-                                    std::int64_t context) {
-  if (!settings.sentinels) {
-    throw_usage(
-        "no tokenizer file names <extra_id_0>, so --first-sentinel is needed: 32099 in T5's "
-        "vocabularies, 250099 in mT5's");
-  }
-  const Sentinels& sentinels = *settings.sentinels;
-  check_token("first sentinel", sentinels.first, spec);
-  if (settings.end_token) {
-    check_token("end token", *settings.end_token, spec);
-  }
-  const std::int64_t spans = span_counts(context, false).spans;
-  const std::int64_t available = std::min(sentinels.count, sentinels.first + 1);
-  if (spans > available) {
-    throw_usage("sequences of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
-                context, spans, available);
-  }
-  return {sentinels.first, settings.end_token, settings.seed};
 }
 
 TaskBatch next_token_batch(const at::Tensor& ids) {
@@ -82,54 +41,8 @@ TaskBatch next_token_batch(const at::Tensor& ids) {
 
 }  // namespace
 
-std::string_view name_of(Objective objective) {
-  switch (objective) {
-    case Objective::kNextToken: return "next_token";
-    case Objective::kMaskedTokens: return "masked_tokens";
-    case Objective::kContinuation: return "continuation";
-    case Objective::kSpanCorruption: return "span_corruption";
-  }
-  return "next_token";
-}
-
-Objective parse_objective(std::string_view text) {
-  std::string name(text);
-  std::replace(name.begin(), name.end(), '-', '_');
-  for (const Objective objective : {Objective::kNextToken, Objective::kMaskedTokens,
-                                    Objective::kContinuation, Objective::kSpanCorruption}) {
-    if (name == name_of(objective)) {
-      return objective;
-    }
-  }
-  throw_usage(
-      "objective is \"{}\", allowed are next-token, masked-tokens, continuation and "
-      "span-corruption",
-      printable(text));
-}
-
-Objective objective_of(const ModelSpec& spec) {
-  if (spec.has_encoder()) {
-    return Objective::kContinuation;
-  }
-  return spec.causal ? Objective::kNextToken : Objective::kMaskedTokens;
-}
-
-Objective training_objective_of(const ModelSpec& spec) {
-  return spec.has_encoder() ? Objective::kSpanCorruption : objective_of(spec);
-}
-
 std::int64_t window_width(Objective objective, std::int64_t context) {
   return objective == Objective::kNextToken ? context + 1 : context;
-}
-
-std::optional<Task> evaluation_task(const Model& model, std::int64_t context) {
-  const TaskSettings settings = with_special_tokens({}, model);
-  const Objective objective = objective_of(model.spec);
-  if (!model.missing_head.empty() ||
-      (objective == Objective::kMaskedTokens && !settings.mask_token && !model.spec.mask_token)) {
-    return std::nullopt;
-  }
-  return make_task(settings, model.spec, objective, context);
 }
 
 std::int64_t predictions_in(const Task& task, std::int64_t context) {
@@ -138,51 +51,11 @@ std::int64_t predictions_in(const Task& task, std::int64_t context) {
     case Objective::kContinuation: return context - context / 2;
     case Objective::kSpanCorruption:
       return span_counts(context, task.spans.end_token.has_value()).target;
+    case Objective::kTextInfilling:
+      return infilling_counts(context, task.infilling.end_token.has_value()).target;
     case Objective::kNextToken: break;
   }
   return context;
-}
-
-Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
-               std::int64_t context) {
-  Task task{settings.objective.value_or(otherwise), {}, {}};
-  const bool two_texts =
-      task.objective == Objective::kContinuation || task.objective == Objective::kSpanCorruption;
-  if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
-    throw_usage(
-        "objective is {}, a model such as {} supports {} only", name_of(task.objective),
-        printable(spec.architecture),
-        spec.has_encoder() ? "continuation and span_corruption" : name_of(objective_of(spec)));
-  }
-  if (two_texts && context < 2) {
-    throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", context);
-  }
-  if (task.objective == Objective::kMaskedTokens) {
-    task.masking = make_masking(settings, spec);
-  } else if (task.objective == Objective::kSpanCorruption) {
-    task.spans = make_span_corruption(settings, spec, context);
-  }
-  return task;
-}
-
-void check_documents(const DocumentSettings& documents, const Task& task) {
-  if (documents.separate && task.objective != Objective::kNextToken) {
-    throw_usage("documents can be kept apart for next_token only, the objective is {}",
-                name_of(task.objective));
-  }
-}
-
-TaskSettings with_special_tokens(TaskSettings settings, const Model& model) {
-  if (!model.spec.has_encoder()) {
-    return settings;
-  }
-  if (!settings.sentinels) {
-    settings.sentinels = find_sentinels(model.path);
-  }
-  if (!settings.end_token) {
-    settings.end_token = end_token_of(model);
-  }
-  return settings;
 }
 
 MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
@@ -230,6 +103,10 @@ TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task&
     }
     case Objective::kSpanCorruption: {
       const CorruptedText text = corrupt_spans(ids, first, task.spans, start_token);
+      return {text.source, text.target, {}, text.answers.flatten()};
+    }
+    case Objective::kTextInfilling: {
+      const CorruptedText text = infill_text(ids, first, task.infilling, start_token);
       return {text.source, text.target, {}, text.answers.flatten()};
     }
     case Objective::kNextToken: break;

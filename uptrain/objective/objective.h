@@ -14,6 +14,7 @@
 #include "uptrain/data/document_windows.h"
 #include "uptrain/data/span_corruption.h"
 #include "uptrain/data/special_tokens.h"
+#include "uptrain/data/text_infilling.h"
 #include "uptrain/model/transformer.h"
 
 namespace regroup {
@@ -24,9 +25,10 @@ enum class Objective {
   kContinuation,    ///< encoder-decoders: the second half of the window, the encoder reading the
                     ///< first
   kSpanCorruption,  ///< encoder-decoders: hidden spans of the window, see span_corruption.h
+  kTextInfilling,   ///< encoder-decoders: the window, hidden spans included, see text_infilling.h
 };
 
-/// "next_token", "masked_tokens", "continuation" or "span_corruption".
+/// "next_token", "masked_tokens", "continuation", "span_corruption" or "text_infilling".
 std::string_view name_of(Objective objective);
 
 /// Reads such a name, with - or _ between its words; throws kUsage for anything else.
@@ -35,7 +37,8 @@ Objective parse_objective(std::string_view text);
 /// The default objective of evaluation.
 Objective objective_of(const ModelSpec& spec);
 
-/// The default training objective: the same, or span corruption for encoder-decoders.
+/// The default training objective: the same, or what an encoder-decoder was pretrained on. Throws
+/// kUsage if that is not plain text.
 Objective training_objective_of(const ModelSpec& spec);
 
 /// Tokens in a window of context C: C, or C + 1 if the next token is predicted.
@@ -63,12 +66,16 @@ struct Task {
   Objective objective = Objective::kNextToken;
   Masking masking = {};
   SpanCorruption spans = {};
+  TextInfilling infilling = {};
 };
 
 /// The task for windows of `context` tokens. Throws kUsage if the model does not support the
 /// objective or the context, or if a required special token is not known.
 Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
                std::int64_t context);
+
+/// The task of training: the objective that is set, else training_objective_of().
+Task make_training_task(const TaskSettings& settings, const ModelSpec& spec, std::int64_t context);
 
 /// Throws kUsage if documents are to be kept apart and the task is not next-token prediction: only
 /// causal models never see the padding of a window.
@@ -81,8 +88,8 @@ TaskSettings with_special_tokens(TaskSettings settings, const Model& model);
 /// has no output head, or it is BERT-like and its mask token is not known.
 std::optional<Task> evaluation_task(const Model& model, std::int64_t context);
 
-/// Tokens predicted in a window of context C: C; 15 % of it, at least one; the larger half; or the
-/// hidden spans with their sentinels and the end token.
+/// Tokens predicted in a window of context C: C; 15 % of it, at least one; the larger half; the
+/// hidden spans with their sentinels and the end token; or C and the end token.
 std::int64_t predictions_in(const Task& task, std::int64_t context);
 
 /// A batch of windows with masked tokens. `positions` are indices into the flattened batch.

@@ -196,8 +196,7 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
   plan.run.sequence_length = data.sequence_length();
   plan.run.task = with_special_tokens(settings.run.task, teacher);
   plan.run.task.seed = settings.run.seed;
-  plan.task = make_task(plan.run.task, teacher.spec, training_objective_of(teacher.spec),
-                        data.sequence_length());
+  plan.task = make_training_task(plan.run.task, teacher.spec, data.sequence_length());
   check_documents(settings.run.documents, plan.task);
   Json recipe = recipe_of(plan.run);
   add_task(recipe, plan.task);

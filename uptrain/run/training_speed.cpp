@@ -70,8 +70,8 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
   TrainingSpeed speed;
   with_torch_errors([&] {
     TrainedModel trained(source, settings);
-    const Task task = make_task(with_special_tokens(settings.task, source), source.spec,
-                                training_objective_of(source.spec), data.sequence_length());
+    const Task task = make_training_task(with_special_tokens(settings.task, source), source.spec,
+                                         data.sequence_length());
     speed.tokens_per_step = settings.batch * settings.accumulation * data.sequence_length();
     speed.flops_per_step = training_flops_per_token(source.spec, task, data.sequence_length()) *
                            static_cast<double>(speed.tokens_per_step);

@@ -182,8 +182,7 @@ void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& 
   plan.settings.found_rate = settings.found_rate || plan.rate_trials.has_value();
   plan.settings.task = with_special_tokens(settings.task, source);
   plan.settings.task.seed = settings.seed;
-  plan.task = make_task(plan.settings.task, source.spec, training_objective_of(source.spec),
-                        plan.sequence_length);
+  plan.task = make_training_task(plan.settings.task, source.spec, plan.sequence_length);
   check_documents(settings.documents, plan.task);
   plan.settings.task.objective = plan.task.objective;
   plan.recipe = recipe_of(plan.settings);
@@ -216,6 +215,9 @@ void add_task(Json& recipe, const Task& task) {
   } else if (task.objective == Objective::kSpanCorruption) {
     recipe["first_sentinel"] = task.spans.first_sentinel;
     recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
+  } else if (task.objective == Objective::kTextInfilling) {
+    recipe["mask_token"] = task.infilling.mask_token;
+    recipe["end_token"] = task.infilling.end_token ? Json(*task.infilling.end_token) : Json();
   }
 }
 
@@ -231,9 +233,13 @@ void take_published_length(UptrainSettings& settings) {
 
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
   const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
-  const std::int64_t length = settings.sequence_length.value_or(std::min(kDefaultSequence, limit));
-  if (spec.positions == PositionKind::kLearned && length > limit) {
-    throw_usage("sequence length is {}, the model has learned positions for {}", length, limit);
+  // Text infilling adds a token that ends the text.
+  const bool infills = spec.has_encoder() && spec.denoising == Denoising::kTextInfilling;
+  const std::int64_t usual = std::min(kDefaultSequence, infills ? limit - 1 : limit);
+  const std::int64_t length = settings.sequence_length.value_or(usual);
+  if (spec.has_position_table() && length > limit) {
+    throw_usage("sequence length is {}, the model has {} positions for {}", length,
+                name_of(spec.positions), limit);
   }
   return length;
 }

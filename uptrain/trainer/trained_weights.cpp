@@ -1,5 +1,6 @@
 #include "uptrain/trainer/trained_weights.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <ATen/TensorOperators.h>
@@ -84,7 +85,10 @@ std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights w
   Names names;
   if (which == TrainedWeights::kAll) {
     for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-      names.add(tensor.name);
+      const auto& constant = spec.constant_tensors;
+      if (std::find(constant.begin(), constant.end(), tensor.name) == constant.end()) {
+        names.add(tensor.name);
+      }
     }
     return names.all;
   }

@@ -49,6 +49,11 @@ StackTokens tokens_of(const Task& task, std::int64_t sequence_length) {
       const SpanCounts counts = span_counts(sequence_length, task.spans.end_token.has_value());
       return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
     }
+    case Objective::kTextInfilling: {
+      const SpanCounts counts =
+          infilling_counts(sequence_length, task.infilling.end_token.has_value());
+      return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
+    }
     default: return {0.0, static_cast<double>(sequence_length)};
   }
 }
@@ -67,8 +72,10 @@ std::int64_t count_parameters(const ModelSpec& spec) {
 
 std::int64_t multiplied_weights(const ModelSpec& spec) {
   std::int64_t multiplied = count_parameters(spec);
-  if (!spec.position_embedding.empty()) {
-    multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
+  for (const std::string& table : {spec.position_embedding, spec.encoder_position_embedding}) {
+    if (!table.empty()) {
+      multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
+    }
   }
   if (!spec.lm_head.empty()) {
     multiplied -= spec.vocab_size * spec.embedding_width();

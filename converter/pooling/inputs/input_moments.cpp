@@ -11,7 +11,9 @@ namespace {
 NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                         InputSide side) {
   if (role == AttentionRole::kCross && side == InputSide::kKeysAndValues) {
-    return spec.encoder_final_norm;
+    return spec.norm_placement == NormPlacement::kAfterResidual
+               ? spec.encoder_layers.back().mlp_norm
+               : spec.encoder_final_norm;
   }
   const std::vector<LayerTensors>& layers = spec.stack(role);
   switch (spec.norm_placement) {
@@ -22,7 +24,10 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
       if (role == AttentionRole::kCross) {
         return layers[layer].attention_norm;
       }
-      return layer == 0 ? spec.embedding_norm : layers[layer - 1].mlp_norm;
+      if (layer > 0) {
+        return layers[layer - 1].mlp_norm;
+      }
+      return role == AttentionRole::kEncoder ? spec.encoder_embedding_norm : spec.embedding_norm;
     case NormPlacement::kAfterSublayer: break;
   }
   return {};

@@ -27,18 +27,12 @@ bool is_encoders(const TensorInfo& tensor) { return tensor.name.starts_with("enc
 
 TEST_CASE("keys and values of every role are pooled bit for bit and other tensors are copied",
           "[converter]") {
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
-                                                                         {"t5", 3},
-                                                                         {"t5_v1_1", 4},
-                                                                         {"mt5", 3},
-                                                                         {"umt5", 3},
-                                                                         {"bert", 4},
-                                                                         {"bert", 3},
-                                                                         {"biogpt", 2},
-                                                                         {"biogpt", 3},
-                                                                         {"persimmon", 2},
-                                                                         {"persimmon", 3},
-                                                                         {"roberta", 4}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
+      {{"t5", 4},      {"t5", 3},      {"t5_v1_1", 4}, {"mt5", 3},       {"umt5", 3},
+       {"bart", 3},    {"bart", 2},    {"mbart", 2},   {"marian", 3},    {"m2m_100", 2},
+       {"pegasus", 3}, {"pegasus", 2}, {"whisper", 3}, {"whisper", 2},   {"bert", 4},
+       {"bert", 3},    {"biogpt", 2},  {"biogpt", 3},  {"persimmon", 2}, {"persimmon", 3},
+       {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});
@@ -187,6 +181,10 @@ TEST_CASE("replacing positions by ALiBi drops the position tensors", "[converter
       {"t5_small", "relative_attention_bias", "t5"},  // with a bias that is never read
       {"mt5", "relative_attention_bias", "mt5"},
       {"umt5", "relative_attention_bias", "umt5"},
+      {"bart", "embed_positions", "bart"},
+      {"mbart", "embed_positions", "mbart"},
+      {"marian_tables", "embed_positions", "marian"},
+      {"pegasus", "embed_positions", "pegasus"},
       {"bert", "position_embeddings", "bert"},
       {"roberta", "position_embeddings", "roberta"},
   }));
@@ -204,6 +202,25 @@ TEST_CASE("replacing positions by ALiBi drops the position tensors", "[converter
   CHECK(model.spec.positions == PositionKind::kAlibi);
   CHECK(model.config["model_type"] == std::string("regroup_alibi_") + family);
   CHECK(model.config["regroup"]["positions"] == "alibi");
+}
+
+TEST_CASE("Whisper's kv heads have their own keys and its positions cannot become ALiBi",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("whisper"), directory / "result", {.kv_heads = {2}, .roles = kAllRoles});
+  const Model model = open_model(directory / "result");
+  for (const char* key : {"kv_heads", "cross_kv_heads", "encoder_kv_heads"}) {
+    CHECK(model.config[key] == 2);
+  }
+  // transformers would read this key as encoder_attention_heads.
+  CHECK_FALSE(model.config.contains("num_key_value_heads"));
+  CHECK(model.config["encoder_attention_heads"] == 6);
+  check_all_shapes(model.spec, model.checkpoint);
+  CHECK_THAT(refusal_of([&] {
+               plan_conversion(open_model(golden("whisper")),
+                               {.positions = PositionChange::kAlibi});
+             }),
+             is_wrong_usage("WhisperForConditionalGeneration", "audio"));
 }
 
 TEST_CASE("slopes are recorded for every query head of encoder and decoder", "[converter]") {

@@ -54,6 +54,22 @@ TEST_CASE("sentinels whose ids do not count down are refused", "[uptrain]") {
              is_bad_input("added_tokens.json"));
 }
 
+TEST_CASE("the mask token is found in every tokenizer file", "[uptrain]") {
+  const auto mask_in = [](const char* name, const char* text) {
+    const TemporaryDirectory directory;
+    put_file(directory / name, text);
+    return find_mask_token(directory.path());
+  };
+  CHECK(mask_in("tokenizer_config.json",
+                R"({"added_tokens_decoder": {"7": {"content": "<mask>"}, "8": {"content": 1}}})") ==
+        7);
+  CHECK(mask_in("added_tokens.json", R"({"<x>": 1, "<mask>": 9})") == 9);
+  CHECK(mask_in("tokenizer.json", R"({"added_tokens": [{"id": 5, "content": "<mask>"}]})") == 5);
+  CHECK_FALSE(mask_in("tokenizer.json", R"({"added_tokens": [{"id": 5, "content": "[MASK]"}]})"));
+  CHECK_FALSE(mask_in("added_tokens.json", R"({"<mask>": "9"})"));
+  CHECK_FALSE(find_mask_token(golden("bart")));
+}
+
 TEST_CASE("the end token is the config's only eos_token_id", "[uptrain]") {
   Model model = load_golden_case("t5").source;
   CHECK(end_token_of(model) == 1);

@@ -81,7 +81,8 @@ bool close(double a, double b) { return std::abs(a - b) <= 1e-4 * (std::abs(b) +
 
 TEST_CASE("the comparison equals one computed from whole passes", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  for (const char* name : {"llama_mha", "bloom", "gpt2", "opt_350m", "bert", "t5", "mt5"}) {
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "opt_350m", "bert", "t5", "mt5", "bart",
+                           "mbart", "marian", "pegasus"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;
     const GoldenCase subject = load_golden_case(name);

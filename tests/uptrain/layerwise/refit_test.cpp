@@ -101,7 +101,7 @@ std::vector<std::int64_t> as_they_are(const AttentionHeads& heads) {
 
 TEST_CASE("refitting brings attention outputs and poor logits closer to the source", "[uptrain]") {
   for (const char* name :
-       {"llama_mha", "bloom", "gpt2", "gpt_neox", "mpt", "bert", "qwen3", "t5"}) {
+       {"llama_mha", "bloom", "gpt2", "gpt_neox", "mpt", "bert", "qwen3", "t5", "bart", "mbart"}) {
     for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kLowrank}) {
       CAPTURE(name, name_of(method));
       const Halved half(name);

@@ -61,7 +61,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
       "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3", "biogpt", "persimmon");
+      "smollm3", "biogpt", "persimmon", "bart", "bart_copies", "mbart", "marian", "marian_tables",
+      "m2m_100", "pegasus");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -183,7 +184,8 @@ TEST_CASE("converted models have the logits that transformers computes from them
 
 TEST_CASE("swapping value heads of any role changes the logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5");
+  const auto* name =
+      GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bart", "mbart", "marian", "m2m_100", "pegasus");
   const auto role = GENERATE(AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross);
   CAPTURE(name, name_of(role));
   const GoldenCase golden = load_golden_case(name);
@@ -234,6 +236,13 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"t5_v1_1", 4},
                                                                          {"mt5", 3},
                                                                          {"umt5", 3},
+                                                                         {"bart", 3},
+                                                                         {"bart", 2},
+                                                                         {"mbart", 2},
+                                                                         {"marian", 3},
+                                                                         {"m2m_100", 2},
+                                                                         {"pegasus", 3},
+                                                                         {"pegasus", 2},
                                                                          {"bert", 4},
                                                                          {"bert", 3},
                                                                          {"biogpt", 2},

@@ -180,7 +180,7 @@ TEST_CASE("positions of attention sinks and window are contiguous after tokens a
 
 TEST_CASE("the decoder of an encoder-decoder continues its own output", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE("t5", "t5_v1_1", "umt5");
+  const auto* name = GENERATE("t5", "t5_v1_1", "umt5", "bart", "mbart", "m2m_100", "pegasus");
   const auto chunk = GENERATE(std::int64_t{1}, std::int64_t{3}, std::int64_t{7});
   CAPTURE(name, chunk);
   const GoldenCase golden = load_golden_case(name);

@@ -161,6 +161,37 @@ TEST_CASE("the default training objective is that of pretraining", "[uptrain]") 
   CHECK(training_objective_of(load_golden_case("llama").source.spec) == Objective::kNextToken);
   CHECK(training_objective_of(load_golden_case("bert").source.spec) == Objective::kMaskedTokens);
   CHECK(training_objective_of(load_golden_case("t5").source.spec) == Objective::kSpanCorruption);
+  for (const char* name : {"bart", "mbart"}) {
+    CHECK(training_objective_of(load_golden_case(name).source.spec) == Objective::kTextInfilling);
+  }
+}
+
+TEST_CASE("models trained on pairs of texts have no default training objective", "[uptrain]") {
+  for (const char* name : {"marian", "m2m_100", "pegasus"}) {
+    CAPTURE(name);
+    const ModelSpec spec = load_golden_case(name).source.spec;
+    CHECK_THAT(refusal_of([&] { make_training_task({}, spec, 8); }),
+               is_wrong_usage("not trained on plain text", "--objective continuation"));
+    CHECK(make_training_task({.objective = Objective::kContinuation}, spec, 8).objective ==
+          Objective::kContinuation);
+    CHECK(objective_of(spec) == Objective::kContinuation);
+  }
+}
+
+TEST_CASE("text infilling needs a mask token and room for the end token", "[uptrain]") {
+  const ModelSpec spec = load_golden_case("bart").source.spec;  // 16 positions
+  const auto task = [&](const TaskSettings& settings, std::int64_t context) {
+    return make_training_task(settings, spec, context);
+  };
+  CHECK_THAT(refusal_of([&] { task({}, 8); }), is_wrong_usage("--mask-token", "<mask>"));
+  CHECK_THAT(refusal_of([&] { task({.mask_token = 40}, 8); }),
+             is_wrong_usage("mask token 40", "40 tokens"));
+  CHECK_THAT(refusal_of([&] { task({.mask_token = 3, .end_token = 40}, 8); }),
+             is_wrong_usage("end token 40"));
+  CHECK(task({.mask_token = 3}, 16).infilling.mask_token == 3);
+  CHECK(predictions_in(task({.mask_token = 3, .end_token = 2}, 15), 15) == 16);
+  CHECK_THAT(refusal_of([&] { task({.mask_token = 3, .end_token = 2}, 16); }),
+             is_wrong_usage("context is 16", "17 tokens", "learned positions for 16"));
 }
 
 TEST_CASE("objectives that a model does not support are refused", "[uptrain]") {
@@ -177,7 +208,7 @@ TEST_CASE("objectives that a model does not support are refused", "[uptrain]") {
   CHECK_THAT(refusal_of([&] { task(encoder, asked(Objective::kSpanCorruption), 8); }),
              is_wrong_usage("span_corruption", "masked_tokens only"));
   CHECK_THAT(refusal_of([&] { task(both, asked(Objective::kNextToken), 8); }),
-             is_wrong_usage("next_token", "continuation and span_corruption"));
+             is_wrong_usage("next_token", "continuation, span_corruption and text_infilling"));
   TaskSettings spans = asked(Objective::kSpanCorruption);
   CHECK_THAT(refusal_of([&] { task(both, spans, 8); }), is_wrong_usage("--first-sentinel"));
   spans.sentinels = Sentinels{40, 100};
@@ -201,9 +232,24 @@ TEST_CASE("the targets of span corruption are the decoder's output", "[uptrain]"
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Task task{Objective::kSpanCorruption, {}, {.first_sentinel = 39, .end_token = 1}};
+  const Task task{.objective = Objective::kSpanCorruption,
+                  .spans = {.first_sentinel = 39, .end_token = 1}};
   const Predictions predictions = predict(model, golden.tokens, 5, task);
   const CorruptedText text = corrupt_spans(golden.tokens, 5, task.spans, 0);
+  CHECK(predictions.targets.equal(text.answers.flatten()));
+  CHECK(predictions.hidden.equal(
+      model.hidden_states(text.source, text.target).flatten(0, 1).unsqueeze(0)));
+  CHECK(predictions.targets.numel() == 2 * predictions_in(task, 13));
+}
+
+TEST_CASE("the targets of text infilling are the whole text and the end token", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const GoldenCase golden = load_golden_case("bart");
+  const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
+  const Task task{.objective = Objective::kTextInfilling,
+                  .infilling = {.mask_token = 39, .end_token = 2}};
+  const Predictions predictions = predict(model, golden.tokens, 5, task);
+  const CorruptedText text = infill_text(golden.tokens, 5, task.infilling, 2);
   CHECK(predictions.targets.equal(text.answers.flatten()));
   CHECK(predictions.hidden.equal(
       model.hidden_states(text.source, text.target).flatten(0, 1).unsqueeze(0)));

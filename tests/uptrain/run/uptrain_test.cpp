@@ -116,7 +116,7 @@ TEST_CASE("a run stopped after any step resumes to the same bytes", "[uptrain]")
 }
 
 TEST_CASE("models with an encoder learn with and without grouping", "[uptrain]") {
-  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta");
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta", "bart", "mbart");
   CAPTURE(name);
   const TemporaryDirectory directory;
   UptrainSettings settings = encoder_run(directory.path(), name, 40);

@@ -107,6 +107,17 @@ TEST_CASE("keys and values of all three attentions of an encoder-decoder are tra
                    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight") == 1);
 }
 
+TEST_CASE("buffers of transformers are not trained", "[uptrain]") {
+  const auto trained = [](const char* fixture, const char* name) {
+    const auto names = trained_tensors(load_golden_case(fixture).source.spec, TrainedWeights::kAll);
+    return std::count(names.begin(), names.end(), name);
+  };
+  CHECK(trained("bart", "final_logits_bias") == 0);
+  CHECK(trained("bart", "model.encoder.embed_positions.weight") == 1);
+  CHECK(trained("pegasus", "model.encoder.embed_positions.weight") == 0);
+  CHECK(trained("pegasus", "model.decoder.embed_positions.weight") == 0);
+}
+
 TEST_CASE("key norms are trained with the keys", "[uptrain]") {
   const auto names =
       trained_tensors(load_golden_case("qwen3").source.spec, TrainedWeights::kKeysAndValues);
