@@ -167,6 +167,18 @@ void add_conversion(Lines& lines, const ModelSummary& summary) {
   }
 }
 
+std::string whole_model_of(const ModelSummary& summary) {
+  return summary.spec ? summary.spec->whole_model : "";
+}
+
+// Of a language model inside another model, to which the other facts apply.
+std::string language_model_text(const ModelSummary& summary) {
+  const std::string whole = whole_model_of(summary);
+  return whole.empty()
+             ? ""
+             : fmt::format("{}, a part of this {} model", summary.family, printable(whole));
+}
+
 std::string weights_text(const ModelSummary& summary) {
   return fmt::format("{} in {} file{}, {} tensors, {}", text_of_bytes(summary.bytes), summary.files,
                      summary.files == 1 ? "" : "s", with_thousands(summary.tensors),
@@ -179,6 +191,7 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
   return {{"path", summary.path.string()},
           {"family", summary.family},
           {"architecture", text_or_null(summary.architecture)},
+          {"whole_model", text_or_null(whole_model_of(summary))},
           {"layers", summary.layers},
           {"hidden_size", or_null(summary.hidden_size)},
           {"query_heads", or_null(summary.query_heads)},
@@ -210,6 +223,7 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
       {"model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
+      {"language", language_model_text(summary)},
       {"layers", layers_text(summary)}};
   for (auto& line : attention_lines(summary)) {
     lines.push_back(std::move(line));

@@ -25,7 +25,7 @@ LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
   if (has_own_code(config)) {
     return LoadedBy::kOwnCode;
   }
-  if (spec.attention_only()) {
+  if (loaders_are_unknown(spec)) {
     return LoadedBy::kUnknown;
   }
   if (!spec.layer_configs_key.empty()) {
@@ -51,7 +51,10 @@ std::string_view auto_class_of(const ModelSpec& spec) {
 
 std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
   const auto call = [&](std::string_view options) {
-    return fmt::format("`{}.from_pretrained(DIRECTORY{})`", auto_class_of(spec), options);
+    return fmt::format(
+        "`{}.from_pretrained(DIRECTORY{})`",
+        spec.whole_model.empty() ? std::string(auto_class_of(spec)) : card_word(spec.architecture),
+        options);
   };
   switch (loader) {
     case LoadedBy::kStockClasses:
@@ -120,6 +123,9 @@ std::string runtime_rows(LoadedBy loader, const Served& served) {
 }
 
 std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
+  if (!spec.whole_model.empty()) {
+    return "not tried";
+  }
   try {
     if (!has_alibi_names(config) && !spec.attention_only() && auto_class_of(spec) != kWithoutHead) {
       gguf_metadata_for(spec);

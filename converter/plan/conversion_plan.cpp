@@ -66,6 +66,25 @@ void check_head(const Model& source, const ModelSpec& grouped, const ConversionR
   }
 }
 
+// Only the whole model's own form has a place for its other tensors.
+void check_part(const ModelSpec& source, const ConversionRequest& request, Container container) {
+  if (source.whole_model.empty()) {
+    return;
+  }
+  const std::string model = printable(source.whole_model);
+  if (request.positions != PositionChange::kKeep) {
+    throw_usage("--positions: the language model inside a {} model keeps its positions", model);
+  }
+  const bool same_form =
+      request.target == "auto" || request.target == "same" || request.target == "expanded";
+  if (!same_form || is_single_file(container)) {
+    throw_usage(
+        "the language model inside a {} model is converted in place, since another form has no "
+        "place for the other tensors: --target same or expanded, --to safetensors or torch",
+        model);
+  }
+}
+
 Target choose_target(const Model& source, const ModelSpec& grouped,
                      const ConversionRequest& request, Container container) {
   if (request.target == "expanded") {
@@ -79,10 +98,16 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
   if (container == Container::kLlama2c) {
     return llama2c_target(source, grouped);
   }
-  if (request.target == "auto") {
+  if (request.target == "auto" && grouped.whole_model.empty()) {
     return automatic_target(source, grouped);
   }
-  if (request.target != "same") {
+  if (request.target == "auto" && !loaders_take_heads(grouped)) {
+    throw_usage(
+        "the loaders of the {} inside a {} model do not support these kv heads: try --target "
+        "expanded, or same to write them anyway",
+        grouped.family, printable(grouped.whole_model));
+  }
+  if (request.target != "same" && request.target != "auto") {
     return named_target(source, grouped, request.target);
   }
   return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
@@ -186,6 +211,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   ConversionPlan plan = begin_plan(source, request);
   check_can_pool(plan.spec, plan.pooling.method);
   check_can_refine(plan, request);
+  check_part(source.spec, request, plan.container);
   check_head(source, plan.grouped, request, plan.container);
   Target target = choose_target(source, plan.grouped, request, plan.container);
   if (written) {

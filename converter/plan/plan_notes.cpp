@@ -40,13 +40,13 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
     notes.push_back(fmt::format(
         "kv heads differ between layers: stock {} loaders take one number for all of them{}",
         printable(target.architecture), runs));
-  } else if (hugging_face && changed && target.attention_only()) {
+  } else if (hugging_face && changed && loaders_are_unknown(target)) {
     notes.push_back(fmt::format(
         "the config gets the number of kv heads as {}; whether the loaders of {} read it is not "
         "known here",
         printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
         printable(target.architecture)));
-  } else if (hugging_face && !target.attention_only() && !loaders_take_heads(target)) {
+  } else if (hugging_face && !loaders_are_unknown(target) && !loaders_take_heads(target)) {
     notes.push_back(
         fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));

@@ -106,7 +106,9 @@ std::string config_with_provenance(const std::string& config_text, const Provena
     }
   }
   if (!spec.multi_query_key.empty()) {
-    text = with_member(text, {spec.multi_query_key}, all_are(spec.kv_heads, 1) ? "true" : "false");
+    std::vector<std::string> path = spec.config_path;
+    path.push_back(spec.multi_query_key);
+    text = with_member(text, path, all_are(spec.kv_heads, 1) ? "true" : "false");
   }
   return with_member(text, {"regroup"}, regroup_block(facts));
 }

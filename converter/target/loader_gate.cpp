@@ -19,6 +19,12 @@ void keep_from_stock_loaders(Target& target, Container container, std::string_vi
   }
   const bool named_already = !is_single_file(container) &&
                              has_alibi_names(parse_json_object(target.config_text, "config.json"));
+  if (!target.spec.whole_model.empty()) {
+    throw_usage(
+        "{}: its heads would move with their ALiBi slopes, which its loaders compute from the "
+        "index of a head: use --grouping contiguous",
+        printable(target.spec.architecture));
+  }
   const bool loads = asked == "expanded" || is_single_file(container) ||
                      (!named_already && loaders_take_heads(target.spec));
   if (loads) {

@@ -106,6 +106,10 @@ bool loaders_take_heads(const ModelSpec& spec) {
   return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
 }
 
+bool loaders_are_unknown(const ModelSpec& spec) {
+  return spec.attention_only() || (!spec.whole_model.empty() && !spec.not_computable.empty());
+}
+
 Target same_target(const Model& source, const ModelSpec& grouped) {
   Target target{grouped, source.config_text, {}, source.gguf, true};
   if (grouped.positions != source.spec.positions) {

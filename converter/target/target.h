@@ -69,4 +69,8 @@ Target hugging_face_target(const Model& source, const ModelSpec& grouped);
 /// Whether the stock loaders of spec's architecture read its kv heads.
 bool loaders_take_heads(const ModelSpec& spec);
 
+/// Whether nothing is known of the loaders: of an architecture known through a layout file only, or
+/// of a model with a language model inside.
+bool loaders_are_unknown(const ModelSpec& spec);
+
 }  // namespace regroup

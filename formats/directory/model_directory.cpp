@@ -12,6 +12,7 @@
 #include "formats/base/printable.h"
 #include "formats/directory/container.h"
 #include "formats/directory/meta_checkpoint.h"
+#include "formats/directory/training_wrappers.h"
 #include "formats/directory/weight_index.h"
 
 namespace regroup {
@@ -137,7 +138,19 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
   return std::nullopt;
 }
 
+// transformers adds such an adapter to the weights beside it, if any, without a word.
+void refuse_adapter(const fs::path& directory) {
+  if (path_exists(directory / "adapter_config.json")) {
+    throw_bad_input(
+        "{}: has a LoRA adapter (adapter_config.json), which must be merged first: with peft, "
+        "AutoPeftModelForCausalLM.from_pretrained(DIRECTORY).merge_and_unload().save_pretrained("
+        "MERGED)",
+        printable(directory.string(), 0));
+  }
+}
+
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
+  refuse_adapter(directory);
   if (const auto weights = weights_in(directory)) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
@@ -159,10 +172,11 @@ Checkpoint open_checkpoint(const fs::path& given) {
   if (is_meta_directory(path)) {
     return open_meta_checkpoint(path);
   }
-  if (fs::is_directory(path)) {
-    return Checkpoint(open_weights_in(path));
-  }
-  return Checkpoint(is_index(path) ? open_indexed_shards(path) : open_single(path));
+  std::vector<Checkpoint::Part> parts = fs::is_directory(path) ? open_weights_in(path)
+                                        : is_index(path)       ? open_indexed_shards(path)
+                                                               : open_single(path);
+  remove_training_wrappers(parts);
+  return Checkpoint(std::move(parts));
 }
 
 std::optional<fs::path> index_of_checkpoint(const fs::path& given) {
@@ -175,6 +189,7 @@ ModelDirectory open_model_directory(const fs::path& given) {
   const fs::path path = resolve_model_path(given);
   const fs::path directory = directory_of_model(path);
   const fs::path config_path = directory / kConfigFile;
+  refuse_adapter(directory);
   if (!path_exists(config_path)) {
     throw_bad_input("{}: {} {}; not a model directory", printable(path.string(), 0),
                     path == directory ? "contains no" : "is in a directory without", kConfigFile);

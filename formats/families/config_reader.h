@@ -38,6 +38,7 @@ class ConfigReader {
   /// The value at `key`, or nullptr if it is absent or a JSON null.
   const Json* find(std::string_view key) const;
   bool empty() const { return config_.empty(); }
+  const Json& json() const { return config_; }
   /// Whether `key` is present, even with a null value.
   bool mentions(std::string_view key) const { return config_.contains(key); }
   const std::string& where() const { return where_; }

@@ -14,7 +14,7 @@ std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys key
                               const Checkpoint& checkpoint) {
   const std::int64_t layers = config.count(keys);
   const auto tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
-  const bool to_be_made = checkpoint.files().empty();  // a model without weights yet
+  const bool to_be_made = checkpoint.files().empty() && tensors == 0;  // no weights yet
   if (layers > tensors && !to_be_made) {
     throw_bad_input("{}: {} is {}, but the checkpoint has only {} tensors", config.where(),
                     *keys.begin(), layers, tensors);

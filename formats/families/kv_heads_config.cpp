@@ -37,8 +37,13 @@ std::string config_with_kv_heads(const std::string& config_text, const ModelSpec
                          : std::string(text);
         });
   }
-  return with_member(config_text, spec.kv_heads_key,
-                     spec.kv_heads_always_listed ? list_json(kv_heads) : per_layer_json(kv_heads));
+  const std::string value =
+      spec.kv_heads_always_listed ? list_json(kv_heads) : per_layer_json(kv_heads);
+  std::string text = with_member(config_text, spec.kv_heads_key, value);
+  for (const std::vector<std::string>& copy : spec.kv_heads_copies) {
+    text = with_member(text, copy, value);
+  }
+  return text;
 }
 
 std::string per_layer_json(const std::vector<std::int64_t>& values) {

@@ -1,10 +1,16 @@
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
+#include "formats/families/language_part.h"
+#include "formats/families/quantised_weights.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
 
@@ -100,15 +106,6 @@ Names names_in(const ConfigReader& config) {
   names.own = cut_prefix(names.architecture, kAlibiArchitecture) || own_type;
   cut_prefix(names.architecture, kLoaderArchitecture);
   return names;
-}
-
-void refuse_quantised(const ConfigReader& config) {
-  if (config.find("quantization_config") != nullptr) {
-    throw_bad_input(
-        "{}: quantization_config is set; quantised weights cannot be pooled, use the "
-        "checkpoint they were made from",
-        config.where());
-  }
 }
 
 }  // namespace
@@ -215,9 +212,8 @@ std::vector<std::string> known_model_types() {
   return names;
 }
 
-}  // namespace
-
-ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
+// Describes a config whose language model is not a part of another model.
+ModelSpec describe_alone(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader config(json, where);
   const auto& [model_type, architecture, own_names] = names_in(config);
   const FamilyRow* row = find_family(model_type, architecture);
@@ -225,7 +221,6 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
     throw_bad_input("{}: {}", where,
                     refusal_of_architecture(config, model_type, architecture, known_model_types()));
   }
-  refuse_quantised(config);
   ModelSpec spec = row->describe(config, checkpoint);
   spec.family = row->family;
   spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
@@ -236,6 +231,35 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
     spec.loaders_read_kv_heads = false;
     spec.multi_query_key.clear();
   }
+  return spec;
+}
+
+ModelSpec describe_part(const LanguagePart& part, const Checkpoint& checkpoint,
+                        const ConfigReader& config) {
+  const std::string where = part.path.empty()
+                                ? config.where()
+                                : fmt::format("{}: {}", config.where(), fmt::join(part.path, "."));
+  ModelSpec spec =
+      describe_alone(part.config, tensors_of_language_part(checkpoint, config.where()), where);
+  spec.architecture = architecture_of(config);
+  if (spec.architecture.empty()) {
+    spec.architecture = part.whole_model;
+  }
+  return as_part(std::move(spec), part, checkpoint, config);
+}
+
+}  // namespace
+
+ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
+  const ConfigReader config(json, where);
+  const Names names = names_in(config);
+  const bool known = names.own || find_family(names.model_type, names.architecture) != nullptr;
+  const auto part = known ? std::nullopt : find_language_part(config, checkpoint);
+  if (known || part) {
+    refuse_quantised(config, checkpoint);
+  }
+  ModelSpec spec =
+      part ? describe_part(*part, checkpoint, config) : describe_alone(json, checkpoint, where);
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

@@ -161,6 +161,12 @@ struct SpectrumInput {
 struct ModelSpec {
   std::string family;        ///< regroup's family name: "llama", "gpt2", "bloom"
   std::string architecture;  ///< from the config, such as "LlamaForCausalLM"
+  /// model_type of the vision or audio model that this language model is a part of ("llava");
+  /// otherwise empty. Its other tensors and config keys are not described here.
+  std::string whole_model;
+  /// Path of the language model's own object in the config, such as "text_config"; empty: the
+  /// config itself.
+  std::vector<std::string> config_path;
 
   std::int64_t hidden_size = 0;  ///< D
   std::int64_t query_heads = 0;  ///< H
@@ -236,6 +242,8 @@ struct ModelSpec {
   /// Path of the config key for the number of kv heads. The keys for cross-attention and an encoder
   /// have the same path with "cross_" and "encoder_" before the last part.
   std::vector<std::string> kv_heads_key = {"num_key_value_heads"};
+  /// Paths of config keys that repeat the value at kv_heads_key.
+  std::vector<std::vector<std::string>> kv_heads_copies;
   /// Whether its value is a list even if all layers agree (DeciLM-7B).
   bool kv_heads_always_listed = false;
   /// For configs with one object per layer (Nemotron-NAS): the path of the list of objects, and the

@@ -25,6 +25,7 @@ class Case:
     hub_twin: str = ""  # a second directory with the same model in the form of the family's original hub files
     controls: tuple = ()  # settings that must change the logits, one by one
     inert: tuple = ()  # settings that transformers ignores: they must not change the logits
+    language: str = ""  # what the names of the language model's layers begin with, if it is a part of another model
     idle: tuple = ()  # ends of the names of parameters that do not change the logits
 
 

@@ -2,6 +2,7 @@
 
 import families_encoder
 import families_fused
+import families_multimodal
 import families_newer
 import families_separate
 import families_seq2seq
@@ -89,4 +90,4 @@ CASES = {
     "equal_heads_bloom": Case(bloom(hidden_size=30), equal=2),
 }
 CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES | families_encoder.CASES
-CASES |= families_newer.CASES | families_seq2seq.CASES
+CASES |= families_newer.CASES | families_seq2seq.CASES | families_multimodal.CASES

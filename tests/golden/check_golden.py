@@ -52,6 +52,8 @@ def check_logits(directory, case):
 def check_every_parameter_matters(directory, case, model, tokens, logits):
     weakest = np.inf
     for name, parameter in model.named_parameters():
+        if case.language and any(part in name for part in ("visual", "vision", "projector")):
+            continue  # no part of text
         original = parameter.data.clone()
         parameter.data.copy_(original.roll(1, dims=0))
         moved = difference(checkpoints.logits(model, tokens), logits)
@@ -87,7 +89,7 @@ def check_pooled(directory, case):
     for groups in case.pool:
         size = pooling.kv_heads(case.config) // groups
         for part in ("k_proj", "v_proj"):
-            name = f"model.layers.0.self_attn.{part}.weight"
+            name = f"{case.language or 'model.'}layers.0.self_attn.{part}.weight"
             if name not in tensors:
                 continue  # fused
             heads = values(tensors[name]).float().unflatten(0, (groups, size, -1))

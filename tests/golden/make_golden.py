@@ -76,7 +76,7 @@ def make_model(case, seed):
         size = heads // groups
         separate = case.config.model_type not in fused_layouts.BY_MODEL_TYPE
         if separate and size % 3 == 0:  # not needed for a power of two, which divides exactly
-            attention = model.model.layers[0].self_attn
+            attention = pooling.layers(model)[0].self_attn
             for projection in (attention.k_proj, attention.v_proj):
                 plant_witnesses(projection.weight.data, heads, size, column)
             column += 2 * len(WITNESSES)
@@ -148,7 +148,8 @@ def write_case(directory, case):
     seed = zlib.crc32(directory.name.encode())
     make_model(case, seed).save_pretrained(directory, **case.save)
     (directory / "generation_config.json").unlink(missing_ok=True)
-    tokens = checkpoints.random_tokens(case.config.vocab_size - case.lowest, BATCH, case.context, seed) + case.lowest
+    vocab_size = checkpoints.text_config(case.config).vocab_size - checkpoints.SPECIAL * bool(case.language)
+    tokens = checkpoints.random_tokens(vocab_size - case.lowest, BATCH, case.context, seed) + case.lowest
     logits = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
     if case.rewrite:
         write_config(directory, case.rewrite(read_config(directory)))

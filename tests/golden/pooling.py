@@ -3,6 +3,7 @@
 Norms of keys are pooled like keys: weights of single heads become the mean over the heads of a group.
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -21,7 +22,12 @@ def kv_heads_key(config):
 
 
 def kv_heads(config):
-    return getattr(config, kv_heads_key(config))
+    return getattr(checkpoints.text_config(config), kv_heads_key(config))
+
+
+def layers(model):
+    """The blocks of a decoder, or of the language model inside it."""
+    return getattr(model.model, "language_model", model.model).layers
 
 
 def is_fused(name, config):
@@ -48,15 +54,16 @@ def pool_head_norms(tensors, groups):
     return pooled
 
 
-def pooled_only(tensors, config, groups):
-    """Returns the tensors that pooling changes, after pooling."""
+def pooled_only(tensors, config, groups, language=""):
+    """Returns the tensors that pooling changes, after pooling. `language`: what the names of the language model's
+    layers begin with."""
     pooled = pool_head_norms(tensors, groups)
     for name, stored in tensors.items():
         # OLMo 2's k_norm spans all heads. Qwen3's has the size of one head and applies to all.
         whole_norm = name.endswith(".k_norm.weight") and config.model_type == "olmo2"
         if is_fused(name, config):
             bits = pool_fused(stored, config, kv_heads(config), groups)
-        elif checkpoints.is_key_or_value(name) or whole_norm:
+        elif name.startswith(language) and (checkpoints.is_key_or_value(name) or whole_norm):
             bits = exact_mean.pool_rows(stored.bits, stored.dtype, kv_heads(config), groups)
         else:
             continue
@@ -67,13 +74,15 @@ def pooled_only(tensors, config, groups):
 def load_pooled(directory, case, groups):
     """Returns transformers' model of the directory pooled to `groups` kv heads, and the changed tensors."""
     tensors, _ = checkpoints.read_directory(directory)
-    pooled = pooled_only(tensors, case.config, groups)
+    pooled = pooled_only(tensors, case.config, groups, case.language)
     kept = {name: stored for name, stored in tensors.items() if not HEAD_NORM.fullmatch(name)}
     with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(directory / "config.json", scratch)
         checkpoints.write_file(pathlib.Path(scratch, "model.safetensors"), kept | pooled)
-        kv_heads = {kv_heads_key(case.config): groups}
-        return checkpoints.load(scratch, attention=case.attention, **kv_heads), pooled
+        config = json.loads((directory / "config.json").read_text())
+        part = config.get("text_config", config) if case.language else config
+        part[kv_heads_key(case.config)] = groups
+        pathlib.Path(scratch, "config.json").write_text(json.dumps(config))
+        return checkpoints.load(scratch, attention=case.attention), pooled
 
 
 def grouped_and_expanded(directory, config, groups):

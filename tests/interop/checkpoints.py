@@ -86,9 +86,19 @@ def floats(stored):
     return stored.bits.view(np.float32)
 
 
+SPECIAL = 4  # the highest tokens of models with images, which stand for parts of them
+
+
+def text_config(config):
+    """The config of the language model, which may be inside another model."""
+    return getattr(config, "text_config", config)
+
+
 def auto_class(config):
     if config.model_type == "whisper":
         return transformers.AutoModelForSpeechSeq2Seq
+    if hasattr(config, "text_config"):
+        return transformers.AutoModelForImageTextToText
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
     encoder_only = config.model_type in ("bert", "roberta")

@@ -121,6 +121,16 @@ std::optional<std::int64_t> token_in(const Json& config, const char* key) {
   return config[key].get<std::int64_t>();
 }
 
+// The language model's own token, otherwise that of the model that it is a part of.
+std::optional<std::int64_t> token_of(const Model& model, const char* key) {
+  const Json* part = &model.config;
+  for (const std::string& name : model.spec.config_path) {
+    part = &part->at(name);
+  }
+  const auto own = token_in(*part, key);
+  return own ? own : token_in(model.config, key);
+}
+
 }  // namespace
 
 std::optional<Sentinels> find_sentinels(const std::filesystem::path& directory) {
@@ -150,11 +160,11 @@ std::optional<std::int64_t> find_mask_token(const std::filesystem::path& directo
 }
 
 std::optional<std::int64_t> start_token_of(const Model& model) {
-  return token_in(model.config, "bos_token_id");
+  return token_of(model, "bos_token_id");
 }
 
 std::optional<std::int64_t> end_token_of(const Model& model) {
-  return token_in(model.config, "eos_token_id");
+  return token_of(model, "eos_token_id");
 }
 
 }  // namespace regroup

@@ -135,6 +135,10 @@ void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
                     printable(spec.not_computable));
   }
   const double deviation = deviation_in(ConfigReader(json, config.name));
+  if (!spec.whole_model.empty()) {
+    throw_bad_input("{}: describes a {} model, of which only the language model could be made",
+                    config.name, printable(spec.whole_model));
+  }
   StagedDirectory staged(destination);
   write_text(staged.path() / "config.json", config.text);
   const Parameters parameters = initialise_parameters(spec, seed, deviation);

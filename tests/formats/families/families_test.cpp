@@ -280,12 +280,6 @@ TEST_CASE("a long list of faults is truncated and counted", "[formats]") {
   CHECK_THAT(refusal_of_model(model), is_bad_input("is missing", "and 32 more"));
 }
 
-TEST_CASE("quantised models are refused", "[formats]") {
-  CHECK_THAT(
-      refusal_of_model(tiny_llama().set("quantization_config", R"({"quant_method": "gptq"})")),
-      is_bad_input("config.json", "quantization_config"));
-}
-
 TEST_CASE("slopes that an earlier conversion recorded are read back", "[formats]") {
   const TemporaryDirectory directory;
   const auto spec_with = [&](std::string_view block) {

@@ -2,6 +2,7 @@
 #include "formats/families/meta_llama.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
 
 #include "formats/families/family.h"
 #include "formats/inspect/model_summary.h"
@@ -113,7 +114,10 @@ TEST_CASE("Llama 3.1's RoPE scaling needs a known factor", "[formats]") {
 RopeScaling scaling_of_release(std::int64_t dim, std::int64_t layers) {
   std::vector<TensorInfo> tensors;
   tensors.push_back({.name = "tok_embeddings.weight", .shape = {8, dim}});
-  tensors.push_back({.name = "layers.0.feed_forward.w1.weight", .shape = {6, dim}});
+  for (std::int64_t i = 0; i < layers; ++i) {
+    tensors.push_back(
+        {.name = fmt::format("layers.{}.feed_forward.w1.weight", i), .shape = {6, dim}});
+  }
   const Checkpoint checkpoint(std::vector<File>{}, tensors);
   const Json params{
       {"dim", dim}, {"n_layers", layers}, {"n_heads", dim / 128}, {"use_scaled_rope", true}};

@@ -62,12 +62,12 @@ Error refusal_of_view(std::int64_t offset, const Shape& shape, const Shape& stri
 }
 
 TEST_CASE("views are read in row-major order whatever their offset and strides", "[formats]") {
-  using Values = std::vector<double>;
-  CHECK(view(0, {2, 3}, {3, 1}) == Values{0, 1, 2, 3, 4, 5});
-  CHECK(view(0, {3, 2}, {1, 3}) == Values{0, 3, 1, 4, 2, 5});  // transposed
-  CHECK(view(1, {2, 2}, {3, 1}) == Values{1, 2, 4, 5});        // columns
-  CHECK(view(5, {}, {}) == Values{5});
-  CHECK(view(2, {1, 2, 1}, {77, 1, -0}) == Values{2, 3});
+  using Elements = std::vector<double>;
+  CHECK(view(0, {2, 3}, {3, 1}) == Elements{0, 1, 2, 3, 4, 5});
+  CHECK(view(0, {3, 2}, {1, 3}) == Elements{0, 3, 1, 4, 2, 5});  // transposed
+  CHECK(view(1, {2, 2}, {3, 1}) == Elements{1, 2, 4, 5});        // columns
+  CHECK(view(5, {}, {}) == Elements{5});
+  CHECK(view(2, {1, 2, 1}, {77, 1, -0}) == Elements{2, 3});
   CHECK(view(6, {0, 4}, {4, 1}).empty());
   CHECK(opened_torch(file_with_view(0, {2, 3}, {3, 1})).at("w").contiguous());
   CHECK_FALSE(opened_torch(file_with_view(0, {3, 2}, {1, 3})).at("w").contiguous());

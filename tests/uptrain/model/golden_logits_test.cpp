@@ -62,7 +62,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
       "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
       "smollm3", "biogpt", "persimmon", "bart", "bart_copies", "mbart", "marian", "marian_tables",
-      "m2m_100", "pegasus");
+      "m2m_100", "pegasus", "llava", "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -72,14 +72,15 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
 
 TEST_CASE("logits with two value heads swapped differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name = GENERATE(
-      "llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2", "gpt2_base",
-      "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2", "phi",
-      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
-      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
-      "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
-      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
-      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt", "persimmon");
+  const auto* name =
+      GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
+               "gpt2_base", "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2",
+               "phi", "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron",
+               "gpt_neox", "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12",
+               "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear",
+               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+               "llama_rope_yarn_mscale", "bert", "roberta", "nemotron_nas", "phi3", "cohere",
+               "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -154,24 +155,15 @@ TEST_CASE("logits without RoPE scaling differ from those of transformers", "[upt
 
 TEST_CASE("converted models have the logits that transformers computes from them", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"llama_mha", 2},
-                                                                         {"llama_bf16", 4},
-                                                                         {"llama_fp16", 1},
-                                                                         {"qwen3", 2},
-                                                                         {"gemma", 3},
-                                                                         {"olmo", 2},
-                                                                         {"olmo2", 3},
-                                                                         {"phi", 2},
-                                                                         {"phi_qk_layernorm", 1},
-                                                                         {"stablelm", 3},
-                                                                         {"starcoder2", 2},
-                                                                         {"nemotron", 2},
-                                                                         {"falcon_40b", 2},
-                                                                         {"falcon_11b", 1},
-                                                                         {"phi3", 2},
-                                                                         {"cohere", 2},
-                                                                         {"granite", 3},
-                                                                         {"smollm3", 2}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
+      {{"llama_mha", 2},  {"llama_bf16", 4}, {"llama_fp16", 1},
+       {"qwen3", 2},      {"gemma", 3},      {"olmo", 2},
+       {"olmo2", 3},      {"phi", 2},        {"phi_qk_layernorm", 1},
+       {"stablelm", 3},   {"starcoder2", 2}, {"nemotron", 2},
+       {"falcon_40b", 2}, {"falcon_11b", 1}, {"phi3", 2},
+       {"cohere", 2},     {"granite", 3},    {"smollm3", 2},
+       {"llava", 2},      {"llava", 3},      {"qwen2_5_vl", 2},
+       {"qwen3_vl", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});

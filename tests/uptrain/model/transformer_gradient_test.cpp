@@ -72,7 +72,7 @@ TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrai
       GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "t5_small",
                "t5_v1_1", "umt5", "bert", "roberta", "nemotron_nas", "stablelm_qk", "qwen3",
                "olmo2", "phi3", "phi3_longrope", "cohere", "granite", "smollm3", "biogpt",
-               "persimmon", "bart", "mbart", "m2m_100", "pegasus");
+               "persimmon", "bart", "mbart", "m2m_100", "pegasus", "llava");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {

@@ -1,0 +1,77 @@
+#include "formats/spec/tensor_names.h"
+
+#include <initializer_list>
+
+namespace regroup {
+namespace {
+
+class Renaming {
+ public:
+  explicit Renaming(const std::function<std::string(const std::string&)>& rename)
+      : rename_(rename) {}
+
+  void apply(std::string& name) const {
+    if (!name.empty()) {
+      name = rename_(name);
+    }
+  }
+
+  template <typename Tensors>  // LinearTensors or NormTensors
+  void apply_to_both(Tensors& tensors) const {
+    apply(tensors.weight);
+    apply(tensors.bias);
+  }
+
+  void apply(AttentionLayout& attention) const {
+    for (LinearTensors* part : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      apply_to_both(*part);
+    }
+    for (std::vector<NormTensors>* norms : {&attention.q_norms, &attention.k_norms}) {
+      for (NormTensors& norm : *norms) {
+        apply_to_both(norm);
+      }
+    }
+  }
+
+  void apply(LayerTensors& layer) const {
+    apply(layer.attention);
+    apply(layer.cross_attention);
+    apply(layer.relative_bias);
+    for (NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+      apply_to_both(*norm);
+    }
+    for (LinearTensors* part : {&layer.gate, &layer.up, &layer.down}) {
+      apply_to_both(*part);
+    }
+  }
+
+ private:
+  const std::function<std::string(const std::string&)>& rename_;
+};
+
+}  // namespace
+
+void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename) {
+  const Renaming renaming(rename);
+  for (std::string* name : {&spec.token_embedding, &spec.position_embedding,
+                            &spec.token_type_embedding, &spec.lm_head, &spec.lm_head_bias}) {
+    renaming.apply(*name);
+  }
+  for (std::string& name : spec.idle_position_tensors) {
+    renaming.apply(name);
+  }
+  for (NormTensors* norm :
+       {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
+    renaming.apply_to_both(*norm);
+  }
+  for (LinearTensors* part : {&spec.project_in, &spec.project_out, &spec.head_transform}) {
+    renaming.apply_to_both(*part);
+  }
+  for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
+    for (LayerTensors& layer : *stack) {
+      renaming.apply(layer);
+    }
+  }
+}
+
+}  // namespace regroup
