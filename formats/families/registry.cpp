@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 32> kFamilies{{
+constexpr std::array<FamilyRow, 36> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -57,6 +57,10 @@ constexpr std::array<FamilyRow, 32> kFamilies{{
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},
     {"bert", "BertForMaskedLM", "bert", describe_bert},
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", "bert", describe_roberta},
+    {"camembert", "CamembertForMaskedLM", "bert", describe_roberta},
+    {"electra", "ElectraForMaskedLM", "bert", describe_electra},
+    {"distilbert", "DistilBertForMaskedLM", "bert", describe_distilbert},
 }};
 
 // Prefixes of model_type and architecture for models that stock loaders would compute wrongly,

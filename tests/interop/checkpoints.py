@@ -73,6 +73,8 @@ def write_file(path, tensors):
 
 
 KEYS_AND_VALUES = (".k_proj.", ".v_proj.", "Attention.k.", "Attention.v.", ".self.key.", ".self.value.")
+KEYS_AND_VALUES += (".k_lin.", ".v_lin.")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 
 
 def is_key_or_value(name):
@@ -99,7 +101,7 @@ def auto_class(config):
         return transformers.AutoModelForImageTextToText
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
-    encoder_only = config.model_type in ("bert", "roberta")
+    encoder_only = config.model_type in ENCODERS
     return transformers.AutoModelForMaskedLM if encoder_only else transformers.AutoModelForCausalLM
 
 
@@ -157,7 +159,7 @@ def logits(model, tokens):
         start = getattr(model.config, "decoder_start_token_id", None)
         source, target = halves(tokens, model.config.pad_token_id if start is None else start)
         inputs = {"input_ids": source, "decoder_input_ids": target}
-    if model.config.model_type not in ("bert", "roberta"):
+    if model.config.model_type not in ENCODERS:
         inputs["use_cache"] = False
     with torch.no_grad():
         return model(**{name: torch.tensor(value) for name, value in inputs.items()}).logits.numpy()

@@ -1,5 +1,5 @@
-"""T5 and BERT: regroup eval computes the same as transformers, for models from transformers, for grouped models (with
-repeated heads in transformers), and with ALiBi (with ALiBi's penalties as learned biases in transformers)."""
+"""T5, BERT and their relatives: regroup eval computes the same as transformers, for models from transformers, for grouped
+models (with repeated heads in transformers), and with ALiBi (with ALiBi's penalties as learned biases in transformers)."""
 
 import json
 
@@ -7,7 +7,8 @@ import checkpoints  # first: it skips the script if a package is missing
 import numpy as np
 import torch
 from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_difference, run_script
-from transformers import BertConfig, MT5Config, RobertaConfig, T5Config, UMT5Config
+from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, MT5Config, RobertaConfig, T5Config
+from transformers import UMT5Config, XLMRobertaConfig
 
 T5 = dict(vocab_size=97, d_model=40, d_kv=6, d_ff=48, num_layers=3, num_heads=12, num_decoder_layers=2)
 BERT = dict(vocab_size=97, hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=12)
@@ -18,6 +19,12 @@ MODELS = {
     "UMT5": UMT5Config(**T5, relative_attention_num_buckets=16, relative_attention_max_distance=40),
     "BERT": BertConfig(**BERT, max_position_embeddings=160),
     "RoBERTa": RobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "XLM-RoBERTa": XLMRobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "CamemBERT": CamembertConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "ELECTRA": ElectraConfig(**BERT, embedding_size=48, max_position_embeddings=160),
+    "DistilBERT": DistilBertConfig(
+        vocab_size=97, dim=48, hidden_dim=40, n_layers=3, n_heads=12, max_position_embeddings=160
+    ),
 }
 
 
@@ -29,6 +36,8 @@ ALL_ROLES = ("--attention", "self,cross,encoder")
 def first_attention(model):
     if model.config.is_encoder_decoder:
         return model.decoder.block[0].layer[1].EncDecAttention.v
+    if model.config.model_type == "distilbert":
+        return model.base_model.transformer.layer[0].attention.v_lin
     return model.base_model.encoder.layer[0].attention.self.value
 
 

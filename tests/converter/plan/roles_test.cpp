@@ -38,7 +38,12 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
                                                                          {"biogpt", 3},
                                                                          {"persimmon", 2},
                                                                          {"persimmon", 3},
-                                                                         {"roberta", 4}}));
+                                                                         {"roberta", 4},
+                                                                         {"xlm_roberta", 4},
+                                                                         {"camembert", 4},
+                                                                         {"electra", 4},
+                                                                         {"distilbert", 3},
+                                                                         {"distilbert", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});

@@ -59,9 +59,10 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
-      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
-      "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
+      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "xlm_roberta",
+      "camembert", "electra", "distilbert", "llama_meta", "nemotron_nas", "phi3", "phi3_longrope",
+      "phi3_longrope_short", "cohere", "granite", "smollm3", "biogpt", "persimmon", "llava",
+      "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -78,8 +79,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
-      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt", "persimmon", "llava",
-      "qwen2_5_vl", "qwen3_vl");
+      "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
+      "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -232,7 +233,12 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"biogpt", 3},
                                                                          {"persimmon", 2},
                                                                          {"persimmon", 3},
-                                                                         {"roberta", 4}}));
+                                                                         {"roberta", 4},
+                                                                         {"xlm_roberta", 4},
+                                                                         {"camembert", 4},
+                                                                         {"electra", 4},
+                                                                         {"distilbert", 3},
+                                                                         {"distilbert", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});
