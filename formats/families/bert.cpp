@@ -1,5 +1,5 @@
-// BERT and RoBERTa: encoder-only models with a norm after each residual and a head that predicts
-// masked tokens.
+// BERT, RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA: encoder-only models with a norm after
+// each residual and a head that predicts masked tokens.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/decoder_sizes.h"
@@ -118,6 +118,23 @@ ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint
   name_head(spec, config, checkpoint,
             {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
              "cls.predictions.bias", "cls.predictions.decoder.weight"});
+  return spec;
+}
+
+ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "electra.");
+  // Positions, types and norm would come before the projection.
+  const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
+  if (width != spec.hidden_size) {
+    throw_bad_input(
+        "{}: embedding_size is {}, the hidden size {}: projected embeddings of this "
+        "family are not supported",
+        config.where(), width, spec.hidden_size);
+  }
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  name_head(spec, config, checkpoint,
+            {"generator_predictions.dense", "generator_predictions.LayerNorm",
+             "generator_lm_head.bias", "generator_lm_head.weight"});
   return spec;
 }
 

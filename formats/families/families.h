@@ -66,5 +66,9 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
 // bert.cpp: encoder-only.
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// distilbert.cpp: BERT's block under other names.
+ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -93,7 +93,7 @@ const Row* row_of(const std::array<Row, size>& rows, std::string_view model_type
   return row == rows.end() ? nullptr : &*row;
 }
 
-// The rows of the prefix that the checkpoint has; null if the names are those of a language model
+// The prefix that the checkpoint has; null if the names are those of a language model
 // alone.
 const Prefix* prefix_in(const Checkpoint& checkpoint) {
   const auto has = [&](const Prefix& prefix) {

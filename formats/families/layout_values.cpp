@@ -12,11 +12,12 @@ namespace {
 constexpr std::size_t kMaxKeyBytes = 255;
 constexpr std::size_t kMaxKeyParts = 16;  // configs nested deeper than 64 are refused
 
-constexpr std::array<std::string_view, 23> kKnownKeys{
-    "layers",  "hidden_size", "query_heads", "head_dim",    "kv_heads",   "kv_heads_key",
-    "packing", "q",           "k",           "v",           "qkv",        "o",
-    "q_bias",  "k_bias",      "v_bias",      "qkv_bias",    "o_bias",     "alibi",
-    "q_norm",  "k_norm",      "q_norm_bias", "k_norm_bias", "input_major"};
+constexpr std::array<std::string_view, 24> kKnownKeys{
+    "comments", "layers",       "hidden_size", "query_heads", "head_dim",
+    "kv_heads", "kv_heads_key", "packing",     "q",           "k",
+    "v",        "qkv",          "o",           "q_bias",      "k_bias",
+    "v_bias",   "qkv_bias",     "o_bias",      "alibi",       "q_norm",
+    "k_norm",   "q_norm_bias",  "k_norm_bias", "input_major"};
 
 // Splits "attn_config.kv_n_heads" into the parts of a path.
 std::vector<std::string> path_of(std::string_view dotted) {

@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 38> kFamilies{{
+constexpr std::array<FamilyRow, 42> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -63,6 +63,10 @@ constexpr std::array<FamilyRow, 38> kFamilies{{
     {"whisper", "WhisperForConditionalGeneration", "whisper", describe_whisper},
     {"bert", "BertForMaskedLM", "bert", describe_bert},
     {"roberta", "RobertaForMaskedLM", "bert", describe_roberta},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", "bert", describe_roberta},
+    {"camembert", "CamembertForMaskedLM", "bert", describe_roberta},
+    {"electra", "ElectraForMaskedLM", "bert", describe_electra},
+    {"distilbert", "DistilBertForMaskedLM", "bert", describe_distilbert},
 }};
 
 // Prefixes of model_type and architecture for models that stock loaders would compute wrongly,

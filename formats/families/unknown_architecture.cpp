@@ -122,6 +122,13 @@ std::string nearest_type(const std::string& stem, const std::vector<std::string>
 
 std::span<const OtherAttention> other_attentions() { return kOthers; }
 
+std::string_view reason_against_grouping(const ConfigReader& config, std::string_view model_type,
+                                         std::string_view architecture) {
+  const OtherAttention* other =
+      other_attention(config, stem_of(model_type.empty() ? architecture : model_type));
+  return other == nullptr ? "" : other->reason;
+}
+
 std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
                                     std::string_view architecture,
                                     const std::vector<std::string>& known) {
@@ -133,8 +140,9 @@ std::string refusal_of_architecture(const ConfigReader& config, std::string_view
     return fmt::format("{} cannot be grouped: {}", printed, other->reason);
   }
   const std::string nearest = nearest_type(stem, known);
-  return fmt::format("unknown architecture {}{}; --layout FILE can describe it, see docs/layout.md",
-                     printed, nearest.empty() ? "" : fmt::format(" (nearest known: {})", nearest));
+  return fmt::format(
+      "unknown architecture {}{}; run regroup layout --guess MODEL, see docs/layout.md", printed,
+      nearest.empty() ? "" : fmt::format(" (nearest known: {})", nearest));
 }
 
 }  // namespace regroup

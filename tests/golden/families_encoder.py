@@ -2,7 +2,8 @@
 
 import torch
 from case import Case, without
-from transformers import BertConfig, MT5Config, RobertaConfig, T5Config, UMT5Config
+from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, MT5Config, RobertaConfig, T5Config
+from transformers import UMT5Config, XLMRobertaConfig
 
 # 12 heads: pooled to 4 and 3, so that H/G differs from G.
 T5 = dict(vocab_size=40, d_model=20, d_kv=3, d_ff=24, num_layers=2, num_heads=12, layer_norm_epsilon=0.02)
@@ -87,5 +88,33 @@ CASES = {
         expand=(4,),
         controls=({"pad_token_id": 0}, {"layer_norm_eps": 1e-12}),
         idle=(*IDLE, "token_type_embeddings.weight"),  # a single row: rolling it changes nothing
+    ),
+    "xlm_roberta": Case(
+        XLMRobertaConfig(**BERT, max_position_embeddings=18, layer_norm_eps=0.02, type_vocab_size=1),
+        lowest=2,
+        expand=(4,),
+        controls=({"pad_token_id": 0}, {"layer_norm_eps": 1e-12}),
+        idle=(*IDLE, "token_type_embeddings.weight"),
+    ),
+    "camembert": Case(
+        CamembertConfig(**BERT, max_position_embeddings=18, layer_norm_eps=0.02, type_vocab_size=1),
+        lowest=2,
+        expand=(4,),
+        controls=({"pad_token_id": 0}, {"layer_norm_eps": 1e-12}),
+        idle=(*IDLE, "token_type_embeddings.weight"),
+    ),
+    "electra": Case(
+        ElectraConfig(**BERT, embedding_size=24, max_position_embeddings=16, layer_norm_eps=0.02, hidden_act="relu"),
+        expand=(4,),
+        controls=({"hidden_act": "gelu"}, {"layer_norm_eps": 1e-12}),
+        idle=IDLE,
+    ),
+    "distilbert": Case(
+        DistilBertConfig(
+            vocab_size=40, dim=24, n_layers=2, n_heads=12, hidden_dim=20, max_position_embeddings=16, activation="relu"
+        ),
+        expand=(4, 3),
+        controls=({"activation": "gelu"},),
+        idle=("k_lin.bias",),
     ),
 }

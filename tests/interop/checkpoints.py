@@ -73,6 +73,8 @@ def write_file(path, tensors):
 
 
 KEYS_AND_VALUES = (".k_proj.", ".v_proj.", "Attention.k.", "Attention.v.", ".self.key.", ".self.value.")
+KEYS_AND_VALUES += (".k_lin.", ".v_lin.")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 
 
 def is_key_or_value(name):
@@ -101,7 +103,7 @@ def auto_class(config):
         return transformers.AutoModelForImageTextToText
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
-    encoder_only = config.model_type in ("bert", "roberta")
+    encoder_only = config.model_type in ENCODERS
     return transformers.AutoModelForMaskedLM if encoder_only else transformers.AutoModelForCausalLM
 
 
@@ -171,7 +173,7 @@ def logits(model, tokens):
         if model.config.model_type == "whisper":
             spectrum = {"input_features": spectra(model, len(tokens))}
             del inputs["input_ids"]
-    if model.config.model_type not in ("bert", "roberta"):
+    if model.config.model_type not in ENCODERS:
         inputs["use_cache"] = False
     with torch.no_grad():
         return model(**{name: torch.tensor(value) for name, value in inputs.items()}, **spectrum).logits.numpy()

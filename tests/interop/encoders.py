@@ -10,6 +10,9 @@ from regroup_binary import TOLERANCE, expect, expect_same_logits, largest_differ
 from transformers import (
     BartConfig,
     BertConfig,
+    CamembertConfig,
+    DistilBertConfig,
+    ElectraConfig,
     M2M100Config,
     MarianConfig,
     MBartConfig,
@@ -18,6 +21,7 @@ from transformers import (
     RobertaConfig,
     T5Config,
     UMT5Config,
+    XLMRobertaConfig,
 )
 
 T5 = dict(vocab_size=97, d_model=40, d_kv=6, d_ff=48, num_layers=3, num_heads=12, num_decoder_layers=2)
@@ -36,6 +40,12 @@ MODELS = {
     "Pegasus": PegasusConfig(**BART, activation_function="relu", scale_embedding=True),
     "BERT": BertConfig(**BERT, max_position_embeddings=160),
     "RoBERTa": RobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "XLM-RoBERTa": XLMRobertaConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "CamemBERT": CamembertConfig(**BERT, max_position_embeddings=160, type_vocab_size=1),
+    "ELECTRA": ElectraConfig(**BERT, embedding_size=48, max_position_embeddings=160),
+    "DistilBERT": DistilBertConfig(
+        vocab_size=97, dim=48, hidden_dim=40, n_layers=3, n_heads=12, max_position_embeddings=160
+    ),
 }
 
 
@@ -48,6 +58,8 @@ def first_attention(model):
     if model.config.is_encoder_decoder:
         decoder = model.get_decoder()
         return decoder.block[0].layer[1].EncDecAttention.v if hasattr(decoder, "block") else decoder.layers[0].encoder_attn.v_proj
+    if model.config.model_type == "distilbert":
+        return model.base_model.transformer.layer[0].attention.v_lin
     return model.base_model.encoder.layer[0].attention.self.value
 
 

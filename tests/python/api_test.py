@@ -17,8 +17,8 @@ from regroup import _program
 from regroup._program import words_of
 
 LLAMA = program.GOLDEN / "llama"
-# They print text for shells.
-WITHOUT_FUNCTION = {"help", "completions", "manual"}
+# They print text for shells, or a file to be corrected by hand.
+WITHOUT_FUNCTION = {"help", "completions", "manual", "layout"}
 CALLBACKS = {"on_progress", "on_step"}
 
 

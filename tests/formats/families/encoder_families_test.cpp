@@ -273,5 +273,25 @@ TEST_CASE("the summary of an encoder counts no cache", "[formats]") {
   CHECK_FALSE(summary.kv_bytes_per_token);
 }
 
+TEST_CASE("relatives of BERT are read with their own names and refused where they differ",
+          "[formats]") {
+  CHECK(encoder_spec("xlm_roberta").position_offset == 2);
+  CHECK(encoder_spec("camembert").position_offset == 2);
+  const ModelSpec electra = encoder_spec("electra");
+  CHECK(electra.position_offset == 0);
+  CHECK((electra.activation == Activation::kRelu));
+  CHECK((electra.head_activation == Activation::kGeluErf));
+  const ModelSpec distilbert = encoder_spec("distilbert");
+  CHECK(distilbert.token_type_embedding.empty());
+  CHECK_FALSE(distilbert.causal);
+  CHECK(distilbert.layers[1].attention.k.weight ==
+        "distilbert.transformer.layer.1.attention.k_lin.weight");
+  const auto refusal = [](const TinyModel& tiny) { return refusal_of([&] { spec_of(tiny); }); };
+  CHECK_THAT(refusal(with("electra", "embedding_size", "12")),
+             is_bad_input("embedding_size is 12", "projected embeddings"));
+  CHECK_THAT(refusal(with("electra", "is_decoder", "true")), is_bad_input("is_decoder"));
+  CHECK_THAT(refusal(with("distilbert", "n_heads", "7")), is_bad_input("no multiple of 7 heads"));
+}
+
 }  // namespace
 }  // namespace regroup

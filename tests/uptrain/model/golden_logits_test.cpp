@@ -59,10 +59,11 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha",
       "llama_rope_linear", "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
-      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
-      "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3", "biogpt", "persimmon", "bart", "bart_copies", "mbart", "marian", "marian_tables",
-      "m2m_100", "pegasus", "llava", "qwen2_5_vl", "qwen3_vl");
+      "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "xlm_roberta",
+      "camembert", "electra", "distilbert", "llama_meta", "nemotron_nas", "phi3", "phi3_longrope",
+      "phi3_longrope_short", "cohere", "granite", "smollm3", "biogpt", "persimmon", "bart",
+      "bart_copies", "mbart", "marian", "marian_tables", "m2m_100", "pegasus", "llava",
+      "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -72,15 +73,15 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
 
 TEST_CASE("logits with two value heads swapped differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name =
-      GENERATE("llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2",
-               "gpt2_base", "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2",
-               "phi", "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron",
-               "gpt_neox", "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12",
-               "falcon_rw", "falcon_40b", "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear",
-               "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
-               "llama_rope_yarn_mscale", "bert", "roberta", "nemotron_nas", "phi3", "cohere",
-               "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "llama_sharded", "llama_bf16", "qwen2", "mistral", "gpt2", "gpt2_base",
+      "bloom", "bloom_12", "bloom_base", "qwen3", "gemma", "olmo", "olmo2", "phi",
+      "phi_qk_layernorm", "stablelm", "stablelm_qk", "starcoder2", "nemotron", "gpt_neox",
+      "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
+      "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
+      "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
+      "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
+      "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -223,25 +224,12 @@ TEST_CASE("a BERT with one wrong setting has other logits than transformers", "[
 
 TEST_CASE("converted encoder models equal repeated heads in transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
-                                                                         {"t5", 3},
-                                                                         {"t5_v1_1", 4},
-                                                                         {"mt5", 3},
-                                                                         {"umt5", 3},
-                                                                         {"bart", 3},
-                                                                         {"bart", 2},
-                                                                         {"mbart", 2},
-                                                                         {"marian", 3},
-                                                                         {"m2m_100", 2},
-                                                                         {"pegasus", 3},
-                                                                         {"pegasus", 2},
-                                                                         {"bert", 4},
-                                                                         {"bert", 3},
-                                                                         {"biogpt", 2},
-                                                                         {"biogpt", 3},
-                                                                         {"persimmon", 2},
-                                                                         {"persimmon", 3},
-                                                                         {"roberta", 4}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
+      {{"t5", 4},        {"t5", 3},        {"t5_v1_1", 4},    {"mt5", 3},       {"umt5", 3},
+       {"bart", 3},      {"bart", 2},      {"mbart", 2},      {"marian", 3},    {"m2m_100", 2},
+       {"pegasus", 3},   {"pegasus", 2},   {"bert", 4},       {"bert", 3},      {"biogpt", 2},
+       {"biogpt", 3},    {"persimmon", 2}, {"persimmon", 3},  {"roberta", 4},   {"xlm_roberta", 4},
+       {"camembert", 4}, {"electra", 4},   {"distilbert", 3}, {"distilbert", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});
