@@ -30,7 +30,8 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
                                      std::pair{"nemotron", 3},   std::pair{"falcon_40b", 2},
                                      std::pair{"falcon_11b", 1}, std::pair{"phi3", 3},
                                      std::pair{"phi3", 2},       std::pair{"cohere", 2},
-                                     std::pair{"granite", 3},    std::pair{"smollm3", 2}}) {
+                                     std::pair{"granite", 3},    std::pair{"smollm3", 2},
+                                     std::pair{"internlm2", 3}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

@@ -38,6 +38,12 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
                                                                          {"biogpt", 3},
                                                                          {"persimmon", 2},
                                                                          {"persimmon", 3},
+                                                                         {"baichuan_7b", 2},
+                                                                         {"baichuan2_13b", 4},
+                                                                         {"internlm", 3},
+                                                                         {"qwen", 2},
+                                                                         {"codegen", 4},
+                                                                         {"codegen", 2},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;

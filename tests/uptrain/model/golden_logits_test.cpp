@@ -61,7 +61,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "llama_rope_yarn_mscale", "falcon_7b", "gpt_bigcode", "t5", "t5_small", "t5_v1_1",
       "t5_v1_1_saved_again", "mt5", "umt5", "bert", "bert_base", "roberta", "llama_meta",
       "nemotron_nas", "phi3", "phi3_longrope", "phi3_longrope_short", "cohere", "granite",
-      "smollm3", "biogpt", "persimmon");
+      "smollm3", "biogpt", "persimmon", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
+      "internlm2", "qwen", "codegen");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -78,7 +79,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "gpt_neox_sequential", "gptj", "opt", "opt_350m", "mpt", "mpt_12", "falcon_rw", "falcon_40b",
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
-      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt", "persimmon");
+      "nemotron_nas", "phi3", "cohere", "granite", "smollm3", "biogpt", "persimmon", "baichuan_7b",
+      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -170,7 +172,8 @@ TEST_CASE("converted models have the logits that transformers computes from them
                                                                          {"phi3", 2},
                                                                          {"cohere", 2},
                                                                          {"granite", 3},
-                                                                         {"smollm3", 2}}));
+                                                                         {"smollm3", 2},
+                                                                         {"internlm2", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
@@ -240,6 +243,12 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                                          {"biogpt", 3},
                                                                          {"persimmon", 2},
                                                                          {"persimmon", 3},
+                                                                         {"baichuan_7b", 2},
+                                                                         {"baichuan2_13b", 4},
+                                                                         {"internlm", 3},
+                                                                         {"qwen", 2},
+                                                                         {"codegen", 4},
+                                                                         {"codegen", 2},
                                                                          {"roberta", 4}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
