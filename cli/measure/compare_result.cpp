@@ -26,7 +26,8 @@ ConversionRequest reference_request(ConversionRequest request, const ConversionP
 }
 
 // Whether numbers of this tensor may be rounded differently from the reference: tensors that are
-// folded and stored in half precision, quantised tensors, and means stored in another dtype.
+// folded or normalised and stored in half precision, quantised tensors, and means stored in another
+// dtype.
 bool rounds_differently(const TensorStep& step, const ConversionRequest& reference,
                         const Checkpoint& source) {
   const DType dtype = step.output.dtype;
@@ -34,7 +35,7 @@ bool rounds_differently(const TensorStep& step, const ConversionRequest& referen
   if (step.unchanged() || step.moves.empty()) {
     return false;
   }
-  if (step.fold || step.add != 0.0) {
+  if (step.fold || step.add != 0.0 || step.unit_rows) {
     return narrow;
   }
   const bool pools = std::any_of(step.moves.begin(), step.moves.end(),

@@ -106,6 +106,9 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                                                 sources, step.output, plan.allow_nonfinite));
     }
   }
+  if (step.unit_rows) {
+    divide_by_norms(values, static_cast<std::size_t>(step.output.shape.at(1)));
+  }
   if (!may_hold_nonfinite(step.output, plan.allow_nonfinite) && !fit(values, step.output.dtype)) {
     refuse_numbers(checkpoint, sources.info(step.moves.front().source), step.output);
   }
@@ -121,7 +124,7 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
     checkpoint.read(checkpoint.at(step.copy_of), result);
   } else if (!step.values.empty()) {
     encode_numbers(step.output.dtype, step.values, result);
-  } else if (step.add != 0.0 || step.fold) {
+  } else if (step.add != 0.0 || step.fold || step.unit_rows) {
     compute_tensor(step, plan, checkpoint, pooler, result);
   } else {
     Sources sources(checkpoint, pooler);

@@ -1,6 +1,7 @@
 #include "converter/execute/tensor_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <span>
@@ -42,8 +43,8 @@ void add_head(std::vector<TensorPart>& parts, const HeadMove& move, std::size_t 
               const TensorStep& step, const Checkpoint& checkpoint, std::uint64_t part_bytes) {
   const DType type = checkpoint.at(move.source).dtype;
   const std::int64_t elements = move.to.rows * move.to.columns;
-  const bool whole =
-      !move.row_order.empty() || block_elements(type) > 1 || block_elements(step.output.dtype) > 1;
+  const bool whole = step.unit_rows || !move.row_order.empty() || block_elements(type) > 1 ||
+                     block_elements(step.output.dtype) > 1;
   const auto fits = [&] {
     return static_cast<std::int64_t>(part_bytes / bytes_of_elements(type, 1) /
                                      move.mean_of[head].size());
@@ -96,6 +97,18 @@ void read_heads(const TensorPart& part, const TensorReader& reader, std::span<st
 
 }  // namespace
 
+void divide_by_norms(std::span<double> values, std::size_t row) {
+  constexpr double kLeastNorm = 1e-12;  // so that rows of zeros stay zeros
+  for (std::size_t first = 0; first < values.size(); first += row) {
+    const std::span<double> part = values.subspan(first, row);
+    const double squares = std::inner_product(part.begin(), part.end(), part.begin(), 0.0);
+    const double norm = std::max(std::sqrt(squares), kLeastNorm);
+    for (double& value : part) {
+      value /= norm;
+    }
+  }
+}
+
 std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& checkpoint,
                                  std::uint64_t part_bytes) {
   if (step.fold || step.add != 0.0 || !is_worth_cutting(step, checkpoint, part_bytes)) {
@@ -132,13 +145,22 @@ void make_parts(const std::vector<TensorPart>& parts, const TensorStep& step,
     readers.try_emplace(move.source, checkpoint, checkpoint.at(move.source)).first->second.start();
   }
   std::vector<std::byte> sources, result;
+  std::vector<double> row;
   for (const TensorPart& part : parts) {
     const TensorReader& reader = readers.at(part.move->source);
     sources.resize(source_bytes(part, reader.tensor().dtype));
     result.resize(bytes_of_elements(step.output.dtype, static_cast<std::size_t>(part.length)));
     read_heads(part, reader, sources);
-    if (!move_heads(move_of(part), reader.tensor().dtype, sources, step.output.dtype, result)) {
+    row.resize(step.unit_rows ? static_cast<std::size_t>(part.length) : 0);
+    const std::span<std::byte> moved =
+        step.unit_rows ? std::as_writable_bytes(std::span(row)) : result;
+    if (!move_heads(move_of(part), reader.tensor().dtype, sources,
+                    step.unit_rows ? DType::kF64 : step.output.dtype, moved)) {
       non_finite(reader.tensor());
+    }
+    if (step.unit_rows) {
+      divide_by_norms(row, row.size());
+      encode_numbers(step.output.dtype, row, result);
     }
     sink(result);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,15 @@ struct TensorPart {
 };
 
 /// The parts of the result of `step`, in order; they point into it. Each is made from at most
-/// `part_bytes` bytes of its source, except that heads of sub-byte or block types and heads with
-/// permuted features are not split. Empty if the tensor must be made as a whole: its heads are not
-/// contiguous, here or in their sources; they are computed rather than moved; they are processed
-/// afterwards; or no source has more than `part_bytes`.
+/// `part_bytes` bytes of its source, except that heads of sub-byte or block types, heads with
+/// permuted features and rows to be normalised are not split. Empty if the tensor must be made as a
+/// whole: its heads are not contiguous, here or in their sources; they are computed rather than
+/// moved; they are processed afterwards; or no source has more than `part_bytes`.
 std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& checkpoint,
                                  std::uint64_t part_bytes = kPartBytes);
+
+/// Divides each row of `row` numbers by its L2 norm, as TensorStep::unit_rows says.
+void divide_by_norms(std::span<double> values, std::size_t row);
 
 /// Bytes of the largest of these parts and of its sources.
 std::uint64_t bytes_at_once(const std::vector<TensorPart>& parts, const TensorStep& step,

@@ -77,7 +77,7 @@ std::uint64_t working_bytes(const TensorStep& step, const Checkpoint& checkpoint
     }
     last = &move.source;
   }
-  return step.fold || step.add != 0.0 ? 8 * bytes : bytes;
+  return step.fold || step.add != 0.0 || step.unit_rows ? 8 * bytes : bytes;
 }
 
 class TensorWriters {

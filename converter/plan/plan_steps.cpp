@@ -36,7 +36,7 @@ bool stays_in_place(const HeadMove& move) {
 
 // A step that moves every element of one tensor to where it was is a copy.
 bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
-  if (step.moves.empty() || step.add != 0.0 || step.fold) {
+  if (step.moves.empty() || step.add != 0.0 || step.fold || step.unit_rows) {
     return false;
   }
   const TensorInfo& source = checkpoint.at(step.moves.front().source);
@@ -188,8 +188,9 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
 // Masks and frequencies that older loaders saved with the weights. No loader reads them.
 bool is_buffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {
-      "attn.bias",           "attn.masked_bias", "attention.bias",   "attention.masked_bias",
-      "rotary_emb.inv_freq", "rope.freqs",       "rope_freqs.weight"};
+      "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
+      "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
+      "rope.freqs",     "rope_freqs.weight"};
   return std::any_of(std::begin(kEndings), std::end(kEndings),
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }

@@ -105,6 +105,9 @@ void compare_rope(Comparison& c, const ModelSpec& source, const ModelSpec& targe
 }
 
 void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  c.need(!source.limited_to_positions ||
+             (target.max_positions && *target.max_positions <= source.max_positions),
+         "the target takes longer sequences, which the source computes in another way");
   c.same("positions", name_of(source.positions), name_of(target.positions));
   c.same("sliding window", source.sliding_window, target.sliding_window);
   if (source.positions != target.positions) {
@@ -210,6 +213,9 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
          "token types in one of the two only");
   c.need(source.lm_head.empty() || !target.lm_head.empty(),
          "the output projection differs from the embedding, the target ties them");
+  c.need(source.lm_head_normalised == target.lm_head_normalised ||
+             (source.lm_head_normalised && !target.lm_head.empty() && source.lm_head_bias.empty()),
+         "the output projection's rows are normalised in one of the two only");
   c.need(source.lm_head_bias.empty() || !target.lm_head_bias.empty(),
          "a bias of the output projection has no place in the target");
   for (const AttentionRole self : {AttentionRole::kEncoder, AttentionRole::kSelf}) {

@@ -15,11 +15,13 @@
 namespace regroup {
 namespace {
 
-// Ignores differences that llama.cpp's graphs cannot express.
+// Ignores differences that llama.cpp's graphs cannot express. Rows of the output projection that
+// were normalised when the file was written do not change when they are normalised again.
 ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   stored.activation = recorded.activation;
   stored.sliding_window = recorded.sliding_window;
   stored.rope.scaling = recorded.rope.scaling;
+  stored.lm_head_normalised = recorded.lm_head_normalised;
   return stored;
 }
 

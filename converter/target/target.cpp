@@ -79,6 +79,11 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
   } catch (const Error& fault) {  // no config of this architecture describes the model
     candidate.obstacles.push_back(fault.what());
   }
+  if (grouped.limited_to_positions) {
+    candidate.target.notes.push_back(
+        fmt::format("the same up to {} tokens: in longer sequences, {} changes its attention",
+                    grouped.max_positions.value_or(0), printable(grouped.architecture)));
+  }
   if (!grouped.not_computable.empty()) {
     candidate.obstacles.insert(candidate.obstacles.begin(), printable(grouped.not_computable));
   }
@@ -156,10 +161,24 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
 
 namespace {
 
-// Returns the first equivalent architecture of the list. Throws with the reasons if there is none.
+// Whether the target's attention has biases that the source lacks, which would be zeros.
+bool has_more_biases(const ModelSpec& source, const ModelSpec& target) {
+  for (std::size_t i = 0; i < source.layers.size(); ++i) {
+    const AttentionLayout& from = source.layers[i].attention;
+    const AttentionLayout& to = target.layers[i].attention;
+    if (from.q.bias.empty() > to.q.bias.empty() || from.o.bias.empty() > to.o.bias.empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Returns the first equivalent architecture of the list, preferably one without biases that would
+// be zeros. Gives the reasons if there is none.
 std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
                                   std::span<const std::string_view> architectures,
                                   bool for_grouped_heads, std::string& reasons) {
+  std::optional<Target> with_zeros;
   std::map<std::string, std::vector<std::string_view>> refused;  // architectures by obstacle
   for (const std::string_view architecture : architectures) {
     Candidate candidate = try_architecture(source, grouped, architecture);
@@ -167,10 +186,16 @@ std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
         !loaders_take_heads(candidate.target.spec)) {
       candidate.obstacles.push_back("its loaders do not support these kv heads");
     }
-    if (candidate.obstacles.empty()) {
+    if (!candidate.obstacles.empty()) {
+      refused[candidate.obstacles.front()].push_back(architecture);
+    } else if (!has_more_biases(grouped, candidate.target.spec)) {
       return std::move(candidate.target);
+    } else if (!with_zeros) {
+      with_zeros = std::move(candidate.target);
     }
-    refused[candidate.obstacles.front()].push_back(architecture);
+  }
+  if (with_zeros) {
+    return with_zeros;
   }
   std::vector<std::string> lines;
   for (const auto& [reason, names] : refused) {

@@ -130,7 +130,9 @@ void ModelMapping::head() {
   steps_.linear(source_.head_transform, target_.head_transform);
   steps_.norm(source_.head_norm, target_.head_norm);
   const std::string& output = source_.lm_head.empty() ? source_.token_embedding : source_.lm_head;
-  if (!target_.lm_head.empty()) {
+  if (source_.lm_head_normalised && !target_.lm_head_normalised) {
+    steps_.unit_rows(output, target_.lm_head);
+  } else if (!target_.lm_head.empty()) {
     steps_.linear({output, source_.lm_head_bias, false},
                   {target_.lm_head, target_.lm_head_bias, false});
   } else if (!source_.lm_head_bias.empty()) {

@@ -32,6 +32,7 @@ struct TensorStep {
   double add = 0.0;            ///< to every element, after the moves
   std::vector<double> values;  ///< all values, if no source tensor is involved
   std::optional<NormFold> fold;
+  bool unit_rows = false;  ///< each row is divided by its L2 norm, after the moves
 
   bool unchanged() const { return !copy_of.empty(); }
 

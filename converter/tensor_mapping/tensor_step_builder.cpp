@@ -1,5 +1,7 @@
 #include "converter/tensor_mapping/tensor_step_builder.h"
 
+#include <numeric>
+
 #include "formats/base/error.h"
 #include "formats/checkpoint/tensor_place.h"
 #include "formats/dtype/numbers.h"
@@ -9,7 +11,7 @@ namespace regroup {
 TensorStep& TensorStepBuilder::step(const std::string& name, DType dtype, Shape shape) {
   const auto [place, is_new] = by_name_.emplace(name, steps_.size());
   if (is_new) {
-    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}, {}});
+    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}, {}, false});
   }
   return steps_[place->second];
 }
@@ -78,6 +80,18 @@ void TensorStepBuilder::fold_into(const LinearTensors& to, const NormFold& fold)
   bias.fold = fold;
   bias.fold->weight_moves = weight.moves;
   bias.fold->weight_shape = weight.output.shape;
+}
+
+void TensorStepBuilder::unit_rows(const std::string& from, const std::string& to) {
+  const TensorInfo& tensor = checkpoint_.at(from);
+  if (!can_decode(tensor.dtype)) {
+    throw_bad_input("{}: dtype {} cannot be normalised; allowed: F16, BF16, F32, F64",
+                    place_of(checkpoint_, tensor), name_of(tensor.dtype));
+  }
+  Rows rows(static_cast<std::size_t>(rows_of(from)));
+  std::iota(rows.begin(), rows.end(), 0);
+  place(from, false, to, false, {rows, rows, 1, std::ssize(rows), {}, {}});
+  steps_[by_name_.at(to)].unit_rows = true;
 }
 
 void TensorStepBuilder::zeros(const std::string& name, DType dtype, std::int64_t count) {

@@ -63,6 +63,9 @@ class TensorStepBuilder {
   /// The same for all features, unchanged.
   void linear(const LinearTensors& from, const LinearTensors& to, const NormFold* fold = nullptr);
 
+  /// A matrix [out, in] whose rows are divided by their L2 norms.
+  void unit_rows(const std::string& from, const std::string& to);
+
   /// A vector with one number per feature.
   void vector(const std::string& from, const std::string& to, const Features& features);
 

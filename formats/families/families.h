@@ -30,6 +30,12 @@ ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoi
 // phi3.cpp: Llama's block with fused projections.
 ModelSpec describe_phi3(const ConfigReader& config, const Checkpoint& checkpoint);
 
+// baichuan.cpp, qwen.cpp, internlm.cpp: models with code of their own, close to Llama.
+ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint);
+
 // decilm.cpp: Llama's tensors with a config per layer.
 ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -39,6 +45,7 @@ ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpoint);  // gptj.cpp
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint);

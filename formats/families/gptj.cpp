@@ -1,4 +1,5 @@
-// GPT-J: GPT-2's config, separate projections, interleaved RoPE, attention and MLP in parallel.
+// GPT-J and CodeGen: GPT-2's config, interleaved RoPE, attention and MLP in parallel. GPT-J's
+// projections are separate, CodeGen's are one tensor in the parts of four devices.
 #include "formats/base/error.h"
 #include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
@@ -7,22 +8,25 @@
 namespace regroup {
 namespace {
 
-LayerTensors gptj_layer(const std::string& name) {
+LayerTensors gptj_layer(const std::string& name, bool fused) {
   LayerTensors layer;
   layer.attention_norm = norm_at(name + ".ln_1", true);  // the MLP reads it, too
   layer.attention.packing = Packing::kSeparate;
   layer.attention.q = linear_at(name + ".attn.q_proj", false);
   layer.attention.k = linear_at(name + ".attn.k_proj", false);
   layer.attention.v = linear_at(name + ".attn.v_proj", false);
+  if (fused) {
+    layer.attention.packing = Packing::kPartitioned;
+    layer.attention.q = layer.attention.k = layer.attention.v =
+        linear_at(name + ".attn.qkv_proj", false);
+  }
   layer.attention.o = linear_at(name + ".attn.out_proj", false);
   layer.up = linear_at(name + ".mlp.fc_in", true);
   layer.down = linear_at(name + ".mlp.fc_out", true);
   return layer;
 }
 
-}  // namespace
-
-ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& checkpoint, bool fused) {
   ModelSpec spec;
   const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_new");
   spec.parallel_residual = true;
@@ -35,10 +39,26 @@ ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint
                     spec.rope.rotary_dim, spec.head_dim);
   }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = gptj_layer(prefix + "h." + std::to_string(i));
+    spec.layers[i] = gptj_layer(prefix + "h." + std::to_string(i), fused);
   }
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
   spec.lm_head_bias = "lm_head.bias";
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint) {
+  return describe_gptj_like(config, checkpoint, false);
+}
+
+ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpoint) {
+  constexpr std::int64_t kParts = 4;
+  ModelSpec spec = describe_gptj_like(config, checkpoint, true);
+  if (spec.query_heads % kParts != 0) {
+    throw_bad_input("{}: n_head is {}, a multiple of {} is needed", config.where(),
+                    spec.query_heads, kParts);
+  }
   return spec;
 }
 

@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 42> kFamilies{{
+constexpr std::array<FamilyRow, 48> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -40,12 +40,18 @@ constexpr std::array<FamilyRow, 42> kFamilies{{
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
+    {"baichuan", "BaichuanForCausalLM", "baichuan", describe_baichuan},
+    {"baichuan", "BaiChuanForCausalLM", "baichuan", describe_baichuan},  // the first 7B
+    {"qwen", "QWenLMHeadModel", "qwen", describe_qwen},
+    {"internlm", "InternLMForCausalLM", "internlm", describe_internlm},
+    {"internlm2", "InternLM2ForCausalLM", "internlm2", describe_internlm2},
     {"nemotron-nas", "DeciLMForCausalLM", "decilm", describe_nemotron_nas},
     {"deci", "DeciLMForCausalLM", "decilm", describe_deci},
     {"gpt2", "GPT2LMHeadModel", "gpt2", describe_gpt2},
     {"gpt_bigcode", "GPTBigCodeForCausalLM", "gpt_bigcode", describe_gpt_bigcode},
     {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},
     {"gptj", "GPTJForCausalLM", "gptj", describe_gptj},
+    {"codegen", "CodeGenForCausalLM", "codegen", describe_codegen},
     {"bloom", "BloomForCausalLM", "bloom", describe_bloom},
     {"mpt", "MptForCausalLM", "mpt", describe_mpt},
     {"falcon", "FalconForCausalLM", "falcon", describe_falcon},

@@ -1,6 +1,7 @@
 #include "formats/spec/model_spec.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -10,6 +11,8 @@
 
 namespace regroup {
 namespace {
+
+constexpr std::int64_t kPartitions = 4;  // of CodeGen's checkpoints, one per device of its training
 
 // The number of output features of a stored linear map.
 std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tensors) {
@@ -172,6 +175,8 @@ ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors) {
   return stored;
 }
 
+std::int64_t head_partitions(std::int64_t kv_heads) { return std::gcd(kv_heads, kPartitions); }
+
 HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
                            std::int64_t head_dim) {
   HeadFeatures at;
@@ -179,9 +184,14 @@ HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64
   const std::int64_t fused = (query_heads + 2 * kv_heads) * head_dim;
   at.q_total = packing == Packing::kSeparate ? query_heads * head_dim : fused;
   at.k_total = at.v_total = packing == Packing::kSeparate ? kv_heads * head_dim : fused;
+  const std::int64_t parts = head_partitions(kv_heads);
+  const std::int64_t part_queries = query_heads / parts, part_groups = kv_heads / parts;
   for (std::int64_t h = 0; h < query_heads; ++h) {
-    // In kPerGroup each group before this head holds two more heads: its key and its value.
-    const std::int64_t before = packing == Packing::kPerGroup ? 2 * (h / per_group) : 0;
+    // Keys and values before this head: two for each group or part that comes first.
+    const std::int64_t before = packing == Packing::kPerGroup ? 2 * (h / per_group)
+                                : packing == Packing::kPartitioned
+                                    ? 2 * part_groups * (h / part_queries)
+                                    : 0;
     at.q.push_back((h + before) * head_dim);
   }
   for (std::int64_t g = 0; g < kv_heads; ++g) {
@@ -198,6 +208,12 @@ HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64
         at.k.push_back(((g + 1) * per_group + 2 * g) * head_dim);
         at.v.push_back(((g + 1) * per_group + 2 * g + 1) * head_dim);
         break;
+      case Packing::kPartitioned: {
+        const std::int64_t v = g / part_groups * (part_queries + part_groups) + part_queries + g;
+        at.v.push_back(v * head_dim);
+        at.k.push_back((v + part_groups) * head_dim);
+        break;
+      }
     }
   }
   return at;

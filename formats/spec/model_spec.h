@@ -66,6 +66,7 @@ enum class Packing {
   kSeparate,       ///< three tensors: q [H·d], k [G·d], v [G·d]
   kQueryKeyValue,  ///< one tensor: q‖k‖v, (H + 2G)·d features
   kPerGroup,       ///< one tensor: G times [n query heads, key, value]; [H, 3, d] when G = H
+  kPartitioned,    ///< one tensor: p = gcd(4, G) times [H/p queries, G/p values, G/p keys], CodeGen
 };
 
 /// The tensors of one attention in one layer. In fused packings q, k and v name the same tensors.
@@ -174,6 +175,8 @@ struct ModelSpec {
   std::int64_t intermediate_size = 0;
   std::int64_t vocab_size = 0;
   std::optional<std::int64_t> max_positions;
+  /// Whether the model computes longer sequences in a way that is not known here (Qwen-1).
+  bool limited_to_positions = false;
   /// G per layer, as the config says; 0 in a layer without attention.
   std::vector<std::int64_t> kv_heads;
   /// The same for an encoder-decoder's cross-attention and encoder; otherwise empty.
@@ -231,6 +234,8 @@ struct ModelSpec {
   std::string lm_head;               ///< empty if tied to the token embedding or absent
   std::string lm_head_bias;          ///< empty if there is none
   bool lm_head_bias_is_row = false;  ///< stored as [1, V] (BART's final_logits_bias), not as [V]
+  /// Whether each row of the output projection is divided by its L2 norm (Baichuan 2).
+  bool lm_head_normalised = false;
   /// Tensors that training does not change: transformers keeps them as buffers.
   std::vector<std::string> constant_tensors;
 
@@ -323,5 +328,8 @@ struct HeadFeatures {
 };
 HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
                            std::int64_t head_dim);
+
+/// The number of parts in Packing::kPartitioned.
+std::int64_t head_partitions(std::int64_t kv_heads);
 
 }  // namespace regroup

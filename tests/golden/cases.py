@@ -4,6 +4,7 @@ import families_encoder
 import families_fused
 import families_multimodal
 import families_newer
+import families_own_code
 import families_separate
 import families_seq2seq
 import rope_scaling
@@ -91,3 +92,4 @@ CASES = {
 }
 CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES | families_encoder.CASES
 CASES |= families_newer.CASES | families_seq2seq.CASES | families_multimodal.CASES
+CASES |= families_own_code.CASES

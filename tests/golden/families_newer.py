@@ -1,8 +1,16 @@
-"""Cases of newer decoder families."""
+"""Cases of decoder families that were added later."""
 
 import torch
 from case import Case, as_transformers_4, rope, without
-from transformers import BioGptConfig, CohereConfig, GraniteConfig, PersimmonConfig, Phi3Config, SmolLM3Config
+from transformers import (
+    BioGptConfig,
+    CodeGenConfig,
+    CohereConfig,
+    GraniteConfig,
+    PersimmonConfig,
+    Phi3Config,
+    SmolLM3Config,
+)
 
 SHAPE = dict(vocab_size=48, num_hidden_layers=2, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
@@ -90,6 +98,24 @@ CASES = {
         controls=({"scale_embedding": False}, {"hidden_act": "relu"}),
         inert=({"layer_norm_eps": 0.1},),
         idle=("k_proj.bias",),
+    ),
+    "codegen": Case(
+        CodeGenConfig(
+            vocab_size=48,
+            n_positions=16,
+            n_ctx=16,
+            n_embd=48,
+            n_layer=2,
+            n_head=8,
+            rotary_dim=4,
+            n_inner=24,
+            layer_norm_epsilon=0.02,
+            bos_token_id=0,
+            eos_token_id=0,
+        ),
+        dtype=torch.bfloat16,
+        expand=(4, 2),
+        controls=({"rotary_dim": 2}, {"layer_norm_epsilon": 1e-5}, {"activation_function": "relu"}),
     ),
     "persimmon": Case(
         PersimmonConfig(

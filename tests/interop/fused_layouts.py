@@ -1,8 +1,10 @@
-"""Positions of q, k and v in the fused tensors of GPT-2, BLOOM, Falcon, Phi-3 and Persimmon, grouped or not.
+"""Positions of q, k and v in the fused tensors of every family that has them, grouped or not.
 
 Shapes: H query heads, G key-value heads, d head dim, D hidden size. A bias is a weight without D.
 Every array may hold values or their bits: nothing is computed here.
 """
+
+import math
 
 import numpy as np
 
@@ -64,7 +66,55 @@ class Persimmon(Bloom):
     fused = ("self_attn.query_key_value.weight", "self_attn.query_key_value.bias")
 
 
-BY_MODEL_TYPE = {"gpt2": Gpt2, "bloom": Bloom, "falcon": Bloom, "phi3": Phi3, "persimmon": Persimmon}
+class Baichuan(Phi3):
+    """The same under another name."""
+
+    fused = ("self_attn.W_pack.weight",)
+
+
+class Qwen(Phi3):
+    """The same with a bias."""
+
+    fused = ("attn.c_attn.weight", "attn.c_attn.bias")
+
+
+class InternLM2(Bloom):
+    """The same under other names."""
+
+    fused = ("attention.wqkv.weight", "attention.wqkv.bias")
+
+
+class CodeGen:
+    """Linear: weight [(H+2G)·d, D] as p = gcd(4, G) parts of H/p queries, G/p values and G/p keys. No bias."""
+
+    fused = ("attn.qkv_proj.weight",)
+
+    @staticmethod
+    def split(tensor, heads, groups):
+        parts = math.gcd(4, groups)
+        blocks = tensor.reshape(parts, (heads + 2 * groups) // parts, -1, *tensor.shape[1:])
+        q, v, k = np.split(blocks, [heads // parts, (heads + groups) // parts], axis=1)
+        return tuple(part.reshape(-1, *part.shape[2:]) for part in (q, k, v))
+
+    @staticmethod
+    def join(q, k, v):
+        parts = math.gcd(4, k.shape[0])
+        blocks = [part.reshape(parts, -1, *part.shape[1:]) for part in (q, v, k)]
+        joined = np.concatenate(blocks, axis=1)
+        return np.ascontiguousarray(joined.reshape(-1, *joined.shape[3:]))
+
+
+BY_MODEL_TYPE = {
+    "codegen": CodeGen,
+    "gpt2": Gpt2,
+    "bloom": Bloom,
+    "falcon": Bloom,
+    "phi3": Phi3,
+    "persimmon": Persimmon,
+    "baichuan": Baichuan,
+    "qwen": Qwen,
+    "internlm2": InternLM2,
+}
 
 
 def expand(layout, tensor, heads, groups):

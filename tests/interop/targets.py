@@ -11,6 +11,7 @@ from transformers import LlamaConfig
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
 import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
+import own_code  # noqa: E402, F401
 
 LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
 
@@ -20,8 +21,13 @@ RETARGETED = (
     ("gpt_neox", 1, "PhiForCausalLM"),
     ("gpt_neox_sequential", 3, "Starcoder2ForCausalLM"),
     ("gptj", 2, "PhiForCausalLM"),
+    ("codegen", 2, "PhiForCausalLM"),
     ("gpt2", 1, "GPTBigCodeForCausalLM"),
     ("opt", 1, "GPTBigCodeForCausalLM"),
+    ("baichuan_7b", 2, "LlamaForCausalLM"),
+    ("baichuan2_7b", 3, "LlamaForCausalLM"),
+    ("internlm", 2, "LlamaForCausalLM"),
+    ("qwen", 2, "Qwen2ForCausalLM"),
 )
 EXPANDED = (
     ("llama_mha", 2, "eager"),
@@ -29,6 +35,7 @@ EXPANDED = (
     ("gpt_neox", 2, "eager"),
     ("gpt_neox_sequential", 3, "eager"),
     ("gptj", 2, "eager"),
+    ("codegen", 2, "eager"),
     ("opt", 2, "eager"),
     ("opt_350m", 2, "eager"),
     ("biogpt", 2, "eager"),
@@ -37,6 +44,10 @@ EXPANDED = (
     ("cohere", 2, "eager"),
     ("granite", 2, "eager"),
     ("smollm3", 2, "eager"),
+    ("baichuan_7b", 2, "eager"),
+    ("baichuan2_13b", 4, "eager"),
+    ("internlm", 2, "eager"),
+    ("qwen", 2, "eager"),
     ("bloom", 2, "eager"),
     ("bloom_12", 4, "eager"),
     ("mpt", 2, "eager"),

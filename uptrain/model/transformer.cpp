@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 
@@ -28,6 +29,15 @@ void check_computable(const ModelSpec& spec) {
     throw_bad_input(
         "{}: sliding windows are supported only in causal attention without a relative bias",
         printable(spec.architecture));
+  }
+}
+
+void check_length(const ModelSpec& spec, std::int64_t length) {
+  if (spec.limited_to_positions && length > spec.max_positions.value()) {
+    throw_usage(
+        "sequences of {} tokens: {} is computed up to {} tokens only; beyond, its own code changes "
+        "its attention",
+        length, printable(spec.architecture), *spec.max_positions);
   }
 }
 
@@ -157,9 +167,16 @@ at::Tensor Transformer::head_input(const at::Tensor& hidden) const {
   return spec_.output_scale == 1.0 ? hidden : hidden * spec_.output_scale;
 }
 
+at::Tensor Transformer::head_weight() const {
+  constexpr double kLeastNorm = 1e-12;  // so that rows of zeros stay zeros
+  return spec_.lm_head_normalised
+             ? lm_head_ / at::linalg_vector_norm(lm_head_, 2, {1}, true).clamp_min(kLeastNorm)
+             : lm_head_;
+}
+
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
   const at::Tensor bias = head_bias_.defined() ? head_bias_.flatten() : head_bias_;
-  return Linear{lm_head_, bias}(head_input(hidden));
+  return Linear{head_weight(), bias}(head_input(hidden));
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
@@ -170,10 +187,10 @@ at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets
 LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
   const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
   if (!head_bias_.defined()) {
-    return {flat, lm_head_};
+    return {flat, head_weight()};
   }
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return {at::cat({flat, ones}, 1), at::cat({lm_head_, head_bias_.view({-1, 1})}, 1)};
+  return {at::cat({flat, ones}, 1), at::cat({head_weight(), head_bias_.view({-1, 1})}, 1)};
 }
 
 Pass Transformer::make_pass(std::int64_t length) const {
@@ -222,6 +239,7 @@ at::Tensor Transformer::positions_of(const Embedding& own, std::int64_t first,
 at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
                               AttentionRole stack) const {
   const Embedding& own = stack == AttentionRole::kEncoder ? encoder_embedding_ : embedding_;
+  check_length(spec_, first + tokens.size(1));
   at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
   if (project_in_.present()) {
     x = project_in_(x);

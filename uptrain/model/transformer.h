@@ -66,7 +66,7 @@ class Transformer {
   /// have one more column: a constant input of 1 and its weight.
   LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
 
-  /// The output projection [V, D]: the token embedding if the two are tied.
+  /// The stored output projection [V, D]: the token embedding if the two are tied.
   const at::Tensor& lm_head() const { return lm_head_; }
 
   const ModelSpec& spec() const { return spec_; }
@@ -107,6 +107,7 @@ class Transformer {
                        const at::Tensor& encoded) const;
   at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
+  at::Tensor head_weight() const;
 
   ModelSpec spec_;
   at::Tensor token_embedding_;       // [V, D]

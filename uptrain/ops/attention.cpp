@@ -98,6 +98,16 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
     return {q.transpose(1, 2), groups.select(3, queries).transpose(1, 2),
             groups.select(3, queries + 1).transpose(1, 2)};
   }
+  if (packing == Packing::kPartitioned) {
+    const std::int64_t parts = head_partitions(kv_heads);
+    // [B, T, p, (H + 2G)/p, d]: query heads, values and keys of each part
+    const at::Tensor all = features.view({batch, length, parts, -1, head_dim});
+    const auto heads_at = [&](std::int64_t first, std::int64_t count) {
+      return all.narrow(3, first, count).reshape({batch, length, -1, head_dim}).transpose(1, 2);
+    };
+    const std::int64_t queries = query_heads / parts, groups = kv_heads / parts;
+    return {heads_at(0, queries), heads_at(queries + groups, groups), heads_at(queries, groups)};
+  }
   // [B, T, H + 2G, d]: all query heads, all keys, all values
   const at::Tensor all = split_heads(features, head_dim);
   return {all.narrow(1, 0, query_heads), all.narrow(1, query_heads, kv_heads),

@@ -230,6 +230,24 @@ constexpr GgufGraph kBloom{.architecture = "bloom",
                            .positions = PositionKind::kAlibi,
                            .embedding_norm = true};
 
+// Baichuan 13B; the graph of the 7B is Llama's, with pairs (2i, 2i+1).
+constexpr GgufGraph kBaichuan{.architecture = "baichuan",
+                              .family = "baichuan",
+                              .positions = PositionKind::kAlibi,
+                              .norm = NormKind::kRmsNorm,
+                              .activation = Activation::kSilu,
+                              .gated = true,
+                              .interleaved = true,
+                              .whole_head_rotates = true,
+                              .alibi_layers = 40,
+                              .rope_layers = 32,
+                              .fused_qkv = kOptional,
+                              .norm_bias = kNever,
+                              .qkv_bias = kNever,
+                              .o_bias = kNever,
+                              .mlp_bias = kNever,
+                              .head = kAlways};
+
 // MPT, except for the form of GELU; with max_alibi_bias 0, learned positions or none.
 constexpr GgufGraph kMpt{.architecture = "mpt",
                          .family = "mpt",
@@ -256,10 +274,10 @@ constexpr GgufGraph kFalcon{.architecture = "falcon",
                             .mlp_norm = kOptional};
 
 // If several graphs compute the same, the first one is written.
-constexpr std::array<GgufGraph, 21> kGraphs{
-    kLlama,      kDeci,    kGranite, kSmollm3,   kCommandR, kQwen2, kQwen3,
-    kGemma,      kOlmo,    kOlmo2,   kStablelm,  kNemotron, kPhi2,  kPhi3,
-    kStarcoder2, kGptNeoX, kGpt2,    kStarcoder, kBloom,    kMpt,   kFalcon};
+constexpr std::array<GgufGraph, 22> kGraphs{
+    kLlama, kDeci,      kGranite,  kSmollm3,  kCommandR, kQwen2,   kQwen3,      kGemma,
+    kOlmo,  kOlmo2,     kStablelm, kNemotron, kPhi2,     kPhi3,    kStarcoder2, kGptNeoX,
+    kGpt2,  kStarcoder, kBloom,    kMpt,      kFalcon,   kBaichuan};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // llama.cpp's graphs, one row each: what they compute and which tensors they load.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ struct GgufGraph {
   bool per_layer = false;           ///< heads and MLP widths may differ between layers
   bool clips = false;               ///< reads attention.clamp_kqv
   bool max_alibi_bias = false;      ///< reads attention.max_alibi_bias; else 8
+  /// If not 0: the numbers of layers with which llama.cpp gives the model ALiBi and RoPE. It stops
+  /// at others.
+  std::int64_t alibi_layers = 0, rope_layers = 0;
   bool embedding_norm = false;
   bool scaled_embedding = false;   ///< by √D
   bool multipliers = false;        ///< reads Granite's four; its logit_scale divides
@@ -64,6 +68,14 @@ struct GgufGraph {
   Presence mlp_norm = Presence::kAlways;
   Presence head = Presence::kOptional;  ///< output.weight; else the token embedding
   Presence head_bias = Presence::kNever;
+
+  /// The positions of a model of that many layers; none if llama.cpp does not know them.
+  constexpr std::optional<PositionKind> positions_with(std::int64_t layers) const {
+    return alibi_layers == 0        ? std::optional(positions)
+           : layers == alibi_layers ? std::optional(PositionKind::kAlibi)
+           : layers == rope_layers  ? std::optional(PositionKind::kRope)
+                                    : std::nullopt;
+  }
 
   constexpr bool lacks_rope(std::size_t layer) const {
     return no_rope_every > 0 && (static_cast<std::int64_t>(layer) + 1) % no_rope_every == 0;

@@ -27,7 +27,7 @@ ModelSpec describe_gguf(const GgufMetadata& metadata, const GgufParts& parts);
 /// describe_gguf(gguf_metadata_for(spec), gguf_parts_for(spec)) equals `spec` except for:
 /// - tensor names and packing (q‖k‖v if the graph needs it fused), rope.interleaved (the caller
 ///   reorders the rows of queries and keys), norm_weight_offset (the caller adds it to the
-///   weights);
+///   weights), lm_head_normalised (the caller divides the rows by their norms);
 /// - biases that `spec` lacks, to be written as zeros; output.weight if `spec` ties its head, to be
 ///   written as a copy of the embedding;
 /// - what gguf_differences() lists.

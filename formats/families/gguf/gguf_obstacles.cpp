@@ -79,9 +79,13 @@ std::string obstacle_in_alibi(const ModelSpec& spec, const GgufGraph& graph) {
 std::string obstacle_in_positions(const ModelSpec& spec, const GgufGraph& graph) {
   const bool without_alibi = graph.max_alibi_bias && (spec.positions == PositionKind::kNone ||
                                                       spec.positions == PositionKind::kLearned);
-  if (spec.positions != graph.positions && !without_alibi) {
-    return fmt::format("positions {}, {} needed", name_of(spec.positions),
-                       name_of(graph.positions));
+  const std::optional<PositionKind> positions = graph.positions_with(spec.layer_count());
+  if (!positions) {
+    return fmt::format("{} layers, {} (ALiBi) or {} (RoPE) needed", spec.layer_count(),
+                       graph.alibi_layers, graph.rope_layers);
+  }
+  if (spec.positions != *positions && !without_alibi) {
+    return fmt::format("positions {}, {} needed", name_of(spec.positions), name_of(*positions));
   }
   if (spec.position_offset != 0) {
     return fmt::format("{} rows before the first position", spec.position_offset);

@@ -79,7 +79,13 @@ void read_rope(ModelSpec& spec, const GgufHyperparameters& parameters, const Ggu
 
 void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
                          const GgufGraph& graph, const GgufParts& parts) {
-  spec.positions = graph.positions;
+  const std::optional<PositionKind> positions = graph.positions_with(spec.layer_count());
+  if (!positions) {
+    throw_bad_input("{}: {} is {}; llama.cpp knows the positions of {} and {} layers only",
+                    parameters.where(), parameters.key("block_count"), spec.layer_count(),
+                    graph.alibi_layers, graph.rope_layers);
+  }
+  spec.positions = *positions;
   if (spec.positions == PositionKind::kAlibi && graph.max_alibi_bias) {
     spec.alibi.bias_max = parameters.number_or("attention.max_alibi_bias", 0.0);
     if (!(spec.alibi.bias_max > 0.0)) {

@@ -53,7 +53,8 @@ constexpr const char* kInGguf[] = {"llama",     "llama_bf16", "llama_fp16", "lla
                                    "phi",       "stablelm",   "starcoder2", "gpt2",
                                    "bloom",     "mpt",        "gpt_neox",   "gpt_neox_sequential",
                                    "falcon_7b", "falcon_40b", "falcon_11b", "gpt_bigcode",
-                                   "phi3",      "cohere",     "granite",    "smollm3"};
+                                   "phi3",      "cohere",     "granite",    "smollm3",
+                                   "qwen",      "internlm2",  "baichuan_7b"};
 
 TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[converter]") {
   for (const char* name : kInGguf) {
@@ -85,7 +86,7 @@ TinyModel biased_falcon() {
 TEST_CASE("a model written as another architecture's GGUF comes back unchanged", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path falcon = put_model(directory / "falcon", biased_falcon());
-  for (const fs::path& source : {golden("gptj"), falcon}) {
+  for (const fs::path& source : {golden("gptj"), golden("codegen"), falcon}) {
     CAPTURE(source);
     const TemporaryDirectory scratch;
     CHECK(lost_by(source, Container::kGguf, scratch.path()) == std::vector<std::string>{});

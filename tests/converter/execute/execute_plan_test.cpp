@@ -32,7 +32,8 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
                                      std::pair{"phi3", 2},       std::pair{"cohere", 2},
                                      std::pair{"granite", 3},    std::pair{"smollm3", 2},
                                      std::pair{"llava", 3},      std::pair{"llava", 2},
-                                     std::pair{"qwen2_5_vl", 3}, std::pair{"qwen3_vl", 2}}) {
+                                     std::pair{"qwen2_5_vl", 3}, std::pair{"qwen3_vl", 2},
+                                     std::pair{"internlm2", 3}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

@@ -28,12 +28,14 @@ bool is_encoders(const TensorInfo& tensor) { return tensor.name.starts_with("enc
 TEST_CASE("keys and values of every role are pooled bit for bit and other tensors are copied",
           "[converter]") {
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
-      {{"t5", 4},        {"t5", 3},          {"t5_v1_1", 4},   {"mt5", 3},       {"umt5", 3},
-       {"bart", 3},      {"bart", 2},        {"mbart", 2},     {"marian", 3},    {"m2m_100", 2},
-       {"pegasus", 3},   {"pegasus", 2},     {"whisper", 3},   {"whisper", 2},   {"bert", 4},
-       {"bert", 3},      {"biogpt", 2},      {"biogpt", 3},    {"persimmon", 2}, {"persimmon", 3},
-       {"roberta", 4},   {"xlm_roberta", 4}, {"camembert", 4}, {"electra", 4},   {"distilbert", 3},
-       {"distilbert", 4}}));
+      {{"t5", 4},         {"t5", 3},          {"t5_v1_1", 4},     {"mt5", 3},
+       {"umt5", 3},       {"bart", 3},        {"bart", 2},        {"mbart", 2},
+       {"marian", 3},     {"m2m_100", 2},     {"pegasus", 3},     {"pegasus", 2},
+       {"whisper", 3},    {"whisper", 2},     {"bert", 4},        {"bert", 3},
+       {"biogpt", 2},     {"biogpt", 3},      {"persimmon", 2},   {"persimmon", 3},
+       {"roberta", 4},    {"xlm_roberta", 4}, {"camembert", 4},   {"electra", 4},
+       {"distilbert", 3}, {"distilbert", 4},  {"baichuan_7b", 2}, {"baichuan2_13b", 4},
+       {"internlm", 3},   {"qwen", 2},        {"codegen", 4},     {"codegen", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});

@@ -1,6 +1,9 @@
 // Which architecture a conversion writes, and when it refuses.
 #include "converter/target/target.h"
 
+#include <cmath>
+#include <cstring>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -39,10 +42,40 @@ TEST_CASE("a family without a kv head key is written as an equivalent architectu
   CHECK(target_of("gpt_neox", 2) == "PhiForCausalLM");
   CHECK(target_of("gpt_neox_sequential", 3) == "Starcoder2ForCausalLM");
   CHECK(target_of("gptj", 2) == "PhiForCausalLM");
+  CHECK(target_of("codegen", 2) == "PhiForCausalLM");
   CHECK(target_of("gpt2", 1) == "GPTBigCodeForCausalLM");
   CHECK(target_of("opt", 1) == "GPTBigCodeForCausalLM");
+  CHECK(target_of("baichuan_7b", 2) == "LlamaForCausalLM");
+  CHECK(target_of("internlm", 2) == "LlamaForCausalLM");
+  CHECK(target_of("internlm2", 2, "llama") == "LlamaForCausalLM");
+  CHECK(target_of("qwen", 2) == "Qwen2ForCausalLM");  // without zeros as biases of o
   CHECK(target_of("gpt_neox_sequential", 2, "starcoder2") == "Starcoder2ForCausalLM");
   CHECK(target_of("gpt_neox_sequential", 2, "Starcoder2ForCausalLM") == "Starcoder2ForCausalLM");
+}
+
+TEST_CASE("rows of a normalised output projection have norm 1 in another architecture",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("baichuan2_7b"), directory / "llama", {.target = "llama"});
+  const auto rows_of = [](const std::filesystem::path& model) {
+    const Checkpoint checkpoint = open_checkpoint(model);
+    const std::string bytes = bytes_of(checkpoint, "lm_head.weight");
+    std::vector<float> numbers(bytes.size() / sizeof(float));
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    return std::pair(numbers, static_cast<std::size_t>(checkpoint.at("lm_head.weight").shape[1]));
+  };
+  const auto [stored, width] = rows_of(golden("baichuan2_7b"));
+  const auto [written, same_width] = rows_of(directory / "llama");
+  REQUIRE(written.size() == stored.size());
+  for (std::size_t first = 0; first < stored.size(); first += width) {
+    double squares = 0.0;
+    for (std::size_t i = first; i < first + width; ++i) {
+      squares += static_cast<double>(stored[i]) * static_cast<double>(stored[i]);
+    }
+    for (std::size_t i = first; i < first + width; ++i) {
+      CHECK(written[i] == static_cast<float>(static_cast<double>(stored[i]) / std::sqrt(squares)));
+    }
+  }
 }
 
 TEST_CASE("projections that are fused and separated again keep every byte", "[converter]") {
@@ -126,6 +159,7 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.rope.rotary_dim += 2; }));
   CHECK(obstacle([](ModelSpec& s) { s.rope.scaling.kind = RopeScaling::Kind::kLinear; }));
   CHECK(obstacle([](ModelSpec& s) { s.norm_epsilon *= 2; }));
+  CHECK(obstacle([](ModelSpec& s) { s.lm_head_normalised = true; }));
   CHECK(obstacle([](ModelSpec& s) { s.activation = Activation::kRelu; }));
   CHECK(obstacle([](ModelSpec& s) { s.parallel_residual = false; }));
   CHECK(obstacle([](ModelSpec& s) { s.attention_scale = 1.0; }));

@@ -123,7 +123,8 @@ TEST_CASE("BLOOM has fused heads and ALiBi under both spellings of its config", 
 
 TEST_CASE("the sizes in each MHA fixture's config match its tensors", "[formats]") {
   for (const char* name :
-       {"llama_bf16", "llama_sharded", "equal_heads", "equal_heads_gpt2", "equal_heads_bloom"}) {
+       {"llama_bf16", "llama_sharded", "equal_heads", "equal_heads_gpt2", "equal_heads_bloom",
+        "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm", "qwen", "codegen"}) {
     CAPTURE(name);
     golden_spec(name);
   }
@@ -348,6 +349,15 @@ TEST_CASE("a Qwen2 whose window covers some of the layers is not computed", "[fo
   CHECK(spec_with("28", types.dump().c_str()).sliding_window == 32);
   types[0] = "full_attention";
   CHECK_FALSE(spec_with("0", types.dump().c_str()).not_computable.empty());
+}
+
+TEST_CASE("CodeGen's fused projection has four parts of queries, values and keys", "[formats]") {
+  const ModelSpec spec = golden_spec("codegen");
+  CHECK(spec.layers[1].attention.packing == Packing::kPartitioned);
+  CHECK(spec.layers[1].attention.k.weight == "transformer.h.1.attn.qkv_proj.weight");
+  CHECK(spec.rope.interleaved);
+  CHECK_THAT(refusal_of_model(golden_model("codegen").set("n_head", "6")),
+             is_bad_input("n_head is 6", "multiple of 4"));
 }
 
 TEST_CASE("a GPT-J whose rotary_dim is null is refused", "[formats]") {

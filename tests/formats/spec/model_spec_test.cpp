@@ -59,11 +59,27 @@ TEST_CASE("a tensor packed per group with one head per group is H x 3 x d", "[fo
   }
 }
 
+TEST_CASE("a partitioned tensor holds queries, values and keys of each part", "[formats]") {
+  // 8 heads in 4 parts of 2, in 4 groups: q q v k, four times. 2 groups make 2 parts of 4.
+  const HeadFeatures four = head_features(Packing::kPartitioned, 8, 4, 1);
+  CHECK(four.q == Features{0, 1, 4, 5, 8, 9, 12, 13});
+  CHECK(four.v == Features{2, 6, 10, 14});
+  CHECK(four.k == Features{3, 7, 11, 15});
+  const HeadFeatures whole = head_features(Packing::kPartitioned, 8, 8, 1);
+  CHECK(whole.v == Features{2, 3, 8, 9, 14, 15, 20, 21});
+  CHECK(whole.k == Features{4, 5, 10, 11, 16, 17, 22, 23});
+  const HeadFeatures two = head_features(Packing::kPartitioned, 8, 2, 1);
+  CHECK(two.q == Features{0, 1, 2, 3, 6, 7, 8, 9});
+  CHECK(two.v == Features{4, 10});
+  CHECK(two.k == Features{5, 11});
+}
+
 TEST_CASE("the heads of every packing cover their tensor exactly once", "[formats]") {
   // 64 heads in 8 groups would hide a transposed grouping (H/G = G). The others do not.
   constexpr std::array<std::array<std::int64_t, 2>, 6> kCounts{
       {{12, 4}, {12, 3}, {64, 8}, {71, 1}, {6, 6}, {32, 8}}};
-  for (const Packing packing : {Packing::kQueryKeyValue, Packing::kPerGroup}) {
+  for (const Packing packing :
+       {Packing::kQueryKeyValue, Packing::kPerGroup, Packing::kPartitioned}) {
     for (const auto& [heads, groups] : kCounts) {
       CAPTURE(heads, groups);
       const HeadFeatures at = head_features(packing, heads, groups, 3);

@@ -63,7 +63,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "camembert", "electra", "distilbert", "llama_meta", "nemotron_nas", "phi3", "phi3_longrope",
       "phi3_longrope_short", "cohere", "granite", "smollm3", "biogpt", "persimmon", "bart",
       "bart_copies", "mbart", "marian", "marian_tables", "m2m_100", "pegasus", "llava",
-      "qwen2_5_vl", "qwen3_vl");
+      "qwen2_5_vl", "qwen3_vl", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
+      "internlm2", "qwen", "codegen");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -81,7 +82,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "falcon_11b", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
       "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
-      "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl");
+      "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl", "baichuan_7b",
+      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -164,7 +166,7 @@ TEST_CASE("converted models have the logits that transformers computes from them
        {"falcon_40b", 2}, {"falcon_11b", 1}, {"phi3", 2},
        {"cohere", 2},     {"granite", 3},    {"smollm3", 2},
        {"llava", 2},      {"llava", 3},      {"qwen2_5_vl", 2},
-       {"qwen3_vl", 3}}));
+       {"qwen3_vl", 3},   {"internlm2", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
@@ -224,12 +226,22 @@ TEST_CASE("a BERT with one wrong setting has other logits than transformers", "[
 
 TEST_CASE("converted encoder models equal repeated heads in transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
-      {{"t5", 4},        {"t5", 3},        {"t5_v1_1", 4},    {"mt5", 3},       {"umt5", 3},
-       {"bart", 3},      {"bart", 2},      {"mbart", 2},      {"marian", 3},    {"m2m_100", 2},
-       {"pegasus", 3},   {"pegasus", 2},   {"bert", 4},       {"bert", 3},      {"biogpt", 2},
-       {"biogpt", 3},    {"persimmon", 2}, {"persimmon", 3},  {"roberta", 4},   {"xlm_roberta", 4},
-       {"camembert", 4}, {"electra", 4},   {"distilbert", 3}, {"distilbert", 4}}));
+  const auto [name, groups] =
+      GENERATE(table<const char*, std::int64_t>({{"t5", 4},          {"t5", 3},
+                                                 {"t5_v1_1", 4},     {"mt5", 3},
+                                                 {"umt5", 3},        {"bart", 3},
+                                                 {"bart", 2},        {"mbart", 2},
+                                                 {"marian", 3},      {"m2m_100", 2},
+                                                 {"pegasus", 3},     {"pegasus", 2},
+                                                 {"bert", 4},        {"bert", 3},
+                                                 {"biogpt", 2},      {"biogpt", 3},
+                                                 {"persimmon", 2},   {"persimmon", 3},
+                                                 {"roberta", 4},     {"xlm_roberta", 4},
+                                                 {"camembert", 4},   {"electra", 4},
+                                                 {"distilbert", 3},  {"distilbert", 4},
+                                                 {"baichuan_7b", 2}, {"baichuan2_13b", 4},
+                                                 {"internlm", 3},    {"qwen", 2},
+                                                 {"codegen", 4},     {"codegen", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});
