@@ -139,10 +139,10 @@ class RunObserver : public ConsoleObserver {
 // Chooses the learning rate if it is not given, and says which.
 void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader& data,
                        ProcessGroup* ranks, const Console& console) {
-  Progress progress(console, "trials", 0, "trials");
+  Progress progress(console, "learning rate", 0, "trials");
   std::uint64_t done = 0;
   const auto show = [&](double rate, double loss) {
-    progress.update(++done, fmt::format("rate {:.3g}: loss {:.4f}", rate, loss));
+    progress.update(++done, fmt::format("{:.3g}: loss {:.4f}", rate, loss));
   };
   const auto choice = choose_rate(plan, source, data, show, interrupt_requested(), ranks);
   progress.finish();

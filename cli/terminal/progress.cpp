@@ -50,11 +50,12 @@ std::string bar_of(double share, std::size_t room) {
 
 std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns) {
   const double rate = rate_of(state);
+  const std::string end = detail.empty() ? "" : fmt::format("  {}", detail);
   if (state.total == 0) {
-    return code_points(
-        fmt::format("{} {}  {}/s", state.label, amount(static_cast<double>(state.done), state.unit),
-                    amount(rate, state.unit)),
-        0, columns);
+    return code_points(fmt::format("{} {}  {}/s{}", state.label,
+                                   amount(static_cast<double>(state.done), state.unit),
+                                   amount(rate, state.unit), end),
+                       0, columns);
   }
   const auto total = static_cast<double>(state.total);
   const double done = std::min(static_cast<double>(state.done), total);
@@ -62,9 +63,7 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
   if (rate > 0) {
     rest += "  ETA " + text_of_duration((total - done) / rate);
   }
-  if (!detail.empty()) {
-    rest += fmt::format("  {}", detail);
-  }
+  rest += end;
   const std::size_t used = width_of(state.label) + 1 + width_of(rest);
   const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
   return code_points(fmt::format("{} {}{}", state.label, bar, rest), 0, columns);

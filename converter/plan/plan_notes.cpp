@@ -48,7 +48,8 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
         printable(target.architecture)));
   } else if (hugging_face && !loaders_are_unknown(target) && !loaders_take_heads(target)) {
     notes.push_back(
-        fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}",
+        fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}; "
+                    "--target auto writes another architecture if one computes the same",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
   const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());

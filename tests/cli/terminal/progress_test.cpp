@@ -42,6 +42,7 @@ TEST_CASE("work of unknown length has no percentage", "[cli]") {
   const ProgressState unknown{
       .label = "tokenize", .unit = "bytes", .total = 0, .done = 4096, .seconds = 2.0};
   CHECK(line_of(unknown, "", 120) == "tokenize 4 KiB  2 KiB/s");
+  CHECK(line_of(unknown, "2 files", 120) == "tokenize 4 KiB  2 KiB/s  2 files");
 }
 
 TEST_CASE("on a narrow terminal first the bar and then the end of the line are omitted", "[cli]") {
