@@ -73,11 +73,12 @@ NumberedNames numbered_names(const Checkpoint& checkpoint) {
 // The shape in all layers from 0 on; none if layers are missing or differ.
 std::optional<Shape> shape_in_all(const Numbered& tensors) {
   const auto last = static_cast<std::int64_t>(tensors.shapes.size()) - 1;
-  const auto& [first_layer, shape] = *tensors.shapes.begin();
+  const auto& first = *tensors.shapes.begin();
   const bool same = std::all_of(tensors.shapes.begin(), tensors.shapes.end(),
-                                [&](const auto& each) { return each.second == shape; });
-  return same && first_layer == 0 && tensors.shapes.rbegin()->first == last ? std::optional(shape)
-                                                                            : std::nullopt;
+                                [&](const auto& each) { return each.second == first.second; });
+  return same && first.first == 0 && tensors.shapes.rbegin()->first == last
+             ? std::optional(first.second)
+             : std::nullopt;
 }
 
 // Fills in one attention's tensors.
