@@ -138,7 +138,7 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
   return std::nullopt;
 }
 
-// transformers adds such an adapter to the weights beside it, if any, without a word.
+// transformers silently adds such an adapter to the weights in the same directory.
 void refuse_adapter(const fs::path& directory) {
   if (path_exists(directory / "adapter_config.json")) {
     throw_bad_input(
