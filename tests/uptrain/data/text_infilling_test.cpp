@@ -57,7 +57,8 @@ TEST_CASE("the decoder writes the whole text, of which the encoder reads what is
   CHECK(endless.answers.equal(ids));
 }
 
-TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep their order", "[uptrain]") {
+TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep their order",
+          "[uptrain]") {
   const at::Tensor ids = at::arange(100, at::kLong).view({1, 100});
   std::set<std::vector<std::int64_t>> seen;
   std::vector<std::int64_t> hidden_at(100);
