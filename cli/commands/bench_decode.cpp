@@ -16,7 +16,7 @@
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
-#include "formats/families/kv_heads_config.h"
+#include "formats/config/kv_heads_config.h"
 #include "formats/model/model.h"
 #include "uptrain/model/decode_speed.h"
 #include "uptrain/model/device.h"

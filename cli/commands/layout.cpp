@@ -9,7 +9,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
-#include "formats/families/layout_guess.h"
+#include "formats/layout_files/layout_guess.h"
 
 namespace regroup {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/report/conversion_facts.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
-#include "formats/families/kv_heads_config.h"
+#include "formats/config/kv_heads_config.h"
 #include "formats/json/optional_json.h"
 
 namespace regroup {

@@ -10,7 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf/gguf_model.h"
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
 namespace {

@@ -10,7 +10,7 @@
 #include "converter/card/loading_section.h"
 #include "converter/target/kv_head_request.h"
 #include "converter/target/target.h"
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
 namespace {

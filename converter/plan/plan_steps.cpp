@@ -16,7 +16,7 @@
 #include "formats/dtype/numbers.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf/gguf_model.h"
-#include "formats/families/layout_tensors.h"
+#include "formats/layout_files/layout_tensors.h"
 
 namespace regroup {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "converter/target/recorded_target.h"
-#include "formats/families/kv_heads_config.h"
+#include "formats/config/kv_heads_config.h"
 #include "formats/json/json.h"
 #include "formats/version.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "converter/heads/head_order.h"
-#include "formats/families/kv_heads_config.h"
+#include "formats/config/kv_heads_config.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

@@ -5,7 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
 namespace {

@@ -3,7 +3,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/families/loader_agreement.h"
+#include "formats/loaders/loader_agreement.h"
 
 namespace regroup {
 

@@ -8,7 +8,7 @@
 
 #include "converter/target/kv_head_request.h"
 #include "formats/base/printable.h"
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
 namespace {

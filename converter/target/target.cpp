@@ -15,7 +15,7 @@
 #include "converter/target/runtimes.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/config_writers.h"
+#include "formats/config/config_writers.h"
 #include "formats/families/family.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "formats/base/named_text.h"
-#include "formats/families/loader_files.h"
+#include "formats/loaders/loader_files.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
 

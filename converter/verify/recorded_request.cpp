@@ -13,9 +13,9 @@
 #include "converter/verify/requested_dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/loader_agreement.h"
-#include "formats/families/loader_code.h"
 #include "formats/json/printable_json.h"
+#include "formats/loaders/loader_agreement.h"
+#include "formats/loaders/loader_code.h"
 #include "formats/version.h"
 
 namespace regroup {

@@ -1,9 +1,9 @@
 // Baichuan and Baichuan 2: Llama's block with q‖k‖v in one tensor. The 7B has RoPE, the 13B ALiBi.
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

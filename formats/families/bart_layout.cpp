@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 
 namespace regroup {
 namespace {

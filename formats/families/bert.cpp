@@ -2,7 +2,7 @@
 // each residual and a head that predicts masked tokens.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

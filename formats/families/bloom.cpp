@@ -1,5 +1,5 @@
 // BLOOM: heads stored as [H, 3, d], ALiBi instead of position embeddings.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

@@ -6,10 +6,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

@@ -1,5 +1,5 @@
 // DistilBERT: BERT's block under names of its own, without token types.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

@@ -1,8 +1,8 @@
 // Falcon: G groups of [H/G query heads, key, value] in all its layouts; ALiBi (RW) or RoPE.
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

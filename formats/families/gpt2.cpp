@@ -1,5 +1,5 @@
 // GPT-2: q‖k‖v fused in a Conv1D, which stores its weight input-major.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/gpt_layout.h"
 

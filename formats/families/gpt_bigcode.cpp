@@ -1,5 +1,5 @@
 // GPTBigCode (Starcoder): GPT-2's graph with plain linear maps; one kv head, or [H, 3, d].
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/gpt_layout.h"
 

@@ -1,7 +1,7 @@
 // GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP in parallel.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

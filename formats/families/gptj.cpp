@@ -1,7 +1,7 @@
 // GPT-J and CodeGen: GPT-2's config, interleaved RoPE, attention and MLP in parallel. GPT-J's
 // projections are separate, CodeGen's are one tensor in the parts of four devices.
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 #include "formats/families/gpt_layout.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,6 @@
 #include "formats/families/llama_layout.h"
 
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 
 namespace regroup {
 namespace {

@@ -1,9 +1,9 @@
 // Families with Llama's attention tensors in other blocks: Phi, StableLM, Starcoder2, Nemotron. All
 // of them use LayerNorm.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

@@ -1,8 +1,8 @@
 // Marian, M2M100 (also NLLB) and Pegasus: BART's blocks with sinusoidal positions. They were
 // trained on pairs of texts.
 #include "formats/base/error.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/bart_layout.h"
-#include "formats/families/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

@@ -10,8 +10,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/config_reader.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/config_reader.h"
+#include "formats/config/decoder_sizes.h"
 
 namespace regroup {
 namespace {

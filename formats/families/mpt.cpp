@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

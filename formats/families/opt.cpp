@@ -3,7 +3,7 @@
 // BioGPT has OPT's block and scales its embeddings.
 #include <cmath>
 
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {

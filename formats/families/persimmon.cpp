@@ -1,7 +1,7 @@
 // Persimmon: GPT-NeoX's fused [H, 3, d] in a sequential block, with LayerNorm of queries and keys.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

@@ -1,8 +1,8 @@
 // Phi-3 and Phi-4: Llama's block with fused projections, q‖k‖v and gate‖up.
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 

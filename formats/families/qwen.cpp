@@ -4,9 +4,9 @@
 // queries by a logarithm of their position (use_logn_attn). Both are not computed here; up to
 // seq_length tokens they have no effect.
 #include "formats/base/error.h"
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
-#include "formats/families/rope_config.h"
 
 namespace regroup {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 
 namespace regroup {
 

@@ -9,9 +9,9 @@
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/directory/weight_index.h"
-#include "formats/families/loader_agreement.h"
 #include "formats/inspect/model_parts.h"
 #include "formats/inspect/tensor_comparison.h"
+#include "formats/loaders/loader_agreement.h"
 
 namespace regroup {
 namespace {

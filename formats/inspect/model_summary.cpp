@@ -12,10 +12,10 @@
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
-#include "formats/families/layout_file.h"
 #include "formats/gguf/gguf.h"
 #include "formats/inspect/disagreements.h"
 #include "formats/inspect/model_parts.h"
+#include "formats/layout_files/layout_file.h"
 #include "formats/model/model.h"
 
 namespace regroup {

@@ -10,11 +10,11 @@
 #include "formats/directory/weight_index.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf/gguf_model.h"
-#include "formats/families/head.h"
-#include "formats/families/layout_file.h"
 #include "formats/families/meta_llama.h"
 #include "formats/gguf/gguf.h"
+#include "formats/layout_files/layout_file.h"
 #include "formats/llama2c/llama2c.h"
+#include "formats/spec/head.h"
 
 namespace regroup {
 namespace {

@@ -10,7 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
-#include "formats/families/head.h"
+#include "formats/spec/head.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/output_head.h"
 #include "uptrain/model/parameters.h"

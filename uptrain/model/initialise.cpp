@@ -13,7 +13,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/family.h"
 
 namespace regroup {

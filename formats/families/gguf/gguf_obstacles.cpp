@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "formats/families/gguf/gguf_hyperparameters.h"
-#include "formats/families/loader_agreement.h"
+#include "formats/loaders/loader_agreement.h"
 
 namespace regroup {
 namespace {

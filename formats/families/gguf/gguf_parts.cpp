@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 #include "formats/families/gguf/gguf_hyperparameters.h"
 
 namespace regroup {

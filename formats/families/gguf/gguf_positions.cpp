@@ -4,7 +4,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 
 namespace regroup {
 namespace {

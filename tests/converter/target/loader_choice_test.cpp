@@ -5,7 +5,7 @@
 
 #include "converter/verify/recorded_request.h"
 #include "converter/verify/verify_conversion.h"
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

@@ -8,7 +8,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "converter/target/equivalence.h"
-#include "formats/families/config_writers.h"
+#include "formats/config/config_writers.h"
 #include "formats/families/family.h"
 #include "formats/spec/alibi.h"
 #include "tests/checkpoint_builder.h"

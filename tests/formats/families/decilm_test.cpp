@@ -3,8 +3,8 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/ranges.h>
 
+#include "formats/config/kv_heads_config.h"
 #include "formats/families/family.h"
-#include "formats/families/kv_heads_config.h"
 #include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
 #include "tests/file_tree.h"

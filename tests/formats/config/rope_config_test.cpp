@@ -1,5 +1,5 @@
 // How the RoPE settings of a config.json are read, and which are refused.
-#include "formats/families/rope_config.h"
+#include "formats/config/rope_config.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "formats/families/published_pretraining.h"
+#include "formats/spec/published_pretraining.h"
 
 #include <array>
 

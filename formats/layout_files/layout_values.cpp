@@ -1,4 +1,4 @@
-#include "formats/families/layout_values.h"
+#include "formats/layout_files/layout_values.h"
 
 #include <algorithm>
 #include <array>

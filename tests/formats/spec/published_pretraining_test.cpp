@@ -1,5 +1,5 @@
 // Which models are recognised by their shape.
-#include "formats/families/published_pretraining.h"
+#include "formats/spec/published_pretraining.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 
 #include <limits>
 

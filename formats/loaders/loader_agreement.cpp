@@ -1,4 +1,4 @@
-#include "formats/families/loader_agreement.h"
+#include "formats/loaders/loader_agreement.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Layout files made from a model's names, shapes and config: what is certain, guessed and refused.
-#include "formats/families/layout_guess.h"
+#include "formats/layout_files/layout_guess.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/families/family.h"
-#include "formats/families/layout_file.h"
+#include "formats/layout_files/layout_file.h"
 #include "formats/model/model.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -1,4 +1,4 @@
-#include "formats/families/config_frames.h"
+#include "formats/config/config_frames.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "formats/families/layout_tensors.h"
+#include "formats/layout_files/layout_tensors.h"
 
 #include <algorithm>
 #include <map>

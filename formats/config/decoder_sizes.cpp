@@ -1,4 +1,4 @@
-#include "formats/families/decoder_sizes.h"
+#include "formats/config/decoder_sizes.h"
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

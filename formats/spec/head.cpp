@@ -1,4 +1,4 @@
-#include "formats/families/head.h"
+#include "formats/spec/head.h"
 
 namespace regroup {
 

@@ -1,4 +1,4 @@
-#include "formats/families/kv_heads_config.h"
+#include "formats/config/kv_heads_config.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "formats/families/rope_config.h"
+#include "formats/config/rope_config.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 #include <algorithm>
 #include <array>

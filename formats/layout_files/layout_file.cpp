@@ -1,4 +1,4 @@
-#include "formats/families/layout_file.h"
+#include "formats/layout_files/layout_file.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,11 +10,11 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/family.h"
-#include "formats/families/layout_tensors.h"
-#include "formats/families/layout_values.h"
 #include "formats/json/printable_json.h"
+#include "formats/layout_files/layout_tensors.h"
+#include "formats/layout_files/layout_values.h"
 
 namespace regroup {
 namespace {

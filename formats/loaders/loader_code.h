@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/families/loader_files.h"
 #include "formats/json/json.h"
+#include "formats/loaders/loader_files.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

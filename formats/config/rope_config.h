@@ -2,7 +2,7 @@
 // rope_parameters.
 #pragma once
 
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

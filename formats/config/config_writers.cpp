@@ -1,4 +1,4 @@
-#include "formats/families/config_writers.h"
+#include "formats/config/config_writers.h"
 
 #include <array>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/config_frames.h"
+#include "formats/config/config_frames.h"
 
 namespace regroup {
 namespace {

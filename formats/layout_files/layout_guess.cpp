@@ -1,4 +1,4 @@
-#include "formats/families/layout_guess.h"
+#include "formats/layout_files/layout_guess.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,12 +9,12 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/attention_stacks.h"
-#include "formats/families/config_reader.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/family.h"
-#include "formats/families/layout_file.h"
 #include "formats/families/quantised_weights.h"
 #include "formats/families/unknown_architecture.h"
+#include "formats/layout_files/attention_stacks.h"
+#include "formats/layout_files/layout_file.h"
 
 namespace regroup {
 namespace {

@@ -1,4 +1,4 @@
-// The Python files of formats/families/loaders/, which CMake embeds in the program.
+// The Python files of formats/loaders/, which CMake embeds in the program.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
 // The Python code for transformers: which results get it, and its entries in config.json.
-#include "formats/families/loader_code.h"
+#include "formats/loaders/loader_code.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "formats/families/attention_stacks.h"
+#include "formats/layout_files/attention_stacks.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "formats/base/printable.h"
-#include "formats/families/layout_values.h"
+#include "formats/layout_files/layout_values.h"
 
 namespace regroup {
 namespace {
