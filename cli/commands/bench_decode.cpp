@@ -1,6 +1,7 @@
 // regroup bench decode MODEL...
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "cli/process/interrupt.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
+#include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/config/kv_heads_config.h"
 #include "formats/model/model.h"
@@ -36,6 +38,7 @@ struct BenchDecodeOptions {
   std::string precision = "bf16";
   int threads = 0;
   bool json = false;
+  bool no_graphs = false;
 };
 
 // One line of the table.
@@ -94,6 +97,7 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
       DecodeLoad load = options.load;
       load.batch = batch;
       load.context = context;
+      load.graphs = !options.no_graphs;
       console.detail(fmt::format("batch {}, context {}", batch, context));
       const auto speeds = measure_decoding(variants, load, interrupt_requested());
       for (std::size_t i = 0; i < speeds.size(); ++i) {
@@ -148,13 +152,34 @@ Json json_of(const BenchRow& row) {
   if (row.speed.prefill_seconds) {
     json["prefill_seconds"] = *row.speed.prefill_seconds;
   }
+  if (!row.variant->model.device().is_cpu()) {
+    json["graph"] = !row.speed.graph_obstacle;
+  }
   return json;
+}
+
+// Without graphs the host may be what is measured.
+void warn_of_launches(const std::vector<BenchRow>& rows, const Console& console) {
+  std::set<std::string> obstacles;
+  for (const BenchRow& row : rows) {
+    if (row.speed.graph_obstacle && row.load.graphs && !row.variant->model.device().is_cpu()) {
+      obstacles.insert(*row.speed.graph_obstacle);
+    }
+  }
+  for (const std::string& obstacle : obstacles) {
+    console.note(fmt::format("measured without CUDA graphs, times may be those of launching: {}",
+                             printable(obstacle)));
+  }
 }
 
 void run_bench_decode(const BenchDecodeOptions& options, const Console& console) {
   set_compute_threads(options.threads);
+  if (options.no_graphs && options.device == "cpu") {
+    throw_usage("--no-graphs has no effect on a CPU, which has no graphs; leave it out");
+  }
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
+  warn_of_launches(rows, console);
   warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
   if (!options.json) {
     console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
@@ -212,6 +237,8 @@ void add_bench_decode_command(Command group, Console& console) {
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
   add_threads_option(command, options->threads);
+  command.add_flag("--no-graphs", options->no_graphs,
+                   "on a GPU: launch operators one by one instead of as a CUDA graph");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Examples: regroup bench decode Llama-2-7b-hf --kv-heads 32,8,1 --batch 1,8 --context 2k\n"

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -21,6 +22,7 @@
 #include "tests/uptrain/token_text.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
+#include "uptrain/model/device_graph.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/kernel_check.h"
 #include "uptrain/trainer/gradients.h"
@@ -243,6 +245,42 @@ TEST_CASE("decoding on a GPU gives the tokens of a whole pass", "[gpu]") {
       model.make_cache({.batch = tokens.size(0), .capacity = tokens.size(1) + 4, .window = {}});
   const at::Tensor last = read_tokens(model, tokens, cache, 4);
   CHECK(largest_difference(last.to(at::kCPU), golden.logits.select(1, -1)) <= 1e-4);
+}
+
+TEST_CASE("a graph of decoding on a GPU gives the same tokens at every replay", "[gpu]") {
+  const at::NoGradGuard no_gradients;
+  const at::Device device = gpu();
+  if (device.is_cpu()) {
+    SKIP("CPUs have no graphs");
+  }
+  const auto* name = GENERATE("llama", "bloom", "gpt2");
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  CAPTURE(name, c10::toString(type));
+  const GoldenCase golden = load_golden_case(name);
+  const Transformer model = load_transformer(golden.source, type, device);
+  const at::Tensor prompt = golden.tokens.to(device);
+  const std::int64_t length = prompt.size(1), count = 3;
+  KvCache cache =
+      model.make_cache({.batch = prompt.size(0), .capacity = length + count, .window = {}});
+  const at::Tensor first = read_tokens(model, prompt, cache, length);
+  const auto decode = [&] {
+    cache.truncate(length);
+    at::Tensor logits = first;
+    return decode_greedily(model, logits, cache, count);
+  };
+  const at::Tensor expected = decode();
+  const at::Tensor tokens = at::zeros_like(expected);
+  const GraphRecording recording = record_graph(device, [&] { tokens.copy_(decode()); });
+  CAPTURE(recording.obstacle);
+  REQUIRE(recording.graph != nullptr);
+  for (int round = 0; round < 3; ++round) {
+    wait_for(device);
+    tokens.zero_();
+    wait_for(device);
+    recording.graph->replay();
+    wait_for(device);
+    CHECK(tokens.equal(expected));
+  }
 }
 
 TEST_CASE("the free memory of a GPU is reported", "[gpu]") {

@@ -265,6 +265,7 @@ c10::Device paper_device() {
     c10::SetAllocator(kPaper, &allocator());
     at::RegisterPrivateUse1HooksInterface(new PaperHooks);
     register_paper_kernels();
+    set_graph_recorder(kPaper, record_on_paper);
     return true;
   }();
   static_cast<void>(registered);

@@ -1,12 +1,14 @@
 // Every family on the paper device: the numbers of the CPU, and nothing that would be slow or fail
 // on a GPU.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <catch2/catch_test_macros.hpp>
@@ -22,6 +24,8 @@
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/model/decode.h"
+#include "uptrain/model/decode_speed.h"
+#include "uptrain/model/device_graph.h"
 #include "uptrain/model/initialise.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/objective/training_loss.h"
@@ -192,6 +196,57 @@ TEST_CASE("decoding and chunks of a prompt on paper use fused attention and give
   }
 }
 
+// What the test above decodes, and encoder-decoders.
+TEST_CASE("rounds of decoding on paper can be recorded as graphs and repeated", "[paper]") {
+  const Family family = GENERATE(from_range(kFamilies));
+  const int kv_heads = GENERATE(4, 2, 1);
+  if (kv_heads != 4 && *family.kv_heads == '\0') {
+    return;
+  }
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  CAPTURE(family.fixture, kv_heads, c10::toString(type));
+  set_paper_kernels(true);
+  const TemporaryDirectory directory;
+  const Model source = make_model(directory, family, kv_heads);
+  if (!source.spec.causal) {
+    return;
+  }
+  const Parameters parameters =
+      load_parameters(source.spec, source.checkpoint, type, paper_device());
+  const std::vector<DecodeVariant> variants = {
+      make_decode_variant(family.fixture, source.spec, parameters)};
+  const std::atomic<bool> stop = false;
+  // A model's own window drops tokens once it is full: such rounds differ.
+  DecodeLoad load;
+  load.batch = 2;
+  load.context = 3;
+  load.tokens = 4;
+  load.rounds = 2;
+  const bool drops = source.spec.sliding_window && *source.spec.sliding_window < 7;
+  const DecodeSpeed speed = measure_decoding(variants, load, stop).front();
+  CAPTURE(speed.graph_obstacle.value_or(""));
+  CHECK(speed.graph_obstacle.has_value() == drops);
+}
+
+TEST_CASE("what a GPU cannot record is an obstacle on paper, and what changes is an error",
+          "[paper]") {
+  const at::Tensor x = at::ones({2}, at::TensorOptions().device(paper_device()));
+  const GraphRecording waits =
+      record_graph(paper_device(), [&] { static_cast<void>(x.sum().item<float>()); });
+  CHECK(waits.graph == nullptr);
+  CHECK(!waits.obstacle.empty());
+  int calls = 0;
+  const GraphRecording changes = record_graph(paper_device(), [&] {
+    x.add_(1.0);
+    if (++calls == 3) {  // the first replay
+      x.add_(1.0);
+    }
+  });
+  REQUIRE(changes.graph != nullptr);
+  CHECK_THROWS_AS(changes.graph->replay(), c10::Error);
+  CHECK(record_graph(c10::kCPU, [] {}).graph == nullptr);
+}
+
 TEST_CASE("windows on paper use fused attention, in memory that grows with the length", "[paper]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
   const std::int64_t groups = GENERATE(4, 2, 1), width = GENERATE(5, 100, 128, 129);
@@ -253,6 +308,27 @@ TEST_CASE("prints launches of a training pass by family", "[.][table]") {
     }
   }
   fmt::print("{}", table);
+}
+
+// test_paper "[decode-table]" prints the table of launches per token in docs/gpu.md.
+TEST_CASE("prints launches of decoding by family", "[.][decode-table]") {
+  const at::NoGradGuard no_gradients;
+  set_paper_kernels(true);
+  for (const Family& family : kFamilies) {
+    const TemporaryDirectory directory;
+    const Model source = make_model(directory, family, 4);
+    if (!source.spec.causal || source.spec.has_encoder()) {
+      continue;
+    }
+    const Transformer model = load_transformer(source, at::kBFloat16, paper_device());
+    KvCache cache = model.make_cache({.batch = 2, .capacity = 64, .window = {}});
+    at::Tensor logits =
+        read_tokens(model, windows_for(source.spec, 12).to(paper_device()), cache, 13);
+    decode_greedily(model, logits, cache, 1);
+    reset_paper_counts();
+    decode_greedily(model, logits, cache, 1);
+    fmt::print("| {} | {} |\n", family.fixture, paper_counts().launches);
+  }
 }
 
 }  // namespace regroup

@@ -1,12 +1,14 @@
 // The counters behind PaperCounts, shared by the files of this folder.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
 
 #include "tests/paper/paper_device.h"
+#include "uptrain/model/device_graph.h"
 
 namespace regroup {
 
@@ -33,6 +35,9 @@ class PaperState {
 
 /// Registers the operators' kernels (paper_kernels.cpp).
 void register_paper_kernels();
+
+/// Records and repeats work as CUDA's graphs do (paper_graph.cpp).
+GraphRecording record_on_paper(c10::Device device, const std::function<void()>& work);
 
 /// The bytes of a tensor of the device as a tensor of the host.
 at::Tensor on_host(const at::Tensor& paper);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -18,6 +19,7 @@
 #include "formats/inspect/model_parts.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/device.h"
+#include "uptrain/model/device_graph.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/model/median.h"
 
@@ -45,13 +47,38 @@ struct Decoding {
   KvCache cache;
   at::Tensor logits;
   DecodeSpeed speed;
-  std::vector<double> times;  // seconds per token, one for each round
+  std::vector<double> times = {};  // seconds per token, one for each round
+  at::Tensor first_logits = {};    // from which every round of a graph starts
+  std::unique_ptr<DeviceGraph> graph = nullptr;
 
   void decode(std::int64_t context, std::int64_t tokens) {
     if (!cache.drops()) {
       cache.truncate(context);
     }
     decode_greedily(model, logits, cache, tokens);
+  }
+
+  // The graph refers to this object, which must stay where it is.
+  void record(const DecodeLoad& load) {
+    if (!load.graphs) {
+      speed.graph_obstacle = "not wanted";
+      return;
+    }
+    if (cache.drops()) {
+      speed.graph_obstacle = "a window that drops tokens moves with each round";
+      return;
+    }
+    first_logits = logits.clone();
+    GraphRecording recording = record_graph(model.device(), [this, load] {
+      logits = first_logits;
+      decode(load.context, load.tokens);
+    });
+    graph = std::move(recording.graph);
+    speed.graph_obstacle = graph ? std::nullopt : std::optional(std::move(recording.obstacle));
+  }
+
+  void run_round(const DecodeLoad& load) {
+    graph ? graph->replay() : decode(load.context, load.tokens);
   }
 };
 
@@ -63,7 +90,7 @@ Decoding after_noise(const Transformer& model, const DecodeLoad& load) {
     cache.set_encoded(at::randn({load.batch, load.context, spec.hidden_size}, options));
   }
   cache.fill_with_noise(load.context);
-  return {model, std::move(cache), at::zeros({load.batch, spec.vocab_size}, options), {}, {}};
+  return {model, std::move(cache), at::zeros({load.batch, spec.vocab_size}, options), {}};
 }
 
 Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
@@ -78,7 +105,7 @@ Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
   DecodeSpeed speed;
   speed.prefill_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return {model, std::move(cache), logits, speed, {}};
+  return {model, std::move(cache), logits, speed};
 }
 
 std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
@@ -134,18 +161,19 @@ std::vector<DecodeSpeed> measure_decoding(const std::vector<DecodeVariant>& vari
                                           const DecodeLoad& load, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   std::vector<Decoding> all;
+  all.reserve(variants.size());
   for (const DecodeVariant& variant : variants) {
     throw_if_stopped(stop, "measuring was stopped");
     all.push_back(load.prefill_chunk ? after_reading(variant.model, load)
                                      : after_noise(variant.model, load));
     all.back().speed.cache_bytes = cache_bytes(variant.model, load);
     all.back().decode(load.context, 1);  // a first step does work that later steps do not
+    all.back().record(load);
   }
   for (std::int64_t round = 0; round < load.rounds; ++round) {
     for (Decoding& one : all) {
       throw_if_stopped(stop, "measuring was stopped");
-      const double seconds =
-          seconds_of(one.model.device(), [&] { one.decode(load.context, load.tokens); });
+      const double seconds = seconds_of(one.model.device(), [&] { one.run_round(load); });
       one.times.push_back(seconds / static_cast<double>(load.tokens));
     }
   }

@@ -40,12 +40,16 @@ struct DecodeLoad {
   /// Sliding window and attention sinks: see KvCacheSettings.
   std::optional<std::int64_t> window;
   std::int64_t sinks = 0;
+  /// Records the launches of a round as a graph of the device, where it has graphs, as serving
+  /// engines do: what is measured then is the device, not the host that launches.
+  bool graphs = true;
 };
 
 struct DecodeSpeed {
   double seconds_per_token = 0.0;  ///< of one step, one token per sequence
   std::uint64_t cache_bytes = 0;   ///< of the context, or of its window
   std::optional<double> prefill_seconds;
+  std::optional<std::string> graph_obstacle;  ///< why rounds were not a graph; none: they were
 };
 
 /// Decodes greedily with all variants in turn in each round, so that other load on the machine

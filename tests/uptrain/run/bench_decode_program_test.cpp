@@ -98,6 +98,7 @@ TEST_CASE("bench decode refuses invalid requests with one line", "[uptrain]") {
   check(llama, {"--kv-heads", "4"}, 2, "4");
   check(llama, {"--context", "few"}, 2, "--context");
   check(llama, {"--device", "abacus"}, 2, "abacus");
+  check(llama, {"--no-graphs"}, 2, "--no-graphs");
   check(llama, {"--wrong"}, 2, "see regroup bench decode --help");
   check(golden("gpt2").string(), {"--context", "4k"}, 2, "learned positions");
   check(golden("bert").string(), {}, 2, "bidirectional");
