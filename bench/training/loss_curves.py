@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The loss curves of one run in fp32, in bf16 and in bf16 with --memory compact: the table in docs/uptraining.md.
 
-    bench/training/loss_curves.py MODEL --data tokens.bin --eval-data held-out.bin [--steps 500] [--regroup PROGRAM] [OPTIONS]
+    bench/training/loss_curves.py MODEL --data tokens.bin --eval-data held-out.bin [--steps 500] [--plot CURVES.svg]
+        [--regroup PROGRAM] [OPTIONS]
 
 Trains MODEL with the same data, and with further OPTIONS of `regroup uptrain`, in each way. A second bf16 run with another order of the
 data shows how far curves lie apart by chance. Prints the mean loss of parts of the run, the held-out loss, and the mean distance of
-each curve from that of bf16.
+each curve from that of bf16. --plot also draws the curves.
 """
 
 import argparse
@@ -40,10 +41,14 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--eval-data", required=True)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--plot", help="file to draw the curves to, .svg or .html")
     parser.add_argument("--regroup", default="build/release/regroup")
     options, options.more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as scratch:
-        curves = {way: train(options, way, Path(scratch) / f"run-{i}") for i, way in enumerate(WAYS)}
+        curves = {way: train(options, way, Path(scratch) / way) for way in WAYS}
+        if options.plot:
+            runs = [str(Path(scratch) / way) for way in WAYS]
+            subprocess.run([options.regroup, "plot", *runs, "-o", options.plot], check=True)
     length = options.steps // PARTS
     bounds = [(i * length, (i + 1) * length) for i in range(PARTS)]
     print("| | " + " | ".join(f"steps {a + 1} to {b}" for a, b in bounds) + " | held out | mean distance from bf16, full |")
