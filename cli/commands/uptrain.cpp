@@ -83,6 +83,7 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
   settings.optimizer.moments = parse_precision(options.moments);
   settings.schedule = parse_lr_schedule(options.schedule);
   settings.memory = memory_mode_of(options.memory);
+  settings.shard_weights = options.shard == "full";
   settings.task = options.task.settings();
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);

@@ -103,6 +103,11 @@ void add_run_options(Command command, UptrainOptions& options) {
       "keep only the inputs of blocks and recompute the rest: less memory, a third more "
       "compute");
   add_memory_option(command, options.memory);
+  command
+      .add_option("--shard", options.shard,
+                  "several ranks: what each holds its part of: optimizer (masters, moments and "
+                  "gradient sums) or full (the model's and the teacher's weights, too)")
+      .one_of({"optimizer", "full"});
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,

@@ -73,6 +73,14 @@ std::vector<std::string> ZeroPartition::own_names() const {
   return own;
 }
 
+std::map<std::string, int> ZeroPartition::owners() const {
+  std::map<std::string, int> owners;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    owners.emplace(names_[i], owners_[i]);
+  }
+  return owners;
+}
+
 void ZeroPartition::broadcast_weights(const std::vector<at::Tensor>& weights) const {
   const at::NoGradGuard no_gradients;
   std::vector<at::Tensor> flats;

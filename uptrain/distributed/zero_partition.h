@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class ZeroPartition {
 
   /// Names of the tensors that this rank owns, in their order in `trained`.
   std::vector<std::string> own_names() const;
+
+  /// The owner of each trained tensor, by name.
+  std::map<std::string, int> owners() const;
 
   /// Buckets of all tensors, the same on all ranks, in the order in which a backward pass completes
   /// them.

@@ -157,15 +157,25 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
-  for (std::int64_t first = settings.share * settings.batch; first < windows;
-       first += settings.shares * settings.batch) {
-    throw_if_stopped(stop, "evaluation was stopped");
+  const std::int64_t round = settings.shares * settings.batch;  // windows of all shares
+  for (std::int64_t begin = 0; begin < windows; begin += round) {
+    const std::int64_t own = begin + settings.share * settings.batch;
+    if (own >= windows && !settings.in_step) {
+      break;
+    }
+    if (!settings.in_step) {
+      throw_if_stopped(stop, "evaluation was stopped");
+    }
+    const std::int64_t first = own < windows ? own : begin;
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, documents, first, count, settings.context, width);
     const auto [hidden, targets] = predict(model, ids, first, task);
-    sum += model.loss(hidden, targets).item<double>() * static_cast<double>(targets.numel());
-    result.tokens += targets.numel();
-    call_if_given(progress, first + count, windows);
+    const double loss = model.loss(hidden, targets).item<double>();
+    if (own < windows) {
+      sum += loss * static_cast<double>(targets.numel());
+      result.tokens += targets.numel();
+      call_if_given(progress, first + count, windows);
+    }
   }
   result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
   result.perplexity = std::exp(result.loss);

@@ -196,6 +196,15 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
   return Parameters(std::move(entries));
 }
 
+void read_parameters(const Parameters& tensors, const ModelSpec& spec,
+                     const Checkpoint& checkpoint) {
+  check_all_shapes(spec, checkpoint);
+  for (const Parameters::Entry& entry : tensors.entries()) {
+    entry.value.copy_(load_tensor(checkpoint, checkpoint.at(entry.name), entry.value.scalar_type(),
+                                  entry.value.device()));
+  }
+}
+
 std::set<std::string> tensors_of(const LayerTensors& layer) {
   std::set<std::string> names{layer.relative_bias};
   const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };

@@ -89,6 +89,11 @@ Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& check
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
                            at::Device device, std::span<const std::string> names);
 
+/// Reads the stored values of `tensors`, converted to their type, into them. Throws as
+/// load_parameters() does.
+void read_parameters(const Parameters& tensors, const ModelSpec& spec,
+                     const Checkpoint& checkpoint);
+
 /// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
 /// dtypes and metadata: those in `tensors` with their present values, rounded to nearest; a
 /// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias

@@ -12,6 +12,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "uptrain/model/block_weights.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/rope.h"
 #include "uptrain/ops/sinusoids.h"
@@ -144,15 +145,26 @@ KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tenso
   return cache;
 }
 
+// Runs block i of a stack, whose weights are there.
+at::Tensor Transformer::run_in_place(const Stack& stack, std::size_t i, const at::Tensor& x,
+                                     Pass& pass) const {
+  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
+  bring_bias(pass, stack.blocks[i], relative_buckets_, x.size(1), stack.causal,
+             token_embedding_.options());
+  return run(stack.blocks[i], spec_, x, pass);
+}
+
 at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
                                    KvCache* cache) const {
-  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
-  const std::int64_t length = x.size(1);
+  const std::size_t before = &stack == &stack_ ? encoder_.blocks.size() : 0;
   for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
-    const Block& block = stack.blocks[i];
     pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
-    bring_bias(pass, block, relative_buckets_, length, stack.causal, token_embedding_.options());
-    x = run(block, spec_, x, pass);
+    if (block_weights_ == nullptr) {
+      x = run_in_place(stack, i, x, pass);
+    } else {
+      x = enter_block(*block_weights_, before + i, x);
+      x = leave_block(*block_weights_, before + i, run_in_place(stack, i, x, pass));
+    }
   }
   x = stack.final_norm ? (*stack.final_norm)(x) : x;
   return project_out_.present() ? project_out_(x) : x;
@@ -240,6 +252,9 @@ at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
                               AttentionRole stack) const {
   const Embedding& own = stack == AttentionRole::kEncoder ? encoder_embedding_ : embedding_;
   check_length(spec_, first + tokens.size(1));
+  if (block_weights_ != nullptr) {
+    block_weights_->begin_pass();
+  }
   at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
   if (project_in_.present()) {
     x = project_in_(x);

@@ -21,6 +21,7 @@
 
 namespace regroup {
 
+class BlockWeights;
 class KvCache;
 struct KvCacheSettings;
 
@@ -80,6 +81,10 @@ class Transformer {
   /// one more forward pass; gradients are the same up to the order of sums.
   void set_recomputing(bool recomputing) { recomputing_ = recomputing; }
 
+  /// Sets what brings and drops the weights of blocks; null: they are always there. It must outlive
+  /// all passes.
+  void set_block_weights(BlockWeights* weights) { block_weights_ = weights; }
+
   /// Sets an observer for every attention of a pass without a cache, in the order of computation:
   /// the encoder's, then the decoder's. With activation checkpointing it observes outputs only.
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
@@ -105,6 +110,7 @@ class Transformer {
   at::Tensor encode(const at::Tensor& source) const;
   at::Tensor run_stack(const Stack& stack, const at::Tensor& embedded,
                        const at::Tensor& encoded) const;
+  at::Tensor run_in_place(const Stack& stack, std::size_t i, const at::Tensor& x, Pass& pass) const;
   at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
   at::Tensor head_weight() const;
@@ -129,6 +135,7 @@ class Transformer {
   mutable RopeTable rope_;
   mutable at::Tensor sinusoids_;  // of the first positions, or undefined
   bool recomputing_ = false;
+  BlockWeights* block_weights_ = nullptr;
   AttentionObserver on_attention_;
 };
 

@@ -33,7 +33,7 @@ class Trials {
   // The loss after a trial of that many steps.
   double loss_after(std::int64_t steps, double rate) const {
     TrainedModel student(source_, plan_.settings, group_);
-    const RunLoss loss(plan_, source_, student.model());
+    const RunLoss loss(plan_, source_, student.model(), group_);
     Trainer trainer = student.trainer(loss.function(), data_, loop_settings(steps, rate));
     TrainingProgress progress;
     if (!trainer.run(progress, stop_, {})) {
@@ -65,9 +65,17 @@ class Trials {
     const std::int64_t ranks = group_ != nullptr ? group_->size() : 1;
     double sum = 0.0;
     bool stopped = false;
-    for (std::int64_t i = rank; i < plan_.rate_trials->judging && !stopped; i += ranks) {
-      const std::int64_t first = (trained + i) * batch;
-      sum += loss(data_.batch(first, batch), first).item<double>();
+    const std::int64_t judging = plan_.rate_trials->judging;
+    // Passes over weights that ranks share out need all of them.
+    const bool in_step = plan_.settings.shard_weights;
+    for (std::int64_t begin = 0; begin < judging && (in_step || !stopped); begin += ranks) {
+      const bool counts = begin + rank < judging;
+      if (!counts && !in_step) {
+        break;
+      }
+      const std::int64_t first = (trained + (counts ? begin + rank : begin)) * batch;
+      const double value = loss(data_.batch(first, batch), first).item<double>();
+      sum += counts ? value : 0.0;
       stopped = stop_;
     }
     return mean_of_all(sum, stopped);

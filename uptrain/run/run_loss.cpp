@@ -5,14 +5,25 @@
 namespace regroup {
 namespace {
 
-// The teacher's weights, on the student's device.
-std::optional<Transformer> load_teacher(const UptrainSettings& settings, const Model& source) {
+// The teacher, on the student's device. `shards` gets what holds its weights if they are shared
+// out.
+std::optional<Transformer> load_teacher(const UptrainSettings& settings, const Model& source,
+                                        ProcessGroup* group,
+                                        std::unique_ptr<ShardedWeights>& shards) {
   if (!settings.teacher.present()) {
     return std::nullopt;
   }
-  const Precision precision = settings.teacher.precision.value_or(settings.precision);
-  return load_transformer(open_teacher(settings, source), scalar_type_of(precision),
-                          settings.device);
+  const at::ScalarType type =
+      scalar_type_of(settings.teacher.precision.value_or(settings.precision));
+  const Model model = open_teacher(settings, source);
+  if (!settings.shard_weights || group == nullptr) {
+    return load_transformer(model, type, settings.device);
+  }
+  const Parameters weights = parameters_without_memory(model.spec, type, settings.device);
+  shards = load_share(*group, weights, model.spec, model.checkpoint, {});
+  std::optional<Transformer> teacher(std::in_place, model.spec, weights);
+  teacher->set_block_weights(shards.get());
+  return teacher;
 }
 
 // The teacher's stored logits, if the run uses them instead of the teacher.
@@ -23,9 +34,10 @@ std::optional<TeacherLogitsCache> open_answers(const TeacherSettings& teacher) {
 
 }  // namespace
 
-RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student)
+RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student,
+                 ProcessGroup* group)
     : loss_(student, plan.task),
-      teacher_(load_teacher(plan.settings, source)),
+      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)),
       answers_(open_answers(plan.settings.teacher)) {
   const TeacherSettings& teacher = plan.settings.teacher;
   if (teacher_) {

@@ -13,6 +13,7 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
                 {"resume", resume},
                 {"device", settings.device.is_cpu() ? "cpu" : "cuda"},
                 {"memory", name_of(plan.memory_choice.mode)},
+                {"shard", settings.shard_weights ? "full" : "optimizer"},
                 {"save_every", settings.save_every},
                 {"eval_every", settings.eval_every},
                 {"eval_data", !settings.eval_data.empty()},

@@ -11,6 +11,13 @@ std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Parameters&
                           : std::nullopt;
 }
 
+Parameters make_weights(const Model& source, const UptrainSettings& settings) {
+  const at::ScalarType type = scalar_type_of(settings.precision);
+  return settings.shard_weights
+             ? parameters_without_memory(source.spec, type, settings.device)
+             : load_parameters(source.spec, source.checkpoint, type, settings.device);
+}
+
 }  // namespace
 
 TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
@@ -19,15 +26,18 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
 
 TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            std::span<const std::string> trained, ProcessGroup* group)
-    : weights_(load_parameters(source.spec, source.checkpoint, scalar_type_of(settings.precision),
-                               settings.device)),
+    : weights_(make_weights(source, settings)),
       trained_(weights_.only(trained)),
       partition_(partition_of(group, trained_)),
+      shards_(settings.shard_weights ? load_share(partition_.value().group(), weights_, source.spec,
+                                                  source.checkpoint, partition_->owners())
+                                     : nullptr),
       masters_(own_masters(source, settings, trained)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),
       optimizer_(make_optimizer(masters_, settings.optimizer)) {
   model_.set_recomputing(settings.recomputing);
+  model_.set_block_weights(shards_.get());
 }
 
 MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettings& settings,
@@ -70,7 +80,8 @@ std::vector<StateTensor> TrainedModel::state() const {
 Trainer TrainedModel::trainer(LossFunction loss, const DataLoader& data,
                               const LoopSettings& settings) {
   return {std::move(loss), trained_, masters_, frozen_,
-          *optimizer_,     data,     settings, partition_ ? &*partition_ : nullptr};
+          *optimizer_,     data,     settings, partition_ ? &*partition_ : nullptr,
+          shards_.get()};
 }
 
 }  // namespace regroup

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "uptrain/distributed/process_group.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
@@ -23,7 +24,7 @@ class TrainedModel {
  public:
   /// The weights of `source`, in the precision and on the device of `settings`; masters and
   /// optimizer in its memory mode, which is set, or else kFull. With `group` (null: a single
-  /// process), they are this rank's share.
+  /// process), they are this rank's share; so are the weights, if `settings` shard them.
   TrainedModel(const Model& source, const UptrainSettings& settings, ProcessGroup* group = nullptr);
 
   /// The same, but trains the tensors of these names instead of those that `settings` name.
@@ -50,6 +51,7 @@ class TrainedModel {
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained
   std::optional<ZeroPartition> partition_;
+  std::unique_ptr<ShardedWeights> shards_;  // null: every rank has all weights
   MasterWeights masters_;
   Transformer model_;
   FrozenQueries frozen_;

@@ -33,7 +33,8 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan,
           plan.settings.task,
           group != nullptr ? group->rank() : 0,
           group != nullptr ? group->size() : 1,
-          plan.settings.documents};
+          plan.settings.documents,
+          plan.settings.shard_weights};
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
@@ -69,7 +70,7 @@ class Run {
         journal_(observer),
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
-        loss_(plan, source, student_.model()),
+        loss_(plan, source, student_.model(), group),
         state_(group, student_.state()),
         saver_([this](const auto&... state) { directory_->save(state...); },
                plan.background_saving) {

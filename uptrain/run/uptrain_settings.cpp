@@ -68,6 +68,11 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
 }
 
+void check_ranks(Faults& faults, const UptrainSettings& settings) {
+  faults.require(!settings.shard_weights || settings.ranks > 1,
+                 "--shard full needs several ranks (torchrun, mpirun or srun start them)");
+}
+
 void check_schedule(Faults& faults, const UptrainSettings& settings) {
   const double rate = settings.peak_learning_rate();
   faults.require(rate > 0 && rate <= 10,
@@ -205,6 +210,7 @@ void UptrainSettings::validate() const {
                  fmt::format("{} batches in a step cannot be shared by {} ranks: allowed are "
                              "multiples of that",
                              accumulation, ranks));
+  check_ranks(faults, *this);
   check_schedule(faults, *this);
   check_teacher(faults, teacher);
   faults.at_least(0, "steps between evaluations", eval_every);

@@ -63,6 +63,9 @@ struct UptrainSettings {
   std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
   std::int64_t ranks = 1;         ///< processes that share the batches of a step
   std::int64_t local_ranks = 1;   ///< of these, on this machine
+  /// Several ranks: each holds only the weights it updates and those of the blocks at work; see
+  /// ShardedWeights. Does not belong to the recipe.
+  bool shard_weights = false;
 
   TrainedWeights trained = TrainedWeights::kAll;
   TaskSettings task;  ///< its seed is not used, `seed` is

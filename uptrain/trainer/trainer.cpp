@@ -6,6 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
@@ -14,6 +15,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "uptrain/distributed/gradient_reducer.h"
+#include "uptrain/distributed/sharded_weights.h"
 
 namespace regroup {
 
@@ -47,7 +49,8 @@ GradientType gradient_type(const MasterWeights& masters, const LoopSettings& set
 
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
                  const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
-                 const LoopSettings& settings, const ZeroPartition* partition)
+                 const LoopSettings& settings, const ZeroPartition* partition,
+                 ShardedWeights* shards)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
       stepped_weights_(counterparts_of(masters, model_weights)),
@@ -57,6 +60,7 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
       data_(data),
       settings_(settings),
       partition_(partition),
+      shards_(shards),
       gradients_(model_weights_, gradient_type(masters, settings, partition)) {
   model_weights.require_gradients();
   if (masters.mode() == MemoryMode::kHost) {
@@ -89,7 +93,7 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
   std::optional<GradientReducer> reducer;
-  if (partition_ != nullptr) {
+  if (partition_ != nullptr && shards_ == nullptr) {
     reducer.emplace(*partition_);
   }
   at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
@@ -162,7 +166,9 @@ std::int64_t Trainer::batches_here() const {
 }
 
 void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer) {
-  if (reducer != nullptr && last) {
+  if (shards_ != nullptr) {
+    add_to_owners(loss);
+  } else if (reducer != nullptr && last) {
     gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
       reducer->add_ready(parameter, std::move(sum));
     });
@@ -177,14 +183,31 @@ void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* 
   }
 }
 
+// Sums a batch's gradients over ranks while its backward pass runs.
+void Trainer::add_to_owners(const at::Tensor& loss) {
+  GradientReducer reducer(*partition_);
+  gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
+    reducer.add_ready(parameter, std::move(sum));
+  });
+  std::vector<at::Tensor> sums = reducer.finish();
+  if (own_sums_.empty()) {
+    own_sums_ = std::move(sums);
+  } else {
+    at::_foreach_add_(own_sums_, sums);
+  }
+}
+
 // The gradients of the weights that are updated here, next to their masters. In kHost the loss goes
 // to the host with them.
 std::vector<at::Tensor> Trainer::complete_gradients(GradientReducer* reducer, at::Tensor& loss) {
-  if (!transfer_) {
-    return reducer != nullptr ? reducer->finish() : gradients_.take();
+  std::vector<at::Tensor> sums;
+  if (partition_ != nullptr) {
+    sums = shards_ != nullptr ? std::exchange(own_sums_, {}) : reducer->finish();
   }
-  if (reducer != nullptr) {
-    std::vector<at::Tensor> sums = reducer->finish();
+  if (!transfer_) {
+    return partition_ != nullptr ? sums : gradients_.take();
+  }
+  if (partition_ != nullptr) {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       transfer_->receive(i, std::exchange(sums[i], at::Tensor()));
     }
@@ -204,6 +227,9 @@ at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<
 }
 
 void Trainer::refresh_model_weights() {
+  if (shards_ != nullptr) {
+    shards_->drop_all();
+  }
   if (transfer_) {
     for (std::size_t i = 0; i < masters_.size(); ++i) {
       transfer_->send(i, masters_.read(i));
@@ -216,7 +242,7 @@ void Trainer::refresh_model_weights() {
     }
     copy_weights(wide, stepped_weights_);
   }
-  if (partition_ != nullptr) {
+  if (partition_ != nullptr && shards_ == nullptr) {
     partition_->broadcast_weights(model_weights_);
   }
 }

@@ -21,6 +21,7 @@
 namespace regroup {
 
 class GradientReducer;
+class ShardedWeights;
 
 /// The result of one step.
 struct StepReport {
@@ -51,14 +52,17 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_
 /// gradients leave the device as soon as the backward pass has completed them.
 ///
 /// With `partition` this is one of several ranks: each computes an equal part of a step's batches
-/// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold.
+/// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold. With
+/// `shards`, ranks hold no other weights between passes, and the gradients of each batch go to
+/// their owners at once, so that sums over batches are theirs alone.
 class Trainer {
  public:
   /// `model_weights`: the weights to train, in the model's dtype; `masters`: of the same weights,
   /// with several ranks of the rank's own.
   Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
           const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
-          const LoopSettings& settings, const ZeroPartition* partition = nullptr);
+          const LoopSettings& settings, const ZeroPartition* partition = nullptr,
+          ShardedWeights* shards = nullptr);
 
   /// Runs from `progress` to the last step and calls `after_step`, unless it is empty, after
   /// each, with `progress` advanced. Returns false once `stop` is true between two steps; with
@@ -72,6 +76,7 @@ class Trainer {
   void count_step(TrainingProgress& progress, StepReport& report) const;
   at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
   void add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer);
+  void add_to_owners(const at::Tensor& loss);
   std::vector<at::Tensor> complete_gradients(GradientReducer* reducer, at::Tensor& loss);
   std::int64_t batches_here() const;
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
@@ -86,6 +91,8 @@ class Trainer {
   const DataLoader& data_;
   LoopSettings settings_;
   const ZeroPartition* partition_;
+  ShardedWeights* shards_;
+  std::vector<at::Tensor> own_sums_;  // with shards_: gradients of a step's batches, of own weights
   GradientSum gradients_;
   std::optional<HostTransfer> transfer_;  // in MemoryMode::kHost
   bool stop_agreed_ = false;              // one of several ranks received a request to stop
