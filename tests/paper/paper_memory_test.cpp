@@ -235,6 +235,36 @@ TEST_CASE("memory modes of Llama 2 with 8 kv heads", "[paper][table]") {
   }
 }
 
+TEST_CASE("memory of Llama 2 70B on ranks that share its weights", "[paper][table]") {
+  constexpr double kGiB = 1 << 30;
+  const TemporaryDirectory directory;
+  const ModelSpec spec = spec_of(kLlamas[2], directory.path());
+  fmt::print(
+      "\n| trained | ranks | optimizer | full | full: weights | gradients | masters, moments "
+      "|\n|---|--:|--:|--:|--:|--:|--:|\n");
+  for (const TrainedWeights trained :
+       {TrainedWeights::kAll, TrainedWeights::kAttention, TrainedWeights::kKeysAndValues}) {
+    for (const std::int64_t ranks : {8, 16, 64}) {
+      UptrainSettings settings;
+      settings.batch = 1;
+      settings.precision = Precision::kBf16;
+      settings.recomputing = true;
+      settings.optimizer.moments = Precision::kBf16;
+      settings.device = paper_device();
+      settings.ranks = settings.accumulation = ranks;
+      settings.trained = trained;
+      const TrainingMemory whole = training_memory(settings, spec, {}, 2048);
+      settings.shard_weights = true;
+      const TrainingMemory shards = training_memory(settings, spec, {}, 2048);
+      fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} |\n", name_of(trained),
+                 ranks, whole.total() / kGiB, shards.total() / kGiB, shards.weights / kGiB,
+                 shards.gradients / kGiB, (shards.masters + shards.optimizer) / kGiB);
+      CHECK(whole.total() > 80 * kGiB);
+      CHECK(shards.total() < whole.total() / 2);
+    }
+  }
+}
+
 TEST_CASE("planning takes the first memory mode that fits on paper", "[paper]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = heavy_run(directory.path());

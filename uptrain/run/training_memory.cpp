@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/families/family.h"
+#include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
@@ -193,6 +194,57 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
   return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
+// Elements of a model outside its blocks, and of its largest block.
+struct BlockElements {
+  double outside = 0.0;
+  double largest = 0.0;
+};
+
+BlockElements block_elements(const ModelSpec& spec) {
+  std::map<std::string, double> elements;
+  BlockElements found;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    elements[tensor.name] = elements_of(tensor.shape);
+    found.outside += elements_of(tensor.shape);
+  }
+  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
+    for (const LayerTensors& layer : spec.stack(role)) {
+      double block = 0.0;
+      for (const std::string& name : tensors_of(layer)) {
+        block += elements[name];
+      }
+      found.outside -= block;
+      found.largest = std::max(found.largest, block);
+    }
+  }
+  return found;
+}
+
+// Elements of a model's weights on one rank. Of those that ranks share out, see ShardedWeights: its
+// part, all that is outside blocks, the block at work, the next one, and the last, which stays.
+double weights_here(const UptrainSettings& settings, const ModelSpec& spec) {
+  const auto all = static_cast<double>(count_parameters(spec));
+  if (!settings.shard_weights) {
+    return all;
+  }
+  const BlockElements blocks = block_elements(spec);
+  const double own = all / static_cast<double>(settings.ranks);
+  return std::min(all, own + (blocks.outside + 3 * blocks.largest) * (1 - own / all));
+}
+
+// Bytes of gradients on one rank that has a part of the weights: those of the block at work, and in
+// fp32 the sums of its own, what waits for a bucket of each rank to be full, and a bucket's copy.
+double sharded_gradients(const UptrainSettings& settings, const ModelSpec& spec,
+                         const Trained& trained, bool several) {
+  const auto ranks = static_cast<double>(settings.ranks);
+  const double own = trained.elements / ranks;
+  const double block = std::max(largest_trained_block(settings, spec), trained.largest);
+  const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
+  const double kept = std::min(trained.elements, own + block + ranks * bucket);
+  const double copy = std::min(own, std::max(bucket, trained.largest));
+  return bytes_per_element(settings.precision) * block + 4 * (kept + copy + (several ? own : 0.0));
+}
+
 // Adds what training keeps for each weight, on the device or in its host.
 void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
                         const ModelSpec& spec) {
@@ -202,7 +254,8 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
   const auto ranks = static_cast<double>(settings.ranks);
   const bool several = settings.accumulation > settings.ranks;
   const bool alone = settings.ranks == 1;
-  memory.gradients = trained.elements * (several ? 4 + narrow : 4);
+  memory.gradients = settings.shard_weights ? sharded_gradients(settings, spec, trained, several)
+                                            : trained.elements * (several ? 4 + narrow : 4);
   if (mode == MemoryMode::kHost) {
     const double sums = alone && several ? 4 * trained.elements : 0.0;
     const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
@@ -227,8 +280,7 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
   TrainingMemory memory;
-  memory.weights =
-      bytes_per_element(settings.precision) * static_cast<double>(count_parameters(spec));
+  memory.weights = bytes_per_element(settings.precision) * weights_here(settings, spec);
   memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length)) +
                        window_bytes(settings, spec, sequence_length);
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
@@ -245,7 +297,7 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
   const double inside = static_cast<double>(settings.batch) * element *
                         std::max(tokens.decoder * largest_block(teacher, AttentionRole::kSelf),
                                  tokens.encoder * largest_block(teacher, AttentionRole::kEncoder));
-  const double weights = static_cast<double>(count_parameters(teacher)) * element;
+  const double weights = weights_here(settings, teacher) * element;
   return weights + inside +
          (settings.teacher.attention_weight > 0 ? attention_bytes(settings, teacher, tokens) : 0.0);
 }

@@ -12,6 +12,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
+#include "tests/uptrain/token_text.h"
 
 namespace regroup {
 namespace {
@@ -144,6 +145,92 @@ TEST_CASE("two ranks match one rank with stored teacher logits", "[uptrain][rank
   CAPTURE(taught.err);
   REQUIRE(taught.exit_code == 0);
   check_same_as_one_rank({"--teacher-logits", answers, "--teacher-weight", "1"});
+}
+
+// Two ranks of which each holds a part of the weights, against two that hold all of them. The same
+// sums in the same order, so the same bytes, unless batches are summed: `same_order`.
+void check_sharded(const std::vector<std::string>& options, bool same_order = true) {
+  const TemporaryDirectory directory;
+  const auto arguments = [&](const std::string& output, const std::string& shard) {
+    return with_all(with_all(short_arguments(directory, output), options), {"--shard", shard});
+  };
+  run_two(arguments("whole", "optimizer"));
+  run_two(arguments("shards", "full"));
+  const std::vector<double> whole = figures_of(directory / "whole.run");
+  REQUIRE(!whole.empty());
+  if (same_order) {
+    CHECK(figures_of(directory / "shards.run") == whole);
+    CHECK(bytes_of_file(directory / "shards/model.safetensors") ==
+          bytes_of_file(directory / "whole/model.safetensors"));
+  } else {
+    CHECK(agree(figures_of(directory / "shards.run"), whole));
+  }
+}
+
+TEST_CASE("two ranks with a part of the weights each train the same model", "[uptrain][ranks]") {
+  check_sharded({"--lr", "1e-3"});  // an odd number of batches is evaluated
+  check_sharded({"--lr", "1e-3", "--activation-checkpointing", "--clip", "0.2"});
+  check_sharded({"--lr", "1e-3", "--accumulate", "4"}, /*same_order=*/false);
+}
+
+TEST_CASE("two ranks with a part of the weights each train keys and values in bf16",
+          "[uptrain][ranks]") {
+  check_sharded({"--train", "kv", "--dtype", "bf16", "--lr", "1e-3"});
+  check_sharded({"--optimizer", "adafactor", "--dtype", "bf16", "--memory", "compact"});
+}
+
+TEST_CASE("two ranks with a part of the weights each share out the teacher, too",
+          "[uptrain][ranks]") {
+  check_sharded(
+      {"--teacher", golden("llama_bf16").string(), "--distill-attention", "0.1", "--lr", "1e-3"});
+}
+
+TEST_CASE("two ranks with a part of the weights each find the same learning rate",
+          "[uptrain][ranks]") {
+  check_sharded({});
+}
+
+TEST_CASE("an encoder-decoder trains with a part of the weights on each rank", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = [&](const std::string& output, const std::string& shard) {
+    auto all = with_all(uptrain_arguments(directory, output),
+                        {"--shard", shard, "--objective", "continuation", "--lr", "1e-3"});
+    all[1] = golden("t5").string();
+    put_file(all[3], bytes_of_numbers(learnable_text(3000, 36)));
+    return all;
+  };
+  run_two(arguments("whole", "optimizer"));
+  run_two(arguments("shards", "full"));
+  CHECK(bytes_of_file(directory / "shards/model.safetensors") ==
+        bytes_of_file(directory / "whole/model.safetensors"));
+}
+
+TEST_CASE("a run with a part of the weights on each rank goes on in other ways",
+          "[uptrain][ranks]") {
+  check_lost(SIGKILL, {"--shard", "full"});
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4"});
+  REQUIRE(run_program(with_all(with_all(uptrain_arguments(directory, "one"), {"--lr", "2e-4"}),
+                               {"--accumulate", "2"}))
+              .exit_code == 0);
+  {
+    TwoRanks ranks(with_all(arguments, {"--shard", "full"}));
+    wait_for_steps(directory / "out.run", 33);
+    ranks.second.send(SIGINT);
+    CHECK(ranks.first.wait().exit_code == kExitStateSaved);
+    CHECK(ranks.second.wait().exit_code == kExitStateSaved);
+  }
+  CHECK(run_program(with(arguments, "--resume")).exit_code == 0);  // one rank
+  CHECK(agree(figures_of(directory / "out.run"), figures_of(directory / "one.run")));
+}
+
+TEST_CASE("a single process has nobody to share its weights with", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const ProgramResult result =
+      run_program(with_all(uptrain_arguments(directory, "out"), {"--shard", "full"}));
+  CHECK(result.exit_code == 2);
+  CHECK(result.one_line_of_error());
+  CHECK(result.err.find("--shard full needs several ranks") != std::string::npos);
 }
 
 TEST_CASE("two ranks find the same learning rate as one", "[uptrain][ranks]") {
