@@ -134,12 +134,20 @@ Json evaluation_json(const std::optional<Evaluation>& evaluation) {
           {"tokens", evaluation->tokens}};
 }
 
-// The division of a step among ranks; empty for one rank.
-std::string ranks_text(const UptrainSettings& settings) {
-  return settings.ranks == 1 ? ""
-                             : fmt::format("ranks     {}, each {} of a step's {} batches of {}\n",
-                                           settings.ranks, settings.accumulation / settings.ranks,
-                                           settings.accumulation, settings.batch);
+// The division of a step among ranks, and what travels between them; empty for one rank.
+std::string ranks_text(const UptrainPlan& plan) {
+  const UptrainSettings& settings = plan.settings;
+  if (settings.ranks == 1) {
+    return "";
+  }
+  constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
+  return fmt::format(
+      "ranks     {}, each {} of a step's {} batches of {}; {}\n"
+      "traffic   {} of weights and {} of gradients per rank and step, {:.2g} s at 50 GB/s\n",
+      settings.ranks, settings.accumulation / settings.ranks, settings.accumulation, settings.batch,
+      settings.shard_weights ? "a part of the weights each" : "all weights each",
+      text_of_bytes(plan.traffic.weights), text_of_bytes(plan.traffic.gradients),
+      plan.traffic.total() / kLink);
 }
 
 }  // namespace
@@ -157,7 +165,7 @@ std::string plan_text(const UptrainPlan& plan) {
       "states    {}",
       with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
       settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      published_text(settings), ranks_text(settings), count_text(plan.data_tokens), plan.epochs,
+      published_text(settings), ranks_text(plan), count_text(plan.data_tokens), plan.epochs,
       sources_text(plan), padding_text(plan), recipe_text(plan), count_text(plan.parameters),
       name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
       saving_text(plan));
@@ -180,6 +188,11 @@ Json plan_json(const UptrainPlan& plan) {
       {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
       {"notes", plan.notes},
       {"recipe", plan.recipe}};
+  if (plan.settings.ranks > 1) {
+    json["shard"] = plan.settings.shard_weights ? "full" : "optimizer";
+    json["traffic_bytes"] = {{"weights", plan.traffic.weights},
+                             {"gradients", plan.traffic.gradients}};
+  }
   if (plan.rate_trials) {
     json["rate_trials"] = {
         {"steps", plan.rate_trials->steps},

@@ -23,6 +23,7 @@
 #include "tests/uptrain/token_text.h"
 #include "uptrain/distributed/backend.h"
 #include "uptrain/run/training_memory.h"
+#include "uptrain/run/training_traffic.h"
 
 namespace regroup {
 namespace {
@@ -41,11 +42,13 @@ class PaperBackend : public c10d::Backend {
   }
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& options) override {
+    gradients += options.rootRank == getRank() ? 0 : bytes_of_all(tensors);
     auto host = on_host(tensors);
     return gloo_->reduce(host, options);
   }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
+    weights += options.rootRank == getRank() ? 0 : bytes_of_all(tensors);
     auto host = on_host(tensors);
     return gloo_->broadcast(host, options);
   }
@@ -59,8 +62,17 @@ class PaperBackend : public c10d::Backend {
   }
 
   static inline std::atomic<int> shutdowns{0}, aborts{0};
+  static inline std::atomic<std::size_t> weights{0}, gradients{0};  // bytes of all ranks
 
  private:
+  static std::size_t bytes_of_all(const std::vector<at::Tensor>& tensors) {
+    std::size_t bytes = 0;
+    for (const at::Tensor& tensor : tensors) {
+      bytes += tensor.nbytes();
+    }
+    return bytes;
+  }
+
   static std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> host;
     for (const at::Tensor& tensor : tensors) {
@@ -150,6 +162,41 @@ TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") 
     CHECK(std::abs(first[i] - alone[i]) < (precision == Precision::kBf16 ? 2e-2 : 1e-5) * alone[i]);
   }
   CHECK(PaperBackend::shutdowns == 2);
+}
+
+TEST_CASE("what travels between ranks on paper is what the plan says", "[paper]") {
+  register_paper_backend();
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 3);
+  settings.device = paper_device();
+  settings.memory = MemoryMode::kFull;
+  settings.ranks = settings.local_ranks = 2;
+  settings.accumulation = GENERATE(2, 4);
+  settings.shard_weights = GENERATE(false, true);
+  settings.precision = GENERATE(Precision::kBf16, Precision::kFp32);
+  CAPTURE(settings.accumulation, settings.shard_weights, name_of(settings.precision));
+  const ModelSpec spec = open_computable_model(settings.model).spec;
+  // Bytes of all ranks in that many steps, and before and after them.
+  const auto travelled = [&](std::int64_t steps) {
+    settings.steps = steps;
+    settings.output += "x";
+    PaperBackend::weights = PaperBackend::gradients = 0;
+    const int port = free_port();
+    const auto run = [&](int rank) {
+      compute_backward_passes_here();
+      ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
+      losses_on(settings, &group);
+    };
+    auto second = std::async(std::launch::async, run, 1);
+    std::async(std::launch::async, run, 0).get();
+    second.get();
+    return std::pair<double, double>(PaperBackend::weights, PaperBackend::gradients);
+  };
+  const auto [few_weights, few_gradients] = travelled(2);
+  const auto [more_weights, more_gradients] = travelled(4);
+  const TrainingTraffic planned = training_traffic(settings, spec, nullptr);
+  CHECK(std::abs((more_weights - few_weights) / 4 / planned.weights - 1) < 0.01);
+  CHECK(std::abs((more_gradients - few_gradients) / 4 / planned.gradients - 1) < 0.01);
 }
 
 // Both ranks allocate from one device, so their peaks may add up.

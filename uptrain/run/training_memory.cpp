@@ -13,6 +13,7 @@
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
+#include "uptrain/run/block_elements.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
@@ -192,32 +193,6 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
   const double narrow = bytes_per_element(settings.precision);
   const double block = settings.recomputing ? largest_trained_block(settings, spec) : 0.0;
   return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
-}
-
-// Elements of a model outside its blocks, and of its largest block.
-struct BlockElements {
-  double outside = 0.0;
-  double largest = 0.0;
-};
-
-BlockElements block_elements(const ModelSpec& spec) {
-  std::map<std::string, double> elements;
-  BlockElements found;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    elements[tensor.name] = elements_of(tensor.shape);
-    found.outside += elements_of(tensor.shape);
-  }
-  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
-    for (const LayerTensors& layer : spec.stack(role)) {
-      double block = 0.0;
-      for (const std::string& name : tensors_of(layer)) {
-        block += elements[name];
-      }
-      found.outside -= block;
-      found.largest = std::max(found.largest, block);
-    }
-  }
-  return found;
 }
 
 // Elements of a model's weights on one rank. Of those that ranks share out, see ShardedWeights: its

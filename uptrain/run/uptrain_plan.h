@@ -12,6 +12,7 @@
 #include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
+#include "uptrain/run/training_traffic.h"
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {
@@ -49,6 +50,7 @@ struct UptrainPlan {
   TrainingMemory memory;
   MemoryChoice memory_choice;  ///< of the mode in `settings`
   FreeMemory memory_free;
+  TrainingTraffic traffic;                 ///< between ranks
   std::optional<MemoryShortage> shortage;  ///< if the run does not fit
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
   /// Whether states are written in the background: the machine has the memory for a copy of one.

@@ -1,0 +1,51 @@
+#include "uptrain/run/training_traffic.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "formats/families/family.h"
+#include "uptrain/run/block_elements.h"
+#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/trainer/training_flops.h"
+
+namespace regroup {
+namespace {
+
+double width_of(Precision precision) {
+  return static_cast<double>(c10::elementSize(scalar_type_of(precision)));
+}
+
+double trained_elements(const UptrainSettings& settings, const ModelSpec& spec) {
+  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
+  const std::set<std::string> trained(names.begin(), names.end());
+  double elements = 0.0;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    elements += trained.contains(tensor.name) ? elements_of(tensor.shape) : 0.0;
+  }
+  return elements;
+}
+
+}  // namespace
+
+TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                                 const ModelSpec* teacher) {
+  const auto ranks = static_cast<double>(settings.ranks);
+  const double others = 1 - 1 / ranks;  // the part of all tensors that other ranks own
+  const double trained = trained_elements(settings, spec);
+  const double width = width_of(settings.precision);
+  if (!settings.shard_weights) {
+    return {others * width * trained, others * 4 * trained};
+  }
+  const double batches = static_cast<double>(settings.accumulation) / ranks;
+  const BlockElements blocks = block_elements(spec);
+  // Forward and backward; the last block stays in between, and what is outside for all batches.
+  double weights = width * (batches * (2 * blocks.inside - blocks.last) + blocks.outside);
+  if (teacher != nullptr) {
+    const Precision precision = settings.teacher.precision.value_or(settings.precision);
+    weights += width_of(precision) * batches * block_elements(*teacher).inside;
+  }
+  return {others * weights, others * 4 * batches * trained};
+}
+
+}  // namespace regroup

@@ -1,0 +1,22 @@
+// Bytes that travel between ranks in one step, counted before a run starts.
+#pragma once
+
+#include "formats/spec/model_spec.h"
+#include "uptrain/run/uptrain_settings.h"
+
+namespace regroup {
+
+/// Bytes per rank and step, the mean of all ranks. Algorithms of the process group may move more:
+/// what passes through a rank on its way to others is not counted.
+struct TrainingTraffic {
+  double weights = 0.0;    ///< received: weights that other ranks own
+  double gradients = 0.0;  ///< sent to the ranks that own their weights, in fp32
+
+  double total() const { return weights + gradients; }
+};
+
+/// None with a single rank. `teacher` is null without one.
+TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                                 const ModelSpec* teacher);
+
+}  // namespace regroup
