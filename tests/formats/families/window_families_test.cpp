@@ -103,6 +103,25 @@ TEST_CASE("a Gemma 3 reads its older and newer keys alike", "[formats]") {
   CHECK(older.window_rope->theta == 100.0);
 }
 
+TEST_CASE("the language model inside a Gemma 3 has its class's values for absent keys",
+          "[formats]") {
+  const Json config = Json::parse(R"({"model_type": "gemma3",
+      "architectures": ["Gemma3ForConditionalGeneration"],
+      "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                      "num_hidden_layers": 12, "sliding_window": 1024,
+                      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+      "vision_config": {"hidden_size": 1152}})");
+  const ModelSpec spec = describe_model(config, Checkpoint({}), "config.json");
+  CHECK(spec.query_heads == 8);
+  CHECK(spec.head_dim == 256);
+  CHECK(spec.kv_heads.front() == 4);
+  CHECK(spec.vocab_size == 262208);
+  CHECK(kinds_in(spec) == "sssssfsssssf");
+  CHECK(spec.rope.theta == 1e6);
+  CHECK(spec.window_rope->theta == 1e4);
+  CHECK(spec.not_computable.empty());
+}
+
 TEST_CASE("Gemma 2 caps scores and logits unless its config says null", "[formats]") {
   const ModelSpec spec = open_model(golden("gemma2")).spec;
   CHECK(spec.attention_softcap == 2.0);
