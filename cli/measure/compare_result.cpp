@@ -5,6 +5,7 @@
 
 #include "cli/process/interrupt.h"
 #include "converter/plan/reference_plan.h"
+#include "converter/target/recorded_target.h"
 #include "formats/base/error.h"
 #include "uptrain/evaluate/compare_models.h"
 #include "uptrain/model/device.h"
@@ -72,7 +73,7 @@ bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference
 Model as_source_computes(Model result, const Model& source) {
   if (result.convention == Convention::kGguf || source.convention == Convention::kGguf) {
     result.spec.activation = source.spec.activation;
-    result.spec.sliding_window = source.spec.sliding_window;
+    use_windows_of(result.spec, source.spec);
   }
   return result;
 }

@@ -105,7 +105,8 @@ std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {
     text += fmt::format(" x {}", load.batch);
   }
   if (cache.window) {
-    text += fmt::format(", window of {}", with_thousands(*cache.window));
+    text += fmt::format(", window of {}{}", with_thousands(*cache.window),
+                        cache.unlimited > 0 ? " in some layers" : "");
   }
   return fmt::format("{}, in {}", text, name_of(summary.cache_dtype));
 }

@@ -54,9 +54,10 @@ std::string heading(const ServingPlan& plan) {
                         with_thousands(static_cast<std::uint64_t>(*spec.max_positions)));
   }
   if (spec.sliding_window) {
-    text += fmt::format("{}a sliding window of {} tokens, which limits the cache",
+    text += fmt::format("{}a sliding window of {} tokens{}, which limits the cache",
                         spec.max_positions ? ", " : "\n",
-                        with_thousands(static_cast<std::uint64_t>(*spec.sliding_window)));
+                        with_thousands(static_cast<std::uint64_t>(*spec.sliding_window)),
+                        spec.windows_differ() ? " in some layers" : "");
   }
   return text;
 }

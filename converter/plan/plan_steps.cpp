@@ -190,7 +190,7 @@ bool is_buffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {
       "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
       "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
-      "rope.freqs",     "rope_freqs.weight"};
+      "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights"};
   return std::any_of(std::begin(kEndings), std::end(kEndings),
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }

@@ -56,7 +56,7 @@ PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
                                   const AttentionHeads& heads) const {
   return {pooling_.method,
           grouped_.kv_heads_of(role)[layer],
-          key_basis(grouped_, role),
+          key_basis(grouped_, role, layer),
           moments(role, layer, InputSide::kQueries, heads.q.inputs),
           moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
           distances(role, layer),

@@ -82,9 +82,7 @@ void compare_sizes(Comparison& c, const ModelSpec& source, const ModelSpec& targ
   c.same("causal attention", source.causal, target.causal);
 }
 
-void compare_rope(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
-  const RopeSpec& a = source.rope;
-  const RopeSpec& b = target.rope;
+void compare_rope(Comparison& c, const RopeSpec& a, const RopeSpec& b) {
   c.same("rotating dimensions", a.rotary_dim, b.rotary_dim);
   c.need(a.rotary_dim == 0 || close(a.theta, b.theta),
          fmt::format("RoPE's theta: {}, the target's is {}", a.theta, b.theta));
@@ -109,12 +107,15 @@ void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& 
              (target.max_positions && *target.max_positions <= source.max_positions),
          "the target takes longer sequences, which the source computes in another way");
   c.same("positions", name_of(source.positions), name_of(target.positions));
-  c.same("sliding window", source.sliding_window, target.sliding_window);
   if (source.positions != target.positions) {
     return;
   }
   if (source.positions == PositionKind::kRope) {
-    compare_rope(c, source, target);
+    compare_rope(c, source.rope, target.rope);
+    if (source.window_rope || target.window_rope) {
+      compare_rope(c, source.window_rope.value_or(source.rope),
+                   target.window_rope.value_or(target.rope));
+    }
   } else if (source.positions == PositionKind::kAlibi) {
     c.need(close(source.alibi.bias_max, target.alibi.bias_max), "ALiBi's bias_max differs");
     c.need(source.alibi.scaled == target.alibi.scaled,
@@ -155,6 +156,10 @@ void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& targ
   c.same("parallel attention and MLP", source.parallel_residual, target.parallel_residual);
   c.same("clipped q, k, v", source.clip_qkv, target.clip_qkv);
   c.need(close(scale_of(source), scale_of(target)), "the scale of attention scores differs");
+  c.same("soft-capped attention scores", source.attention_softcap, target.attention_softcap);
+  c.same("soft-capped logits", source.logit_softcap, target.logit_softcap);
+  c.need(source.qk_norm == QkNorm::kNone || source.norm_weight_offset == target.norm_weight_offset,
+         "weights of query and key norms are stored with another offset");
   c.same("residuals after the norm", source.residual_after_norm, target.residual_after_norm);
   c.need(close(source.embedding_scale, target.embedding_scale), "the embeddings' scale differs");
   c.need(close(source.residual_scale, target.residual_scale), "the residuals' scale differs");
@@ -226,6 +231,8 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
       };
       const LayerTensors& from = source.stack(self)[i];
       const LayerTensors& to = target.stack(self)[i];
+      c.same(fmt::format("layer {}: sliding window", i), source.window_of(from),
+             target.window_of(to));
       if (from.up.present()) {
         c.same("the MLP's width", width(source, from), width(target, to));
       }

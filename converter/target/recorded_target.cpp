@@ -19,7 +19,7 @@ namespace {
 // were normalised when the file was written do not change when they are normalised again.
 ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
   stored.activation = recorded.activation;
-  stored.sliding_window = recorded.sliding_window;
+  use_windows_of(stored, recorded);
   stored.rope.scaling = recorded.rope.scaling;
   stored.lm_head_normalised = recorded.lm_head_normalised;
   return stored;
@@ -65,6 +65,14 @@ ModelSpec without_fillers(ModelSpec stored, const ModelSpec& recorded,
 }
 
 }  // namespace
+
+void use_windows_of(ModelSpec& spec, const ModelSpec& other) {
+  spec.sliding_window = other.sliding_window;
+  spec.window_rope = other.window_rope;
+  for (std::size_t i = 0; i < std::min(spec.layers.size(), other.layers.size()); ++i) {
+    spec.layers[i].without_window = other.layers[i].without_window;
+  }
+}
 
 bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   bool zeros = can_decode(tensor.dtype);

@@ -20,6 +20,9 @@ void record_source(GgufMetadata& metadata, const Model& source, const std::strin
 /// kBadInput if the record does not fit the file.
 std::optional<Target> recorded_target(const Model& source, const ModelSpec& grouped);
 
+/// Gives `spec` the sliding windows of `other`, a model with the same layers.
+void use_windows_of(ModelSpec& spec, const ModelSpec& other);
+
 /// Whether a tensor holds only zeros, as biases do that a graph requires and the model lacks.
 bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor);
 

@@ -64,12 +64,14 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
   }
   attention_.attention(self, i, pointer(attention_fold));
   attention_.relative_bias(self, i);
+  steps_.norm(from.attention_output_norm, to.attention_output_norm);
   steps_.norm(from.cross_norm, to.cross_norm);
   if (source_.has_encoder() && self == AttentionRole::kSelf) {
     attention_.attention(AttentionRole::kCross, i);
   }
   steps_.norm(from.mlp_norm, to.mlp_norm);
   mlp(from, to, pointer(mlp_fold));
+  steps_.norm(from.mlp_output_norm, to.mlp_output_norm);
 }
 
 // Gate and up may be one tensor in either model, gate‖up.

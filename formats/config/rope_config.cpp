@@ -46,7 +46,8 @@ std::vector<double> pair_factors(const ConfigReader& given, std::string_view key
 
 // LongRoPE as transformers computes it.
 RopeScaling read_longrope(const ModelSpec& spec, const ConfigReader& config,
-                          const ConfigReader& given, const RopeDefaults& defaults) {
+                          const ConfigReader& given, const RopeDefaults& defaults,
+                          std::int64_t pairs) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::kLongRope;
   const auto positions = static_cast<double>(spec.max_positions.value_or(0));
@@ -65,7 +66,6 @@ RopeScaling read_longrope(const ModelSpec& spec, const ConfigReader& config,
           ? 1.0
           : std::sqrt(1.0 + std::log(scaling.factor) / std::log(scaling.original_positions));
   scaling.attention_factor = given.number_or({"attention_factor"}, formula);
-  const std::int64_t pairs = spec.rope.rotary_dim / 2;
   scaling.short_factors = pair_factors(given, "short_factor", pairs);
   scaling.long_factors = pair_factors(given, "long_factor", pairs);
   return scaling;
@@ -96,36 +96,68 @@ RopeScaling read_scaling(const ConfigReader& given, const std::string& type, dou
   return scaling;
 }
 
-}  // namespace
-
-void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults) {
-  const ConfigReader old_style = config.object("rope_scaling");
-  const ConfigReader given = old_style.empty() ? config.object("rope_parameters") : old_style;
-  spec.positions = PositionKind::kRope;
-  spec.rope.theta = given.number_or(
-      {"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, defaults.theta));
+// RoPE with base `theta`, scaled as `given` says. An unknown rope_type makes the model not
+// computable.
+RopeSpec read_one_rope(ModelSpec& spec, const ConfigReader& config, const ConfigReader& given,
+                       double theta, const RopeDefaults& defaults) {
+  RopeSpec rope;
+  rope.theta = theta;
   const double partial =
       given.number_or({"partial_rotary_factor"},
                       config.number_or({"partial_rotary_factor", "rotary_pct"}, defaults.partial));
   const double rotary = static_cast<double>(spec.head_dim) * partial;
   const bool fits = rotary >= 0.0 && rotary <= static_cast<double>(spec.head_dim);
   // A value that does not fit may be too large to convert to an integer.
-  spec.rope.rotary_dim = fits ? static_cast<std::int64_t>(rotary) : 0;
-  if (!(spec.rope.theta > 0.0) || !fits || spec.rope.rotary_dim % 2 != 0) {
+  rope.rotary_dim = fits ? static_cast<std::int64_t>(rotary) : 0;
+  if (!(theta > 0.0) || !fits || rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: RoPE with theta {} on {} of {} dimensions; an even part is needed",
-                    config.where(), spec.rope.theta, rotary, spec.head_dim);
+                    config.where(), theta, rotary, spec.head_dim);
   }
   const std::string type = given.text_or({"rope_type", "type"}, "default");
   // Phi-3's first configs call LongRoPE "su" or "yarn".
   const bool longrope = type == "longrope" || type == "su" ||
                         (type == "yarn" && given.find("short_factor") != nullptr);
   if (longrope) {
-    spec.rope.scaling = read_longrope(spec, config, given, defaults);
+    rope.scaling = read_longrope(spec, config, given, defaults, rope.rotary_dim / 2);
   } else if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {
-    spec.rope.scaling =
-        read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
+    rope.scaling = read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
   } else if (type != "default") {
     spec.not_computable = "rope_type " + printable(type);
+  }
+  return rope;
+}
+
+}  // namespace
+
+void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults) {
+  const ConfigReader old_style = config.object("rope_scaling");
+  const ConfigReader given = old_style.empty() ? config.object("rope_parameters") : old_style;
+  const double theta = given.number_or(
+      {"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, defaults.theta));
+  spec.positions = PositionKind::kRope;
+  spec.rope = read_one_rope(spec, config, given, theta, defaults);
+}
+
+void read_rope_of_windows(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& whole,
+                          const RopeDefaults& in_window) {
+  const ConfigReader kinds = config.object("rope_parameters");
+  const ConfigReader of_whole = kinds.object("full_attention");
+  const ConfigReader of_window = kinds.object("sliding_attention");
+  const ConfigReader scaling = config.object("rope_scaling");
+  if (!kinds.empty() && (of_whole.empty() || of_window.empty() || !scaling.empty())) {
+    throw_bad_input(
+        "{}: rope_parameters must have full_attention and sliding_attention, without a "
+        "rope_scaling beside it",
+        config.where());
+  }
+  const ConfigReader& given = kinds.empty() ? scaling : of_whole;
+  spec.positions = PositionKind::kRope;
+  spec.rope =
+      read_one_rope(spec, config, given, given.number_or({"rope_theta"}, whole.theta), whole);
+  spec.window_rope = read_one_rope(spec, config, of_window,
+                                   of_window.number_or({"rope_theta"}, in_window.theta), in_window);
+  if (!spec.sliding_window || spec.window_rope == spec.rope) {
+    spec.window_rope.reset();
   }
 }
 

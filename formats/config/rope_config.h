@@ -19,4 +19,10 @@ struct RopeDefaults {
 /// set before the call. Throws kBadInput for impossible values.
 void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults = {});
 
+/// The same for models whose layers with a sliding window have a RoPE of their own: rope_parameters
+/// has full_attention and sliding_attention. Windows must be set before the call. Without it,
+/// rope_scaling applies to the layers without a window.
+void read_rope_of_windows(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& whole,
+                          const RopeDefaults& in_window);
+
 }  // namespace regroup

@@ -74,12 +74,14 @@ void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, Atte
     if (!layer.relative_bias.empty()) {
       tensors.push_back({layer.relative_bias, {spec.relative_bias.buckets, spec.query_heads}});
     }
+    add_norm(tensors, layer.attention_output_norm, spec.hidden_size);
     if (self == AttentionRole::kSelf && spec.has_encoder()) {
       add_norm(tensors, layer.cross_norm, spec.hidden_size);
       add_attention(tensors, spec, AttentionRole::kCross, i);
     }
     add_norm(tensors, layer.mlp_norm, spec.hidden_size);
     add_mlp(tensors, spec, layer);
+    add_norm(tensors, layer.mlp_output_norm, spec.hidden_size);
   }
 }
 

@@ -12,11 +12,16 @@ ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint);
-ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint);
-ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
-ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_granite(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// gemma.cpp, olmo.cpp: the same tensors with other norms; the newer ones with windows per layer.
+ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gemma2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gemma3(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -26,12 +31,14 @@ ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkp
 
 // cohere.cpp: a parallel block with one LayerNorm.
 ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_cohere2(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // phi3.cpp: Llama's block with fused projections.
 ModelSpec describe_phi3(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// baichuan.cpp, qwen.cpp, internlm.cpp: models with code of their own, close to Llama.
+// baichuan.cpp, minicpm.cpp, qwen.cpp, internlm.cpp: models with code of their own, close to Llama.
 ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_minicpm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -44,6 +51,7 @@ ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpoint);  // gptj.cpp
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -52,6 +60,7 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
 ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint);  // opt.cpp
+ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint);    // opt.cpp
 
 // t5.cpp: encoder-decoder.
 ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint);

@@ -36,6 +36,7 @@ constexpr auto kWholeModels = std::to_array<WholeModel>({
     {"qwen2_5_vl", "qwen2_5_vl_text", true},
     {"qwen3_vl", "qwen3_vl_text"},
     {"qwen2_audio", "qwen2"},
+    {"gemma3", "gemma3_text"},
 });
 
 // The first LLaVA's own configs have no object for the language model either.
@@ -67,6 +68,9 @@ constexpr auto kTextTypes = std::to_array<TextType>({
     {"qwen2", "qwen2", R"({"hidden_size": 4096, "intermediate_size": 22016,
         "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 151936,
         "max_position_embeddings": 32768})"},
+    {"gemma3_text", "gemma3_text", R"({"hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "vocab_size": 262208,
+        "max_position_embeddings": 131072})"},
     {"qwen2_vl_text", "qwen2", kQwenVlDefaults},
     {"qwen2_5_vl_text", "qwen2", kQwenVlDefaults},
     {"qwen3_vl_text", "qwen3", R"({"hidden_size": 4096, "intermediate_size": 22016,

@@ -1,10 +1,11 @@
-// Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Gemma, OLMo, OLMo2, Granite,
-// SmolLM3.
+// Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Granite, SmolLM3.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/config/decoder_sizes.h"
+#include "formats/config/layer_windows.h"
 #include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama_layout.h"
@@ -12,60 +13,22 @@
 namespace regroup {
 namespace {
 
-// The number of layers with a sliding window: those listed, or all from max_window_layers on.
-std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
-  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
-    return std::count(types->begin(), types->end(), Json("sliding_attention"));
-  }
-  constexpr double kFirstUnlessGiven = 28.0;
-  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
-  return spec.layer_count() -
-         static_cast<std::int64_t>(std::clamp(first, 0.0, static_cast<double>(spec.layer_count())));
-}
-
-// Qwen models have a sliding window in none, all or some of their layers. The last case cannot be
-// computed.
+// Qwen models have a sliding window in none, all or some of their layers: those listed, or all from
+// max_window_layers on.
 void read_window(ModelSpec& spec, const ConfigReader& config) {
   constexpr std::int64_t kWindowUnlessGiven = 4096;
+  constexpr double kFirstUnlessGiven = 28.0;
   const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
   if (!config.flag_or({"use_sliding_window"}, false) || none) {
     return;
   }
-  const std::int64_t sliding = sliding_layers(spec, config);
-  if (sliding == spec.layer_count()) {
-    spec.sliding_window = config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven);
-  } else if (sliding > 0) {
-    spec.not_computable = "use_sliding_window in some of the layers";
+  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
+  std::vector<bool> slides(spec.layers.size());
+  for (std::size_t i = 0; i < slides.size(); ++i) {
+    slides[i] = static_cast<double>(i) >= first;
   }
-}
-
-// Adds the RMSNorm of each layer's queries and keys: weights [width] in q_norm and k_norm.
-void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
-  spec.qk_norm = kind;
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
-    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
-    attention.q_norms = {norm_at(name + "q_norm", false)};
-    attention.k_norms = {norm_at(name + "k_norm", false)};
-  }
-}
-
-// Describes the common parts. Callers change those that differ.
-ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
-                              const RopeDefaults& rope = {}) {
-  ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint, defaults);
-  read_rope(spec, config, rope);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
-  return spec;
-}
-
-LlamaBiases biases_of(const ConfigReader& config) {
-  const bool attention = config.flag_or({"attention_bias"}, false);
-  return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
+  set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
+              config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven));
 }
 
 // Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
@@ -90,7 +53,7 @@ void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
 
 ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {});
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   return spec;
 }
 
@@ -115,18 +78,8 @@ ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoin
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
   read_window(spec, config);
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
-  return spec;
-}
-
-ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16, .head_dim = 256});
-  spec.norm_weight_offset = 1.0;
-  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
-  // The weights were trained with the tanh form, which configs call "gelu".
-  spec.activation = Activation::kGeluTanh;
-  name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
   return spec;
 }
 
@@ -139,7 +92,7 @@ ModelSpec describe_granite(const ConfigReader& config, const Checkpoint& checkpo
   if (!std::isfinite(spec.output_scale)) {
     throw_bad_input("{}: logits_scaling is 0, another number is needed", config.where());
   }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   return spec;
 }
 
@@ -148,39 +101,14 @@ ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpo
                                        /*default_epsilon=*/1e-6, {.theta = 2000000.0});
   read_layers_without_rope(spec, config);
   if (config.flag_or({"use_sliding_window"}, false) && config.find("sliding_window") != nullptr) {
-    spec.not_computable = "use_sliding_window in some of the layers";
+    std::vector<bool> slides;
+    for (const LayerTensors& layer : spec.layers) {
+      slides.push_back(layer.without_rope);
+    }
+    set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
+                config.count({"sliding_window"}));
   }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
-  return spec;
-}
-
-ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = 1e-5;
-  spec.norm_without_parameters = true;
-  if (config.find("clip_qkv") != nullptr) {
-    spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
-  }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
-  for (LayerTensors& layer : spec.layers) {
-    layer.attention_norm = layer.mlp_norm = {};
-  }
-  spec.final_norm = {};
-  return spec;
-}
-
-ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
-  spec.norm_placement = NormPlacement::kAfterSublayer;
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
-  add_qk_norms(spec, checkpoint, QkNorm::kProjection);
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.attention_norm = layer.mlp_norm;  // post_attention_layernorm
-    layer.mlp_norm =
-        norm_at(llama_layer_name(checkpoint, i) + ".post_feedforward_layernorm", false);
-  }
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 

@@ -58,6 +58,33 @@ void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Check
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, tied_by_default) ? "" : "lm_head.weight";
 }
 
+LlamaBiases llama_biases(const ConfigReader& config) {
+  const bool attention = config.flag_or({"attention_bias"}, false);
+  return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
+}
+
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon,
+                              const RopeDefaults& rope) {
+  ModelSpec spec;
+  read_llama_sizes(spec, config, checkpoint, defaults);
+  read_rope(spec, config, rope);
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  return spec;
+}
+
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
+  spec.qk_norm = kind;
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
+    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
+    attention.q_norms = {norm_at(name + "q_norm", false)};
+    attention.k_norms = {norm_at(name + "k_norm", false)};
+  }
+}
+
 std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer) {
   return prefix_of(checkpoint) + "layers." + std::to_string(layer);
 }

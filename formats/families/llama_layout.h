@@ -4,6 +4,7 @@
 #include <string>
 
 #include "formats/config/config_reader.h"
+#include "formats/config/rope_config.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
@@ -36,6 +37,17 @@ struct LlamaBiases {
 /// unless the embeddings are tied (`tied_by_default` if the config does not say).
 void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                         const LlamaBiases& biases, bool tied_by_default = false);
+
+/// The biases that attention_bias and mlp_bias name.
+LlamaBiases llama_biases(const ConfigReader& config);
+
+/// Describes a decoder with RMSNorm and RoPE without tensor names. Callers change what differs.
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
+                              const RopeDefaults& rope = {});
+
+/// Adds the norms of each layer's queries and keys, q_norm and k_norm without biases.
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind);
 
 /// "model.layers.3", or "layers.3" in models saved without their head.
 std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer);

@@ -1,8 +1,9 @@
 // OPT: learned positions, where the embedding has two rows before that of the first position.
 // OPT-350m normalises after the residual and projects narrower embeddings to the hidden size.
-// BioGPT has OPT's block and scales its embeddings.
+// BioGPT and XGLM have OPT's block and scale their embeddings; XGLM's positions are sinusoids.
 #include <cmath>
 
+#include "formats/base/error.h"
 #include "formats/config/decoder_sizes.h"
 #include "formats/families/families.h"
 
@@ -70,6 +71,19 @@ void read_biogpt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkp
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
+void read_xglm_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"d_model", "hidden_size"});
+  set_heads(spec, config, {"attention_heads", "num_attention_heads"}, std::nullopt);
+  const std::int64_t layers =
+      read_layer_count(config, {"num_layers", "num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.intermediate_size = config.count({"ffn_dim"});
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.kv_heads =
+      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+}
+
 }  // namespace
 
 ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -91,6 +105,36 @@ ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoi
   spec.position_embedding = prefix + "embed_positions.weight";
   spec.final_norm = norm_at(prefix + "layer_norm", true);
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "output_projection.weight";
+  return spec;
+}
+
+ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_xglm_sizes(spec, config, checkpoint);
+  spec.positions = PositionKind::kSinusoidal;
+  spec.position_offset = 2;
+  spec.sinusoids.steps = spec.hidden_size / 2 - 1;
+  if (spec.hidden_size % 2 != 0 || spec.sinusoids.steps < 1) {
+    throw_bad_input("{}: d_model is {}: sinusoidal positions need an even number above 2",
+                    config.where(), spec.hidden_size);
+  }
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;
+  spec.activation =
+      activation_from_name(config.text_or({"activation_function"}, "gelu"), config.where());
+  if (config.flag_or({"scale_embedding"}, true)) {
+    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+  if (config.flag_or({"add_cross_attention"}, false)) {
+    spec.not_computable = "add_cross_attention";
+  }
+  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = opt_layer(prefix + "layers." + std::to_string(i), true);
+  }
+  spec.token_embedding = prefix + "embed_tokens.weight";
+  spec.final_norm = norm_at(prefix + "layer_norm", true);
+  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
   return spec;
 }
 

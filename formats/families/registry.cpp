@@ -24,17 +24,21 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 48> kFamilies{{
+constexpr std::array<FamilyRow, 55> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "llama", describe_qwen3},
     {"gemma", "GemmaForCausalLM", "gemma", describe_gemma},
+    {"gemma2", "Gemma2ForCausalLM", "gemma", describe_gemma2},
+    {"gemma3_text", "Gemma3ForCausalLM", "gemma", describe_gemma3},
     {"olmo", "OlmoForCausalLM", "olmo", describe_olmo},
     {"olmo2", "Olmo2ForCausalLM", "olmo", describe_olmo2},
+    {"olmo3", "Olmo3ForCausalLM", "olmo", describe_olmo3},
     {"phi", "PhiForCausalLM", "phi", describe_phi},
     {"phi3", "Phi3ForCausalLM", "phi3", describe_phi3},
     {"cohere", "CohereForCausalLM", "cohere", describe_cohere},
+    {"cohere2", "Cohere2ForCausalLM", "cohere", describe_cohere2},
     {"granite", "GraniteForCausalLM", "granite", describe_granite},
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", describe_smollm3},
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
@@ -42,6 +46,7 @@ constexpr std::array<FamilyRow, 48> kFamilies{{
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
     {"baichuan", "BaichuanForCausalLM", "baichuan", describe_baichuan},
     {"baichuan", "BaiChuanForCausalLM", "baichuan", describe_baichuan},  // the first 7B
+    {"minicpm", "MiniCPMForCausalLM", "minicpm", describe_minicpm},
     {"qwen", "QWenLMHeadModel", "qwen", describe_qwen},
     {"internlm", "InternLMForCausalLM", "internlm", describe_internlm},
     {"internlm2", "InternLM2ForCausalLM", "internlm2", describe_internlm2},
@@ -50,6 +55,7 @@ constexpr std::array<FamilyRow, 48> kFamilies{{
     {"gpt2", "GPT2LMHeadModel", "gpt2", describe_gpt2},
     {"gpt_bigcode", "GPTBigCodeForCausalLM", "gpt_bigcode", describe_gpt_bigcode},
     {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},
+    {"gpt_neo", "GPTNeoForCausalLM", "gpt_neo", describe_gpt_neo},
     {"gptj", "GPTJForCausalLM", "gptj", describe_gptj},
     {"codegen", "CodeGenForCausalLM", "codegen", describe_codegen},
     {"bloom", "BloomForCausalLM", "bloom", describe_bloom},
@@ -57,6 +63,7 @@ constexpr std::array<FamilyRow, 48> kFamilies{{
     {"falcon", "FalconForCausalLM", "falcon", describe_falcon},
     {"opt", "OPTForCausalLM", "opt", describe_opt},
     {"biogpt", "BioGptForCausalLM", "biogpt", describe_biogpt},
+    {"xglm", "XGLMForCausalLM", "xglm", describe_xglm},
     {"persimmon", "PersimmonForCausalLM", "persimmon", describe_persimmon},
     {"t5", "T5ForConditionalGeneration", "t5", describe_t5},
     {"mt5", "MT5ForConditionalGeneration", "t5", describe_mt5},

@@ -42,7 +42,8 @@ std::uint64_t KvCacheCost::per_token() const { return sum_of(self); }
 std::uint64_t KvCacheCost::cross_per_token() const { return sum_of(cross); }
 
 std::uint64_t KvCacheCost::at(std::uint64_t tokens) const {
-  return per_token() * std::min(tokens, window.value_or(tokens)) + cross_per_token() * tokens;
+  return (per_token() - unlimited) * std::min(tokens, window.value_or(tokens)) +
+         (unlimited + cross_per_token()) * tokens;
 }
 
 std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec, DType dtype) {
@@ -63,6 +64,9 @@ std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec,
   }
   if (spec.sliding_window) {
     cost.window = static_cast<std::uint64_t>(*spec.sliding_window);
+    for (std::size_t i = 0; i < cost.self.size(); ++i) {
+      cost.unlimited += spec.layers[i].without_window ? cost.self[i] : 0;
+    }
   }
   return cost;
 }

@@ -22,8 +22,9 @@ DType cache_dtype_of(const ModelSpec& spec, const Checkpoint& checkpoint);
 struct KvCacheCost {
   std::vector<std::uint64_t> self;   ///< per token of the (decoder's) sequence
   std::vector<std::uint64_t> cross;  ///< per source token; empty without an encoder
-  /// The most tokens that a layer keeps: the size of the sliding window.
+  /// The most tokens that a layer with a sliding window keeps.
   std::optional<std::uint64_t> window;
+  std::uint64_t unlimited = 0;  ///< per token, of the layers that have no window although others do
 
   /// Bytes of one token over all layers, inside the window.
   std::uint64_t per_token() const;

@@ -37,7 +37,7 @@ std::vector<LayerSummary> summarize_layers(const ModelSpec& config, const Checkp
       LayerSummary layer{role, i, spec.attention(role, i).present() ? spec.query_heads : 0,
                          spec.kv_heads_of(role)[i], config.kv_heads_of(role)[i]};
       // Cross-attention sees the whole source. No known encoder has a window either.
-      layer.window = role == AttentionRole::kSelf ? spec.sliding_window : std::nullopt;
+      layer.window = role == AttentionRole::kSelf ? spec.window_of(spec.layers[i]) : std::nullopt;
       count_tensors(layer, spec.stack(role)[i], checkpoint);
       layer.kv_bytes_per_token = kv_bytes(cache, role, i);
       layers.push_back(layer);

@@ -45,7 +45,7 @@ class PartList {
     put_attention(ModelPart::kAttention, layer.attention);
     put_attention(ModelPart::kCross, layer.cross_attention);
     put(ModelPart::kPositions, {layer.relative_bias});
-    for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+    for (const NormTensors* norm : layer.norms()) {
       put_norm(ModelPart::kNorms, *norm);
     }
     for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {

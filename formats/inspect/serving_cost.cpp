@@ -116,10 +116,11 @@ std::optional<std::uint64_t> ServingCost::largest_context(std::uint64_t memory,
   if (!cache.window || tokens < *cache.window) {
     return tokens;
   }
-  if (cache.cross_per_token() == 0) {
+  const std::uint64_t growing = cache.unlimited + cache.cross_per_token();
+  if (growing == 0) {
     return std::nullopt;
   }
-  return (free - cache.per_token() * *cache.window) / cache.cross_per_token();
+  return (free - (cache.per_token() - cache.unlimited) * *cache.window) / growing;
 }
 
 std::uint64_t ServingCost::bytes_per_step(std::uint64_t tokens, std::uint64_t batch) const {

@@ -114,6 +114,7 @@ std::vector<std::string> llama2c_obstacles(const ModelSpec& spec) {
   reasons.add_if(spec.parallel_residual, "attention and MLP are parallel");
   reasons.add_if(spec.sliding_window.has_value(), "its attention has a window");
   reasons.add_if(spec.clip_qkv.has_value(), "queries, keys and values are clamped");
+  reasons.add_if(spec.attention_softcap || spec.logit_softcap, "scores or logits are soft-capped");
   reasons.add_if(spec.attention_scale.has_value(), "its attention has a custom scale");
   reasons.add_if(
       spec.embedding_scale != 1.0 || spec.output_scale != 1.0 || spec.residual_scale != 1.0,

@@ -55,11 +55,13 @@ struct LoaderRow {
   bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
 };
 
-constexpr std::array<LoaderRow, 20> kRows{{
+constexpr std::array<LoaderRow, 22> kRows{{
     {"gpt2", "GPT2", kGpt2},
     {"gpt_bigcode", "GPTBigCode", kCausal},
     {"gpt_neox", "GPTNeoX", kCausal},
     {"gptj", "GPTJ", kCausal},
+    {"gpt_neo", "GPTNeo", kCausal},
+    {"xglm", "XGLM", kCausal},
     {"persimmon", "Persimmon", kCausal},
     {"opt", "OPT", kCausal},
     {"bloom", "Bloom", kCausal, "num_key_value_heads", true},

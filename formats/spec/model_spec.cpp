@@ -83,6 +83,12 @@ std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
   return path;
 }
 
+bool ModelSpec::windows_differ() const {
+  const auto free = std::count_if(layers.begin(), layers.end(),
+                                  [](const LayerTensors& layer) { return layer.without_window; });
+  return sliding_window && free > 0 && free < std::ssize(layers);
+}
+
 void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
     throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
@@ -91,8 +97,12 @@ void use_alibi(ModelSpec& spec) {
     throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
                 printable(spec.architecture));
   }
+  if (spec.attention_softcap) {
+    throw_usage("{}: ALiBi is not supported with soft-capped scores", printable(spec.architecture));
+  }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};
+  spec.window_rope.reset();
   spec.alibi = {};
   spec.position_embedding.clear();
   spec.encoder_position_embedding.clear();

@@ -2,6 +2,7 @@
 // Plain data, filled in by each family's file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ enum class NormPlacement {
   kBefore,         ///< x + f(norm(x))
   kAfterSublayer,  ///< x + norm(f(x)), OLMo2
   kAfterResidual,  ///< norm(x + f(x)), the original Transformer's
+  kAround,         ///< x + norm(f(norm(x))), Gemma 2
 };
 
 /// What the norms of queries and keys (before RoPE) normalise over.
@@ -87,14 +89,25 @@ struct LayerTensors {
   NormTensors cross_norm;     ///< encoder-decoder models: between attention and MLP
   AttentionLayout cross_attention;
   bool without_rope = false;           ///< SmolLM3's NoPE layers: positions do not apply
+  bool without_window = false;         ///< the model's sliding window does not apply
   std::int64_t intermediate_size = 0;  ///< if layers differ; 0: the model's
   NormTensors mlp_norm;  ///< absent if the MLP shares attention's input norm (parallel_residual)
-  LinearTensors gate;    ///< absent in ungated MLPs
+  /// NormPlacement::kAround: of what attention and MLP add.
+  NormTensors attention_output_norm, mlp_output_norm;
+  LinearTensors gate;  ///< absent in ungated MLPs
   LinearTensors up;
   LinearTensors down;
 
   /// Whether gate and up name the same tensor, whose features are gate‖up.
   bool fused_gate() const { return gate.present() && gate.weight == up.weight; }
+
+  /// All norms except those of queries and keys, in the order of computation.
+  std::array<const NormTensors*, 5> norms() const {
+    return {&attention_norm, &attention_output_norm, &cross_norm, &mlp_norm, &mlp_output_norm};
+  }
+  std::array<NormTensors*, 5> norms() {
+    return {&attention_norm, &attention_output_norm, &cross_norm, &mlp_norm, &mlp_output_norm};
+  }
 };
 
 /// How RoPE frequencies are scaled for contexts longer than in pretraining. The formulas are in
@@ -111,6 +124,8 @@ struct RopeScaling {
   /// kLongRope: divisors of each pair's frequency, in sequences of up to original_positions tokens
   /// and in longer ones.
   std::vector<double> short_factors, long_factors;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct RopeSpec {
@@ -118,6 +133,8 @@ struct RopeSpec {
   std::int64_t rotary_dim = 0;  ///< leading dimensions of each head that are rotated
   bool interleaved = false;     ///< pairs (2i, 2i+1), GPT-J; else (i, i + rotary_dim/2)
   RopeScaling scaling;
+
+  bool operator==(const RopeSpec&) const = default;
 };
 
 struct AlibiSpec {
@@ -184,11 +201,14 @@ struct ModelSpec {
   bool causal = true;  ///< false: every position attends to all positions (encoder-only models)
 
   PositionKind positions = PositionKind::kNone;
-  RopeSpec rope;                               ///< if positions is kRope
-  AlibiSpec alibi;                             ///< if positions is kAlibi
-  SinusoidSpec sinusoids;                      ///< if positions is kSinusoidal
-  RelativeBiasSpec relative_bias;              ///< if positions is kRelativeBias
-  std::optional<std::int64_t> sliding_window;  ///< tokens a query attends to, including itself
+  RopeSpec rope;  ///< if positions is kRope
+  /// RoPE of the layers with a sliding window, if it differs (Gemma 3, OLMo-3).
+  std::optional<RopeSpec> window_rope;
+  AlibiSpec alibi;                 ///< if positions is kAlibi
+  SinusoidSpec sinusoids;          ///< if positions is kSinusoidal
+  RelativeBiasSpec relative_bias;  ///< if positions is kRelativeBias
+  /// Tokens that a query attends to, including itself, in layers that are not without_window.
+  std::optional<std::int64_t> sliding_window;
 
   NormKind norm = NormKind::kRmsNorm;
   double norm_epsilon = 1e-5;
@@ -200,7 +220,9 @@ struct ModelSpec {
   bool parallel_residual = false;         ///< x + attention(…) + mlp(…), both computed from x
   std::optional<double> clip_qkv;         ///< clamps queries, keys and values to ± this
   std::optional<double> attention_scale;  ///< factor of q·k; none: 1/√d
-  bool residual_after_norm = false;       ///< BLOOM's apply_residual_connection_post_layernorm
+  /// Scores and logits x become c · tanh(x / c) (Gemma 2).
+  std::optional<double> attention_softcap, logit_softcap;
+  bool residual_after_norm = false;  ///< BLOOM's apply_residual_connection_post_layernorm
 
   double residual_scale = 1.0;       ///< Granite: factor of what attention and MLP add
   double embedding_scale = 1.0;      ///< Gemma: √D
@@ -272,6 +294,17 @@ struct ModelSpec {
   std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
+
+  /// The sliding window of one layer.
+  std::optional<std::int64_t> window_of(const LayerTensors& layer) const {
+    return layer.without_window ? std::nullopt : sliding_window;
+  }
+  /// Whether the sliding window applies to some of the layers and not to others.
+  bool windows_differ() const;
+  /// The RoPE of one layer, if positions is kRope and the layer is not without.
+  const RopeSpec& rope_of(const LayerTensors& layer) const {
+    return window_rope && !layer.without_window ? *window_rope : rope;
+  }
 
   /// Whether only the attention is known, from a layout file.
   bool attention_only() const { return token_embedding.empty(); }

@@ -37,7 +37,7 @@ class Renaming {
     apply(layer.attention);
     apply(layer.cross_attention);
     apply(layer.relative_bias);
-    for (NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+    for (NormTensors* norm : layer.norms()) {
       apply_to_both(*norm);
     }
     for (LinearTensors* part : {&layer.gate, &layer.up, &layer.down}) {

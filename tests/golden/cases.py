@@ -7,6 +7,7 @@ import families_newer
 import families_own_code
 import families_separate
 import families_seq2seq
+import families_windows
 import rope_scaling
 import torch
 from case import Case, as_transformers_4, rope, without
@@ -92,4 +93,4 @@ CASES = {
 }
 CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES | families_encoder.CASES
 CASES |= families_newer.CASES | families_seq2seq.CASES | families_multimodal.CASES
-CASES |= families_own_code.CASES
+CASES |= families_own_code.CASES | families_windows.CASES

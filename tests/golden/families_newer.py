@@ -10,6 +10,7 @@ from transformers import (
     PersimmonConfig,
     Phi3Config,
     SmolLM3Config,
+    XGLMConfig,
 )
 
 SHAPE = dict(vocab_size=48, num_hidden_layers=2, bos_token_id=0, eos_token_id=0, pad_token_id=None)
@@ -97,6 +98,23 @@ CASES = {
         expand=(3, 2),
         controls=({"scale_embedding": False}, {"hidden_act": "relu"}),
         inert=({"layer_norm_eps": 0.1},),
+        idle=("k_proj.bias",),
+    ),
+    "xglm": Case(
+        XGLMConfig(
+            vocab_size=48,
+            d_model=24,
+            ffn_dim=40,
+            num_layers=2,
+            attention_heads=6,
+            max_position_embeddings=16,
+            bos_token_id=0,
+            eos_token_id=0,
+            pad_token_id=1,
+        ),
+        lowest=2,
+        expand=(3, 2),
+        controls=({"scale_embedding": False}, {"activation_function": "relu"}),
         idle=("k_proj.bias",),
     ),
     "codegen": Case(

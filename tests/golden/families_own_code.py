@@ -2,7 +2,7 @@
 
 import torch
 from case import Case
-from own_code import BaichuanConfig, InternLM2Config, InternLMConfig, QWenConfig
+from own_code import BaichuanConfig, InternLM2Config, InternLMConfig, MiniCPMConfig, QWenConfig
 
 SIZES = dict(vocab_size=48, hidden_size=24, num_hidden_layers=2, intermediate_size=40)
 OTHERS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=None, tie_word_embeddings=False)
@@ -69,6 +69,23 @@ CASES = {
         dtype=torch.bfloat16,
         pool=(3, 2),
         controls=({"rope_theta": 10000.0}, {"rms_norm_eps": 1e-6}),
+    ),
+    "minicpm": Case(
+        MiniCPMConfig(
+            **SIZES | OTHERS,
+            num_attention_heads=6,
+            num_key_value_heads=6,
+            rms_norm_eps=0.02,
+            hidden_act="silu",
+            max_position_embeddings=16,
+            rope_theta=300.0,
+            scale_emb=3.0,
+            scale_depth=1.4,
+            dim_model_base=8,
+        ),
+        dtype=torch.bfloat16,
+        pool=(3, 2),
+        controls=({"scale_emb": 1.0}, {"scale_depth": 0.7}, {"dim_model_base": 16}, {"rope_theta": 10000.0}),
     ),
     "qwen": Case(
         qwen(seq_length=16, max_position_embeddings=32, rotary_emb_base=300.0, use_dynamic_ntk=True, use_logn_attn=True),

@@ -1,4 +1,4 @@
-"""Baichuan, InternLM, InternLM2 and Qwen in plain torch: their code is on the hub and not in transformers.
+"""Baichuan, InternLM, InternLM2, MiniCPM and Qwen in plain torch: their code is on the hub and not in transformers.
 
 Written from their published configs and descriptions, one formula per function, and registered with transformers'
 Auto classes, so that these fixtures are made and checked like the others. D hidden size, H heads, G kv heads, d head
@@ -248,6 +248,64 @@ class InternLM2ForCausalLM(Causal):
         self.post_init()
 
 
+class MiniCPMConfig(PretrainedConfig):
+    model_type = "minicpm"
+
+
+class MiniCPMAttention(Module):
+    """Llama's, with as many key and value heads as the config says."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.width, self.base = config.hidden_size // config.num_attention_heads, config.rope_theta
+        self.q_proj = Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.k_proj = Linear(config.hidden_size, config.num_key_value_heads * self.width, bias=False)
+        self.v_proj = Linear(config.hidden_size, config.num_key_value_heads * self.width, bias=False)
+        self.o_proj = Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        q, k, v = (split_heads(part(x), self.width) for part in (self.q_proj, self.k_proj, self.v_proj))
+        return self.o_proj(attend(rotate(q, self.base), rotate(k, self.base), v))
+
+
+class MiniCPMBlock(Block):
+    """What attention and MLP add is scaled by scale_depth / √layers."""
+
+    def __init__(self, config):
+        mlp = Mlp(config.hidden_size, config.intermediate_size, LLAMA_MLP)
+        super().__init__(config, LLAMA_BLOCK, MiniCPMAttention(config), mlp, config.rms_norm_eps)
+        self.scale = config.scale_depth / math.sqrt(config.num_hidden_layers)
+
+    def forward(self, x):
+        first_norm, attention, second_norm, mlp = (getattr(self, name) for name in self.parts)
+        x = x + attention(first_norm(x)) * self.scale
+        return x + mlp(second_norm(x)) * self.scale
+
+
+class MiniCPMStack(Stack):
+    """Embeddings are scaled by scale_emb, the last hidden states by dim_model_base / D."""
+
+    def __init__(self, config):
+        super().__init__(config, LLAMA_STACK, MiniCPMBlock, config.rms_norm_eps)
+        self.inputs, self.outputs = config.scale_emb, config.dim_model_base / config.hidden_size
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens) * self.inputs
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x) * self.outputs
+
+
+class MiniCPMForCausalLM(Causal):
+    config_class = MiniCPMConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = MiniCPMStack(config)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+
 class QWenConfig(PretrainedConfig):
     model_type = "qwen"
 
@@ -291,6 +349,6 @@ class QWenLMHeadModel(Causal):
         self.post_init()
 
 
-for model in (BaichuanForCausalLM, InternLMForCausalLM, InternLM2ForCausalLM, QWenLMHeadModel):
+for model in (BaichuanForCausalLM, InternLMForCausalLM, InternLM2ForCausalLM, MiniCPMForCausalLM, QWenLMHeadModel):
     AutoConfig.register(model.config_class.model_type, model.config_class)
     AutoModelForCausalLM.register(model.config_class, model)

@@ -34,12 +34,19 @@ WHISPER = dict(
     begin_suppress_tokens=None,
 )
 
+NEO = dict(vocab_size=64, hidden_size=24, num_layers=3, num_heads=6, max_position_embeddings=64)
+NEO |= dict(attention_types=[[["global", "local", "local"], 1]], window_size=3)
+XGLM = dict(vocab_size=64, d_model=24, ffn_dim=32, num_layers=2, attention_heads=6, max_position_embeddings=64)
+
 # Name: config, kv heads of the result (a list: per layer), and whether transformers has sdpa for it.
 MODELS = {
     "gpt2": (transformers.GPT2Config(**FUSED), 2, True),
     "gpt2, layers differ": (transformers.GPT2Config(**FUSED), [1, 6, 3], True),
     "opt": (transformers.OPTConfig(**FUSED, word_embed_proj_dim=24, ffn_dim=32), 1, True),
     "gptj": (transformers.GPTJConfig(**FUSED, rotary_dim=2), 2, False),
+    "gpt_neo": (transformers.GPTNeoConfig(**NEO), 2, False),
+    "gpt_neo, layers differ": (transformers.GPTNeoConfig(**NEO), [1, 6, 3], False),
+    "xglm": (transformers.XGLMConfig(**XGLM), 2, False),
     "gpt_neox": (transformers.GPTNeoXConfig(**FUSED, intermediate_size=32, rotary_pct=0.5), 2, True),
     "persimmon": (transformers.PersimmonConfig(**FUSED, intermediate_size=32), 2, True),
     "gpt_bigcode": (

@@ -64,6 +64,13 @@ CONFIGS = {
         | dict(deepstack_visual_indexes=[0]),
         text_config=TEXT | dict(head_dim=4, rope_parameters=SECTIONS),
     ),
+    "gemma3": lambda: transformers.Gemma3Config(
+        vision_config=TOWER,
+        text_config=TEXT
+        | dict(head_dim=8, sliding_window=5, layer_types=["sliding_attention", "full_attention"]),
+        mm_tokens_per_image=4,
+        image_token_index=IMAGE,
+    ),
     "qwen2_audio": lambda: transformers.Qwen2AudioConfig(
         audio_config=dict(d_model=8, encoder_ffn_dim=8, encoder_layers=1, encoder_attention_heads=2, num_mel_bins=4)
         | dict(max_source_positions=4),

@@ -134,7 +134,7 @@ TEST_CASE("prints bytes per element, forward and backward", "[.][bytes]") {
         hidden.to(at::kBFloat16).to(paper_device()).requires_grad_(),
         head.to(at::kBFloat16).to(paper_device()).requires_grad_()};
     reset_paper_counts();
-    next_token_loss(leaves[0], leaves[1], targets);
+    next_token_loss({leaves[0], leaves[1]}, targets);
     const PaperCounts counts = paper_counts();
     fmt::print("  loss, with its linear maps: {} launches, {:.1f} bytes per logit\n",
                counts.launches, static_cast<double>(counts.bytes) / (512.0 * 32'000.0));
@@ -259,7 +259,7 @@ TEST_CASE("a loss by the fused kernel is that of the operators", "[paper]") {
   const auto compute = [&] {
     const at::Tensor x = hidden.to(paper_device()).requires_grad_();
     const at::Tensor w = head.to(paper_device()).requires_grad_();
-    const at::Tensor loss = next_token_loss(x, w, targets, 16);  // several chunks
+    const at::Tensor loss = next_token_loss({x, w}, targets, 16);  // several chunks
     const auto gradients = torch::autograd::grad({loss}, {x, w});
     return at::cat({loss.view({1}), gradients[0].flatten(), gradients[1].flatten()}).cpu();
   };

@@ -11,6 +11,8 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
+#include "uptrain/ops/softcap.h"
+
 namespace regroup {
 namespace {
 
@@ -31,13 +33,14 @@ at::Tensor diagonal_sums(const at::Tensor& weights) {
 }  // namespace
 
 void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
-                             std::optional<std::int64_t> window, std::optional<double> scale) {
+                             std::optional<std::int64_t> window, const ScoreSettings& settings) {
   const std::int64_t batch = heads.q.size(0), query_heads = heads.q.size(1);
   const std::int64_t length = heads.q.size(2);
   if (!sums_.defined()) {
     sums_ = at::zeros({query_heads, length}, heads.q.options().dtype(at::kDouble));
   }
-  const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
+  const double factor =
+      settings.scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
   const at::Tensor keys =
       heads.k.repeat_interleave(query_heads / heads.k.size(1), 1).transpose(2, 3) * factor;
   const at::Tensor positions = at::arange(length, keys.options().dtype(at::kLong));
@@ -47,7 +50,8 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
     const std::int64_t count = std::min(rows, length - first);
     const at::Tensor distance =
         positions.narrow(0, first, count).unsqueeze(1) - positions;  // [rows, T]
-    at::Tensor scores = at::matmul(heads.q.narrow(2, first, count), keys);
+    at::Tensor scores =
+        softcapped(at::matmul(heads.q.narrow(2, first, count), keys), settings.softcap);
     if (mask.defined()) {
       scores = scores + mask.narrow(2, first, count);
     }

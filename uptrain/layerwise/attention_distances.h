@@ -12,6 +12,11 @@
 
 namespace regroup {
 
+/// How scores are made of q·k.
+struct ScoreSettings {
+  std::optional<double> scale, softcap;  ///< as in ModelSpec
+};
+
 class AttentionDistances {
  public:
   /// Counts distances below `most`.
@@ -19,7 +24,7 @@ class AttentionDistances {
 
   /// Adds the attention of B·T queries, as attend() computes it, or attend_in_window().
   void add(const Heads& heads, const at::Tensor& mask, std::optional<std::int64_t> window,
-           std::optional<double> scale);
+           const ScoreSettings& scores);
 
   bool any() const { return sums_.defined(); }
 

@@ -146,7 +146,8 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
           (role == AttentionRole::kCross ? cross : own).add(input);
           if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
             distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
-                          pass.mask, width_of(pass.window), spec.attention_scale);
+                          pass.mask, width_of(pass.window),
+                          {spec.attention_scale, spec.attention_softcap});
           }
         },
         stop);

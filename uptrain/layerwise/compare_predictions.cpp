@@ -8,7 +8,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
@@ -70,8 +69,8 @@ void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& 
   sum.agreement += found[5];
 }
 
-at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
-  return at::linear(inputs.hidden.narrow(0, begin, count), inputs.head).to(at::kDouble);
+at::Tensor wide_logits(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+  return logits_of(inputs, begin, count).to(at::kDouble);
 }
 
 PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
@@ -82,7 +81,7 @@ PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& res
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     throw_if_stopped(stop, "interrupted");
     const std::int64_t count = std::min(step, tokens - begin);
-    add(comparison, logits_of(source, begin, count), logits_of(result, begin, count));
+    add(comparison, wide_logits(source, begin, count), wide_logits(result, begin, count));
   }
   const auto count = static_cast<double>(tokens);
   comparison.kl /= count;

@@ -81,8 +81,8 @@ void LayerWalk::enter_stack(AttentionRole stack, const Batches& tokens) {
   for (const at::Tensor& ids : tokens) {
     hidden_.push_back(front_.embed(ids.to(device_), 0, stack));
   }
-  pass_ = front_.make_pass(tokens.front().size(1));
-  pass_.causal = stack == AttentionRole::kSelf && spec_.causal;
+  passes_ = front_.make_passes(tokens.front().size(1));
+  passes_.in_window.causal = passes_.whole.causal = stack == AttentionRole::kSelf && spec_.causal;
 }
 
 bool LayerWalk::next() {
@@ -99,13 +99,14 @@ bool LayerWalk::next() {
   block_ = make_block(
       spec_, stack_, layer_,
       load_layer_parameters(spec_, stack_, layer_, source_.checkpoint, at::kFloat, device_));
-  bring_bias(pass_, *block_, relative_buckets_, hidden_.front().size(1), pass_.causal,
+  Pass& pass = passes_.of(*block_);
+  bring_bias(pass, *block_, relative_buckets_, hidden_.front().size(1), pass.causal,
              hidden_.front().options());
   return true;
 }
 
 Pass LayerWalk::pass(std::size_t batch) const {
-  Pass pass = pass_;
+  Pass pass = passes_.of(*block_);
   if (stack_ == AttentionRole::kSelf && !encoded_.empty()) {
     pass.encoded = encoded_[batch];
   }

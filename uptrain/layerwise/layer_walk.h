@@ -78,7 +78,7 @@ class LayerWalk {
   AttentionRole stack_ = AttentionRole::kSelf;
   std::size_t layer_ = 0;
   std::optional<Block> block_;
-  Pass pass_;
+  Passes passes_;
   Batches hidden_, encoded_;
 };
 

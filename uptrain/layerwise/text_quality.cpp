@@ -98,7 +98,7 @@ std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batche
     const at::Tensor predicting =
         positions.defined() ? all.index_select(0, positions.to(device_)) : all;
     const LmHeadInputs inputs = head.lm_head_inputs(predicting.unsqueeze(0));
-    sum += next_token_loss(inputs.hidden, inputs.head, targets.to(device_)).item<double>() *
+    sum += next_token_loss(inputs, targets.to(device_)).item<double>() *
            static_cast<double>(targets.numel());
   }
   const double loss = sum / static_cast<double>(predicted_tokens());

@@ -9,6 +9,7 @@
 #include "uptrain/model/cached_attention.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/grouped_attention.h"
+#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 namespace {
@@ -19,7 +20,6 @@ std::optional<Norm> make_qk_norm(const std::vector<NormTensors>& names, const Mo
     return std::nullopt;
   }
   Norm norm = make_norm(names.front(), spec, parameters);
-  norm.weight_offset = 0.0;
   if (spec.qk_norm == QkNorm::kPerHead) {
     for (const NormTensors& head : names) {
       norm.heads.push_back(parameters.at(head.weight));
@@ -73,6 +73,13 @@ at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, c
   if (layer.alibi) {
     return layer.alibi->attend(heads, pass.alibi_form, pass.window.get());
   }
+  if (spec.attention_softcap) {
+    return attend_softcapped(
+        heads, {.cap = *spec.attention_softcap,
+                .scale = spec.attention_scale,
+                .causal = true,
+                .window = pass.window ? std::optional(pass.window->width()) : std::nullopt});
+  }
   return pass.window ? attend_in_window(heads, *pass.window, spec.attention_scale)
                      : attend(heads, pass.mask, spec.attention_scale, pass.causal);
 }
@@ -80,6 +87,12 @@ at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, c
 // The attention of several new tokens over their own and earlier keys.
 at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                              const Pass& pass) {
+  if (spec.attention_softcap) {
+    return attend_softcapped(heads, {.cap = *spec.attention_softcap,
+                                     .scale = spec.attention_scale,
+                                     .causal = false,
+                                     .mask = pass.mask});
+  }
   if (!layer.alibi) {
     return attend_in_groups(heads, pass.mask, spec.attention_scale);
   }
@@ -112,7 +125,8 @@ at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec,
   }
   const at::Tensor bias = layer.alibi ? layer.alibi->bias(step.positions - step.first) : pass.mask;
   return attend_from_one_token(heads.q, {cache.k, cache.v, step.used}, bias,
-                               layer.alibi ? layer.alibi->scale() : spec.attention_scale);
+                               layer.alibi ? layer.alibi->scale() : spec.attention_scale,
+                               spec.attention_softcap);
 }
 
 // The encoder's output does not change, so its keys and values are computed once.

@@ -65,18 +65,18 @@ at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
   return scaled(block.down(product), spec);
 }
 
-at::Tensor mlp_norm(const Block& block, const at::Tensor& x) {
-  return block.mlp_norm ? (*block.mlp_norm)(x) : x;
+at::Tensor normed(const std::optional<Norm>& norm, const at::Tensor& x) {
+  return norm ? (*norm)(x) : x;
 }
 
-// The four arrangements of a block. An absent part adds nothing and has no norm.
+// The arrangements of a block. An absent part adds nothing and has no norm.
 
 at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
   if (block.attention.present()) {
     x = x + block.attention_norm(attention(block, spec, x, pass));
   }
-  return block.has_mlp() ? x + mlp_norm(block, mlp(block, spec, x)) : x;
+  return block.has_mlp() ? x + normed(block.mlp_norm, mlp(block, spec, x)) : x;
 }
 
 at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
@@ -87,7 +87,7 @@ at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Te
   if (block.cross.present()) {
     x = block.cross_norm(x + cross_attention(block.cross, spec, x, pass));
   }
-  return block.has_mlp() ? mlp_norm(block, x + mlp(block, spec, x)) : x;
+  return block.has_mlp() ? normed(block.mlp_norm, x + mlp(block, spec, x)) : x;
 }
 
 at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Tensor& x,
@@ -98,8 +98,9 @@ at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Ten
     input = block.attention_norm(x);
     sum = sum + attention(block, spec, input, pass);
   }
-  return block.has_mlp() ? sum + mlp(block, spec, block.mlp_norm ? mlp_norm(block, x) : input)
-                         : sum;
+  return block.has_mlp()
+             ? sum + mlp(block, spec, block.mlp_norm ? normed(block.mlp_norm, x) : input)
+             : sum;
 }
 
 // The residual stream, and a sublayer's output that the next norm adds to it.
@@ -118,12 +119,13 @@ struct Residual {
   }
 };
 
-at::Tensor norm_before(const Block& block, const ModelSpec& spec, const at::Tensor& x,
-                       const Pass& pass) {
+at::Tensor norm_before_or_around(const Block& block, const ModelSpec& spec, const at::Tensor& x,
+                                 const Pass& pass) {
   Residual residual{x, {}};
   if (block.attention.present()) {
     const at::Tensor input = residual.normed(block.attention_norm);
-    const at::Tensor update = attention(block, spec, input, pass);
+    const at::Tensor update =
+        normed(block.attention_output_norm, attention(block, spec, input, pass));
     residual = {spec.residual_after_norm ? input : residual.x, update};
   }
   if (block.cross.present()) {
@@ -133,7 +135,7 @@ at::Tensor norm_before(const Block& block, const ModelSpec& spec, const at::Tens
   if (block.has_mlp()) {
     const at::Tensor input = block.mlp_norm ? residual.normed(*block.mlp_norm) : residual.sum();
     residual = {spec.residual_after_norm || !block.mlp_norm ? input : residual.x,
-                mlp(block, spec, input)};
+                normed(block.mlp_output_norm, mlp(block, spec, input))};
   }
   return residual.sum();
 }
@@ -162,6 +164,11 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   if (names.mlp_norm.present() || spec.norm_without_parameters) {
     block.mlp_norm = make_norm(names.mlp_norm, spec, parameters);
   }
+  if (spec.norm_placement == NormPlacement::kAround) {
+    block.attention_output_norm = make_norm(names.attention_output_norm, spec, parameters);
+    block.mlp_output_norm = make_norm(names.mlp_output_norm, spec, parameters);
+  }
+  block.in_window = role == AttentionRole::kSelf && spec.window_of(names).has_value();
   block.gate = make_linear(names.gate, parameters);
   if (!names.fused_gate()) {
     block.up = make_linear(names.up, parameters);
@@ -188,10 +195,11 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
   switch (spec.norm_placement) {
     case NormPlacement::kAfterSublayer: return norm_after_sublayer(block, spec, x, pass);
     case NormPlacement::kAfterResidual: return norm_after_residual(block, spec, x, pass);
-    case NormPlacement::kBefore: break;
+    case NormPlacement::kBefore:
+    case NormPlacement::kAround: break;
   }
   return spec.parallel_residual ? both_at_once(block, spec, x, pass)
-                                : norm_before(block, spec, x, pass);
+                                : norm_before_or_around(block, spec, x, pass);
 }
 
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,

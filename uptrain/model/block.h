@@ -31,9 +31,21 @@ struct Block {
   std::optional<Norm> mlp_norm;  ///< none if the MLP shares attention's norm
   /// All absent if the block has no MLP. If gate and up are fused, `gate` is both.
   Linear gate, up, down;
+  /// Of the outputs of attention and MLP, if there are such.
+  std::optional<Norm> attention_output_norm, mlp_output_norm;
   std::vector<at::Tensor> tensors;  ///< all of the above
+  bool in_window = false;           ///< whether the model's sliding window applies
 
   bool has_mlp() const { return gate.present() || up.present(); }
+};
+
+/// The inputs of a stack's blocks in one pass: of those with the model's sliding window, and of the
+/// others.
+struct Passes {
+  Pass in_window, whole;
+
+  Pass& of(const Block& block) { return block.in_window ? in_window : whole; }
+  const Pass& of(const Block& block) const { return block.in_window ? in_window : whole; }
 };
 
 /// The block of a layer in the stack whose self-attention is `role`, kSelf or kEncoder.

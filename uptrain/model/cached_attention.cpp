@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "uptrain/ops/grouped_attention.h"
+#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 namespace {
@@ -24,11 +25,11 @@ bool reads_whole_cache(const CachedKeys& keys) {
 
 // Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
 at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
-                              const at::Tensor& bias, double scale) {
+                              const at::Tensor& bias, double scale, std::optional<double> softcap) {
   const at::Tensor scores =
       at::bmm(rows.flatten(0, 1), k.flatten(0, 1).transpose(1, 2));  // [B·G, n, S]
   const bool fp64 = scores.scalar_type() == at::kDouble;
-  at::Tensor wide = scores.to(fp64 ? at::kDouble : at::kFloat) * scale;
+  at::Tensor wide = softcapped(scores.to(fp64 ? at::kDouble : at::kFloat) * scale, softcap);
   if (bias.defined()) {
     wide = wide.view({rows.size(0), rows.size(1), rows.size(2), -1}) + bias;
   }
@@ -40,7 +41,8 @@ at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const
 }  // namespace
 
 at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
-                                 const at::Tensor& bias, std::optional<double> scale) {
+                                 const at::Tensor& bias, std::optional<double> scale,
+                                 std::optional<double> softcap) {
   const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   const std::int64_t groups = keys.k.size(1);
   const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
@@ -54,12 +56,12 @@ at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
     if (unused > 0) {
       row_bias = at::constant_pad_nd(row_bias, {0, unused}, hidden);
     }
-    return attend_by_products(rows, keys.k, keys.v, row_bias, factor).view_as(q);
+    return attend_by_products(rows, keys.k, keys.v, row_bias, factor, softcap).view_as(q);
   }
   const at::Tensor k = keys.k.narrow(2, 0, keys.used);
   const at::Tensor v = keys.v.narrow(2, 0, keys.used);
-  if (q.is_cpu() || row_bias.defined()) {
-    return attend_by_products(rows, k, v, row_bias, factor).view_as(q);
+  if (q.is_cpu() || row_bias.defined() || softcap) {
+    return attend_by_products(rows, k, v, row_bias, factor, softcap).view_as(q);
   }
   return at::scaled_dot_product_attention(rows, k, v, {}, /*dropout_p=*/0.0, /*is_causal=*/false,
                                           factor)

@@ -18,10 +18,11 @@ struct CachedKeys {
   std::int64_t used = 0;  ///< S, counted from the first slot
 };
 
-/// One query per head: softmax(scale · q kᵀ + bias) v. q: [B, H, 1, d]; bias: [1, 1 or H, 1, S] or
-/// undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and k, as in
-/// torch.bmm.
+/// One query per head: softmax(softcapped(scale · q kᵀ) + bias) v. q: [B, H, 1, d]; bias: [1, 1 or
+/// H, 1, S] or undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and k, as
+/// in torch.bmm.
 at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
-                                 const at::Tensor& bias, std::optional<double> scale);
+                                 const at::Tensor& bias, std::optional<double> scale,
+                                 std::optional<double> softcap = std::nullopt);
 
 }  // namespace regroup

@@ -53,7 +53,7 @@ struct Decoding {
 
   void decode(std::int64_t context, std::int64_t tokens) {
     if (!cache.drops()) {
-      cache.truncate(context);
+      cache.assume_length(context);
     }
     decode_greedily(model, logits, cache, tokens);
   }
@@ -111,12 +111,15 @@ Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
 std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
   const DType dtype = model.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   KvCacheCost cost = *kv_cache_cost(model.spec(), dtype);
+  const auto context = static_cast<std::uint64_t>(load.context);
+  std::uint64_t saved = 0;  // by the window of the load, in layers without one of the model
   if (load.window) {
     const auto window = static_cast<std::uint64_t>(*load.window);
-    cost.window =
-        std::min(cost.window.value_or(window), window) + static_cast<std::uint64_t>(load.sinks);
+    const auto sinks = static_cast<std::uint64_t>(load.sinks);
+    saved = cost.unlimited * (context - std::min(context, window + sinks));
+    cost.window = std::min(cost.window.value_or(window), window) + sinks;
   }
-  return static_cast<std::uint64_t>(load.batch) * cost.at(static_cast<std::uint64_t>(load.context));
+  return static_cast<std::uint64_t>(load.batch) * (cost.at(context) - saved);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ struct Roles {
     }
   }
   void add(const LayerTensors& layer) {
-    for (const NormTensors* norm : {&layer.attention_norm, &layer.cross_norm, &layer.mlp_norm}) {
+    for (const NormTensors* norm : layer.norms()) {
       add(*norm);
     }
     add(layer.attention);

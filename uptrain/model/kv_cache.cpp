@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
-#include "uptrain/ops/attention.h"
+#include "uptrain/ops/rope.h"
 
 namespace regroup {
 namespace {
@@ -44,52 +41,58 @@ std::optional<std::int64_t> narrowest(std::optional<std::int64_t> one,
   return one && other ? std::min(*one, *other) : one ? one : other;
 }
 
+// `own`: the model's own sliding window.
+CacheRing::Settings ring_settings(const KvCacheSettings& settings,
+                                  std::optional<std::int64_t> own) {
+  return {.capacity = settings.capacity,
+          .sinks = settings.sinks,
+          .window = narrowest(settings.window, own)};
+}
+
 std::uint64_t cached_bytes(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.nbytes() : 0;
 }
 
 }  // namespace
 
-std::int64_t CacheStep::slot_of(std::int64_t position) const {
-  return position < sinks ? position : sinks + (position - sinks) % (slots - sinks);
-}
-
 KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
                  const at::TensorOptions& options)
     : settings_(settings),
-      window_(narrowest(settings.window, spec.sliding_window)),
-      positions_(spec.positions),
-      options_(options) {
+      in_window_(ring_settings(settings, spec.sliding_window), spec.positions,
+                 spec.window_rope.value_or(spec.rope), options),
+      whole_(ring_settings(settings, std::nullopt), spec.positions, spec.rope, options) {
   check_settings(spec, settings);
-  slots_ = window_ ? std::min(settings.capacity, settings.sinks + *window_) : settings.capacity;
-  if (spec.positions == PositionKind::kRope) {
-    rope_.emplace(spec.rope, settings.capacity, options);
-    RopeSpec turn_alone = spec.rope;  // for keys that have already been rotated and scaled
-    turn_alone.scaling.attention_factor = 1.0;
-    shift_.emplace(turn_alone, settings.capacity, options);
-  }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool windowed = spec.window_of(spec.layers[i]).has_value();
+    const CacheRing& ring = windowed ? in_window_ : whole_;
+    (windowed ? windows_ : wholes_) = true;
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
       // Zeros, not uninitialised memory: unused slots may be read with weight 0.
-      layer.k = at::zeros({settings.batch, spec.kv_heads[i], slots_, spec.head_dim}, options);
+      layer.k = at::zeros({settings.batch, spec.kv_heads[i], ring.slots(), spec.head_dim}, options);
       layer.v = at::zeros_like(layer.k);
-      if (settings.sinks > 0 && rope_ && !spec.layers[i].without_rope) {
-        layer.sink_keys = at::zeros_like(layer.k.narrow(2, 0, std::min(settings.sinks, slots_)));
+      if (settings.sinks > 0 && ring.rotates() && !spec.layers[i].without_rope) {
+        layer.sink_keys =
+            at::zeros_like(layer.k.narrow(2, 0, std::min(settings.sinks, ring.slots())));
       }
     }
     layers_.push_back(layer);
   }
 }
 
-bool KvCache::drops() const { return window_ && slots_ == settings_.sinks + *window_; }
+bool KvCache::drops() const {
+  return (!windows_ || in_window_.drops()) && (!wholes_ || whole_.drops());
+}
 
 std::int64_t KvCache::longest_step() const {
-  if (!drops()) {
-    return slots_ - length_;
-  }
-  return settings_.sinks == 0 ? std::numeric_limits<std::int64_t>::max()
-                              : std::max<std::int64_t>(1, slots_ - length_);
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  return std::min(windows_ ? in_window_.longest_step(length_) : most,
+                  wholes_ ? whole_.longest_step(length_) : most);
+}
+
+std::int64_t KvCache::fewest_slots() const {
+  const std::int64_t fewest = windows_ ? in_window_.slots() : whole_.slots();
+  return wholes_ ? std::min(fewest, whole_.slots()) : fewest;
 }
 
 std::uint64_t KvCache::bytes() const {
@@ -104,9 +107,9 @@ std::uint64_t KvCache::bytes() const {
 }
 
 void KvCache::truncate(std::int64_t length) {
-  if (length > length_ || (length < length_ && length_ > slots_)) {
-    throw_usage("a cache of the last {} tokens cannot go back to token {} of {}", slots_, length,
-                length_);
+  if (length > length_ || (length < length_ && length_ > fewest_slots())) {
+    throw_usage("a cache of the last {} tokens cannot go back to token {} of {}", fewest_slots(),
+                length, length_);
   }
   length_ = length;
 }
@@ -131,68 +134,20 @@ void KvCache::set_encoded(const at::Tensor& encoded) {
   }
 }
 
-CacheStep KvCache::step(std::int64_t count) {
+CacheSteps KvCache::step(std::int64_t count) {
   if (count < 1 || count > longest_step()) {
-    throw_usage("{} more tokens after {}: a cache of {} slots takes {}", count, length_, slots_,
+    throw_usage("{} more tokens after {}: a cache of {} slots takes {}", count, length_,
+                wholes_ ? whole_.slots() : in_window_.slots(),
                 longest_step() == 0 ? "no more" : fmt::format("up to {}", longest_step()));
   }
-  CacheStep step;
-  step.first = length_;
-  step.count = count;
-  step.sinks = settings_.sinks;
-  step.slots = slots_;
-  step.used = std::min(slots_, length_ + count);
-  step.apart = count > 1 && length_ > 0 && length_ + count > slots_;
-  const std::int64_t dropped = length_ + count - slots_;
-  if (shift_ && settings_.sinks > 0 && dropped > 0) {
-    step.sink_shift = shift_->at(dropped, 1);
+  CacheSteps steps;
+  if (windows_) {
+    steps.in_window = in_window_.step(length_, count);
   }
-  if (length_ > 0 && (count > 1 || positions_ == PositionKind::kAlibi)) {
-    step.positions = positions_seen(step);
+  if (wholes_) {
+    steps.whole = whole_.step(length_, count);
   }
-  if (length_ > 0 && count > 1) {
-    step.mask = mask_of(step);
-  } else if (window_ && settings_.sinks == 0 && count > *window_) {
-    step.window = window_;
-  }
-  return step;
-}
-
-// The positions of the keys that the new queries see. Slot j of the ring, which follows the sinks,
-// holds the last token written to it: last - (last - j) mod ring.
-at::Tensor KvCache::positions_seen(const CacheStep& step) const {
-  const at::TensorOptions options = options_.dtype(at::kLong);
-  const std::int64_t read = step.apart ? step.first : step.first + step.count;
-  const std::int64_t ring = slots_ - settings_.sinks;
-  if (read <= slots_ && !step.apart) {
-    return at::arange(read, options);
-  }
-  const std::int64_t in_ring = std::min(read, slots_) - settings_.sinks;
-  const at::Tensor slot = at::arange(settings_.sinks, settings_.sinks + in_ring, options);
-  const at::Tensor held = read - 1 - (read - 1 - slot).remainder(ring);
-  if (step.apart) {
-    return at::cat({held, at::arange(read, read + step.count, options)});
-  }
-  // Sinks have the positions right before the window.
-  return at::cat({at::arange(settings_.sinks, options) + (read - slots_), held});
-}
-
-// A query sees the keys up to its own position that are within the window.
-at::Tensor KvCache::mask_of(const CacheStep& step) const {
-  const at::Tensor queries =
-      at::arange(step.first, step.first + step.count, options_.dtype(at::kLong)).unsqueeze(1);
-  at::Tensor hidden = step.positions > queries;  // [T, S]
-  if (window_ && settings_.sinks == 0) {
-    hidden = hidden.logical_or(step.positions <= queries - *window_);
-  }
-  return at::zeros(hidden.sizes(), options_)
-      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
-      .unsqueeze(0)
-      .unsqueeze(0);
-}
-
-std::optional<RopeTable> KvCache::rope(const CacheStep& step) {
-  return rope_ ? std::optional(rope_->at(step.first, step.count)) : std::nullopt;
+  return steps;
 }
 
 void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const at::Tensor& v) {

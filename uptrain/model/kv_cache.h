@@ -1,7 +1,7 @@
 // KV cache of a decoder.
 //
-// Shapes: B sequences, T new tokens, C slots, S keys that queries see, G kv heads of a layer, s
-// attention sinks, d head dimension.
+// Shapes: B sequences, C slots of a layer, G kv heads of a layer, s attention sinks, d head
+// dimension.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/spec/model_spec.h"
-#include "uptrain/ops/rope.h"
+#include "uptrain/model/cache_ring.h"
 
 namespace regroup {
 
@@ -38,24 +38,9 @@ struct LayerCache {
   at::Tensor cross_k, cross_v;  ///< of the encoder's output, from the first pass on
 };
 
-/// Where one pass over T new tokens stores their keys, and which keys its queries see; the same for
-/// all layers.
-struct CacheStep {
-  std::int64_t first = 0;  ///< position of the first new token
-  std::int64_t count = 0;  ///< T
-  std::int64_t sinks = 0;
-  std::int64_t slots = 0;  ///< C
-  /// Slots in use, once the new tokens are stored.
-  std::int64_t used = 0;
-  /// Whether new tokens would overwrite keys that other new tokens see. They then attend to the old
-  /// cache and to each other, and are stored afterwards.
-  bool apart = false;
-  at::Tensor positions;                 ///< int64 [S]: positions of the keys, if needed
-  at::Tensor mask;                      ///< [1, 1, T, S]; undefined: all are seen
-  std::optional<std::int64_t> window;   ///< of the first tokens, see attend_in_window()
-  std::optional<RopeTable> sink_shift;  ///< rotation that shifts the sinks' keys
-
-  std::int64_t slot_of(std::int64_t position) const;
+/// A pass over new tokens, for the layers with the model's sliding window and for the others.
+struct CacheSteps {
+  CacheStep in_window, whole;
 };
 
 class KvCache {
@@ -68,14 +53,14 @@ class KvCache {
   /// Tokens read so far.
   std::int64_t length() const { return length_; }
 
-  /// Maximum number of tokens of the next pass. Once a window drops tokens, a cache with sinks
-  /// takes one token at a time, because each sees the sinks at different distances.
+  /// Maximum number of tokens of the next pass, see CacheRing::longest_step().
   std::int64_t longest_step() const;
 
   /// Bytes of keys and values in all slots, used or not, and of copies of sinks.
   std::uint64_t bytes() const;
 
-  /// Whether tokens are dropped when all slots are used.
+  /// Whether all layers drop tokens when their slots are used, so that sequences can be longer than
+  /// the capacity.
   bool drops() const;
 
   /// Truncates to the first `length` tokens. Throws kUsage if some were dropped or never read.
@@ -83,32 +68,29 @@ class KvCache {
 
   /// Sets the state after `length` tokens with random keys and values, for measuring speed.
   void fill_with_noise(std::int64_t length);
+  /// Sets the state after `length` tokens with the keys and values that are stored, whatever they
+  /// belong to, for measuring speed.
+  void assume_length(std::int64_t length) { length_ = length; }
 
   /// The input of cross-attention, [B, S, D]; undefined without an encoder.
   const at::Tensor& encoded() const { return encoded_; }
   void set_encoded(const at::Tensor& encoded);
 
   /// The pass over the next `count` tokens. Throws kUsage if they do not fit.
-  CacheStep step(std::int64_t count);
+  CacheSteps step(std::int64_t count);
   /// Records that they were read.
-  void advance(const CacheStep& step) { length_ += step.count; }
+  void advance(std::int64_t count) { length_ += count; }
 
   LayerCache& layer(std::size_t index) { return layers_[index]; }
 
-  /// The angles of the new tokens; none without RoPE.
-  std::optional<RopeTable> rope(const CacheStep& step);
-
  private:
-  at::Tensor positions_seen(const CacheStep& step) const;
-  at::Tensor mask_of(const CacheStep& step) const;
+  std::int64_t fewest_slots() const;
 
   KvCacheSettings settings_;
-  std::optional<std::int64_t> window_;
-  PositionKind positions_ = PositionKind::kNone;
-  std::int64_t slots_ = 0;
+  CacheRing in_window_, whole_;  // of layers with the model's sliding window, and of the others
+  bool windows_ = false;         // whether there are layers of the first kind
+  bool wholes_ = false;          // and of the second
   std::int64_t length_ = 0;
-  at::TensorOptions options_;
-  std::optional<RopePositions> rope_, shift_;
   std::vector<LayerCache> layers_;
   at::Tensor encoded_;
 };

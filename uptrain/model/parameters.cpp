@@ -208,8 +208,8 @@ void read_parameters(const Parameters& tensors, const ModelSpec& spec,
 std::set<std::string> tensors_of(const LayerTensors& layer) {
   std::set<std::string> names{layer.relative_bias};
   const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
-  for (const NormTensors& norm : {layer.attention_norm, layer.cross_norm, layer.mlp_norm}) {
-    add(norm);
+  for (const NormTensors* norm : layer.norms()) {
+    add(*norm);
   }
   for (const LinearTensors& linear : {layer.gate, layer.up, layer.down}) {
     add(linear);

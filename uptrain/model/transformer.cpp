@@ -16,6 +16,7 @@
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/rope.h"
 #include "uptrain/ops/sinusoids.h"
+#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 namespace {
@@ -30,6 +31,12 @@ void check_computable(const ModelSpec& spec) {
     throw_bad_input(
         "{}: sliding windows are supported only in causal attention without a relative bias",
         printable(spec.architecture));
+  }
+  if (spec.attention_softcap &&
+      (!spec.causal || spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
+       spec.positions == PositionKind::kAlibi)) {
+    throw_bad_input("{}: soft-capped scores are supported only in causal attention without biases",
+                    printable(spec.architecture));
   }
 }
 
@@ -109,27 +116,35 @@ at::Tensor Transformer::encode(const at::Tensor& source) const {
 
 at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& embedded,
                                   const at::Tensor& encoded) const {
-  Pass pass = make_pass(embedded.size(1));
-  pass.causal = stack.causal;
-  pass.encoded = encoded;
-  pass.on_attention = on_attention_;
-  return run_blocks(stack, embedded, pass, nullptr);
+  Passes passes = make_passes(embedded.size(1));
+  for (Pass* pass : {&passes.in_window, &passes.whole}) {
+    pass->causal = stack.causal;
+    pass->encoded = encoded;
+    pass->on_attention = on_attention_;
+  }
+  return run_blocks(stack, embedded, passes, nullptr);
 }
 
-at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) const {
-  const at::NoGradGuard no_gradients;
-  const CacheStep step = cache.step(tokens.size(1));
+Pass Transformer::pass_of(const CacheStep& step, const KvCache& cache) const {
   Pass pass;
   pass.alibi_form = alibi_form_;
   pass.encoded = cache.encoded();
   pass.step = &step;
-  pass.rope = cache.rope(step);
+  pass.rope = step.rope;
   pass.mask = step.mask;
   if (step.window) {
     pass.window = std::make_shared<SlidingWindow>(*step.window, token_embedding_.options());
   }
-  const at::Tensor x = run_blocks(stack_, embed(tokens, step.first), pass, &cache);
-  cache.advance(step);
+  return pass;
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& tokens, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t first = cache.length();
+  const CacheSteps steps = cache.step(tokens.size(1));
+  Passes passes{pass_of(steps.in_window, cache), pass_of(steps.whole, cache)};
+  const at::Tensor x = run_blocks(stack_, embed(tokens, first), passes, &cache);
+  cache.advance(tokens.size(1));
   return x;
 }
 
@@ -145,25 +160,26 @@ KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tenso
   return cache;
 }
 
-// Runs block i of a stack, whose weights are there.
-at::Tensor Transformer::run_in_place(const Stack& stack, std::size_t i, const at::Tensor& x,
+// Runs a block whose weights are there.
+at::Tensor Transformer::run_in_place(const Block& block, bool causal, const at::Tensor& x,
                                      Pass& pass) const {
   const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
-  bring_bias(pass, stack.blocks[i], relative_buckets_, x.size(1), stack.causal,
-             token_embedding_.options());
-  return run(stack.blocks[i], spec_, x, pass);
+  bring_bias(pass, block, relative_buckets_, x.size(1), causal, token_embedding_.options());
+  return run(block, spec_, x, pass);
 }
 
-at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Pass& pass,
+at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Passes& passes,
                                    KvCache* cache) const {
   const std::size_t before = &stack == &stack_ ? encoder_.blocks.size() : 0;
   for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
+    const Block& block = stack.blocks[i];
+    Pass& pass = passes.of(block);
     pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
     if (block_weights_ == nullptr) {
-      x = run_in_place(stack, i, x, pass);
+      x = run_in_place(block, stack.causal, x, pass);
     } else {
       x = enter_block(*block_weights_, before + i, x);
-      x = leave_block(*block_weights_, before + i, run_in_place(stack, i, x, pass));
+      x = leave_block(*block_weights_, before + i, run_in_place(block, stack.causal, x, pass));
     }
   }
   x = stack.final_norm ? (*stack.final_norm)(x) : x;
@@ -188,40 +204,48 @@ at::Tensor Transformer::head_weight() const {
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
   const at::Tensor bias = head_bias_.defined() ? head_bias_.flatten() : head_bias_;
-  return Linear{head_weight(), bias}(head_input(hidden));
+  return softcapped(Linear{head_weight(), bias}(head_input(hidden)), spec_.logit_softcap);
 }
 
 at::Tensor Transformer::loss(const at::Tensor& hidden, const at::Tensor& targets) const {
-  const LmHeadInputs inputs = lm_head_inputs(hidden);
-  return next_token_loss(inputs.hidden, inputs.head, targets);
+  return next_token_loss(lm_head_inputs(hidden), targets);
 }
 
 LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
   const at::Tensor flat = head_input(hidden.flatten(0, -2));  // [N, D]
   if (!head_bias_.defined()) {
-    return {flat, head_weight()};
+    return {flat, head_weight(), spec_.logit_softcap};
   }
   const at::Tensor ones = at::ones({flat.size(0), 1}, flat.options().requires_grad(false));
-  return {at::cat({flat, ones}, 1), at::cat({head_weight(), head_bias_.view({-1, 1})}, 1)};
+  return {at::cat({flat, ones}, 1), at::cat({head_weight(), head_bias_.view({-1, 1})}, 1),
+          spec_.logit_softcap};
 }
 
-Pass Transformer::make_pass(std::int64_t length) const {
-  Pass pass;
-  pass.alibi_form = alibi_form_;
+Passes Transformer::make_passes(std::int64_t length) const {
+  Passes passes;
+  Pass& whole = passes.whole;
+  whole.alibi_form = alibi_form_;
   if (spec_.positions == PositionKind::kRope) {
     if (rope_length_ != length) {
       rope_ = make_rope_table(spec_.rope, length, token_embedding_.options());
+      window_rope_ = spec_.window_rope
+                         ? make_rope_table(*spec_.window_rope, length, token_embedding_.options())
+                         : rope_;
       rope_length_ = length;
     }
-    pass.rope = rope_;
+    whole.rope = rope_;
+  }
+  passes.in_window = whole;
+  if (whole.rope) {
+    passes.in_window.rope = window_rope_;
   }
   if (spec_.sliding_window && length > *spec_.sliding_window) {
     if (!window_) {
       window_ = std::make_shared<SlidingWindow>(*spec_.sliding_window, token_embedding_.options());
     }
-    pass.window = window_;
+    passes.in_window.window = window_;
   }
-  return pass;
+  return passes;
 }
 
 // The embeddings of `length` positions from `first` on, [length, D]; undefined if there are none.

@@ -23,6 +23,7 @@ namespace regroup {
 
 class BlockWeights;
 class KvCache;
+struct CacheStep;
 struct KvCacheSettings;
 
 class Transformer {
@@ -53,8 +54,8 @@ class Transformer {
   at::Tensor embed(const at::Tensor& tokens, std::int64_t first = 0,
                    AttentionRole stack = AttentionRole::kSelf) const;
 
-  /// The pass context of the (decoder's) stack for sequences of that length.
-  Pass make_pass(std::int64_t length) const;
+  /// The pass contexts of the (decoder's) stack for sequences of that length.
+  Passes make_passes(std::int64_t length) const;
 
   /// hidden: [..., D] -> [..., V].
   at::Tensor logits(const at::Tensor& hidden) const;
@@ -108,10 +109,11 @@ class Transformer {
   Stack make_stack(AttentionRole role, const NormTensors& final_norm,
                    const Parameters& parameters) const;
   at::Tensor encode(const at::Tensor& source) const;
+  Pass pass_of(const CacheStep& step, const KvCache& cache) const;
   at::Tensor run_stack(const Stack& stack, const at::Tensor& embedded,
                        const at::Tensor& encoded) const;
-  at::Tensor run_in_place(const Stack& stack, std::size_t i, const at::Tensor& x, Pass& pass) const;
-  at::Tensor run_blocks(const Stack& stack, at::Tensor x, Pass& pass, KvCache* cache) const;
+  at::Tensor run_in_place(const Block& block, bool causal, const at::Tensor& x, Pass& pass) const;
+  at::Tensor run_blocks(const Stack& stack, at::Tensor x, Passes& passes, KvCache* cache) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
   at::Tensor head_weight() const;
 
@@ -130,9 +132,9 @@ class Transformer {
   // The first pass makes these and later passes share them, so no two threads may use one object.
   mutable RelativeBuckets relative_buckets_;
   mutable std::shared_ptr<SlidingWindow> window_;
-  // The table of the last length. All batches of a run have the same length.
+  // The tables of the last length. All batches of a run have the same length.
   mutable std::int64_t rope_length_ = -1;
-  mutable RopeTable rope_;
+  mutable RopeTable rope_, window_rope_;
   mutable at::Tensor sinusoids_;  // of the first positions, or undefined
   bool recomputing_ = false;
   BlockWeights* block_weights_ = nullptr;

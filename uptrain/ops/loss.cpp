@@ -17,6 +17,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "uptrain/ops/fused_cross_entropy.h"
+#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 namespace {
@@ -107,6 +108,11 @@ at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logit
   return gradient.mul_(scale * temperature);
 }
 
+// The logits of all rows, rounded before they are capped.
+at::Tensor capped_logits(const LmHeadInputs& inputs, at::ScalarType type) {
+  return softcapped(at::linear(inputs.hidden, inputs.head).to(type), inputs.softcap);
+}
+
 // Adds the distillation term to `loss`. Returns its gradient with respect to the logits.
 at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
                             const Distillation& distillation, double scale, bool with_gradient) {
@@ -114,8 +120,7 @@ at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
     return add_coarse_divergence(loss, logits, distillation.answers, distillation.temperature,
                                  scale, with_gradient);
   }
-  const at::Tensor teacher =
-      at::linear(distillation.teacher.hidden, distillation.teacher.head).to(logits.scalar_type());
+  const at::Tensor teacher = capped_logits(distillation.teacher, logits.scalar_type());
   return add_divergence(loss, logits, teacher, distillation.temperature, scale, with_gradient);
 }
 
@@ -124,11 +129,11 @@ at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
                       const at::Tensor& targets, const Distillation& distillation, double scale,
                       bool with_gradient) {
   at::Tensor logits = at::linear(student.hidden, student.head);
-  if (distillation.weight == 0.0 && can_fuse_cross_entropy(logits)) {
+  if (distillation.weight == 0.0 && !student.softcap && can_fuse_cross_entropy(logits)) {
     add_fused_cross_entropy(loss, logits, targets, scale, with_gradient);
     return with_gradient ? logits : at::Tensor();
   }
-  logits = logits.to(loss.scalar_type());
+  logits = softcapped(logits.to(loss.scalar_type()), student.softcap);
   at::Tensor gradient;
   if (distillation.weight < 1.0) {
     gradient = add_cross_entropy(loss, logits, targets, scale * (1.0 - distillation.weight),
@@ -138,6 +143,9 @@ at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
     const at::Tensor more =
         add_distillation(loss, logits, distillation, scale * distillation.weight, with_gradient);
     gradient = gradient.defined() ? gradient.add_(more) : more;
+  }
+  if (student.softcap && gradient.defined()) {
+    gradient.mul_(1.0 - (logits / *student.softcap).square());  // the slope of tanh
   }
   return gradient;
 }
@@ -167,7 +175,7 @@ void add_chunk(ChunkedLoss& sum, const LmHeadInputs& student, const at::Tensor& 
 // Rows begin … begin + count - 1.
 LmHeadInputs rows_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
   return {inputs.hidden.defined() ? inputs.hidden.narrow(0, begin, count) : at::Tensor(),
-          inputs.head};
+          inputs.head, inputs.softcap};
 }
 
 Distillation rows_of(const Distillation& distillation, std::int64_t begin, std::int64_t count) {
@@ -205,9 +213,9 @@ ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
 
 struct ChunkedLossFunction : torch::autograd::Function<ChunkedLossFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& head, const at::Tensor& targets,
-                            const Request& request) {
-    ChunkedLoss sum = compute({hidden, head}, targets, request);
+                            const at::Tensor& head, std::optional<double> softcap,
+                            const at::Tensor& targets, const Request& request) {
+    ChunkedLoss sum = compute({hidden, head, softcap}, targets, request);
     if (sum.head_gradient.defined()) {
       sum.head_gradient = sum.head_gradient.to(head.scalar_type());
     }
@@ -222,7 +230,7 @@ struct ChunkedLossFunction : torch::autograd::Function<ChunkedLossFunction> {
         gradient = gradient * outer.front().to(gradient.scalar_type());
       }
     }
-    return {gradients[0], gradients[1], at::Tensor(), at::Tensor()};
+    return {gradients[0], gradients[1], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -232,7 +240,8 @@ at::Tensor loss_of(const LmHeadInputs& student, const at::Tensor& targets, Reque
     request.head_gradient = student.head.requires_grad();
   }
   if (request.hidden_gradient || request.head_gradient) {
-    return ChunkedLossFunction::apply(student.hidden, student.head, targets, request);
+    return ChunkedLossFunction::apply(student.hidden, student.head, student.softcap, targets,
+                                      request);
   }
   return compute(student, targets, request).loss;
 }
@@ -244,15 +253,19 @@ std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu) {
   return std::max<std::int64_t>(on_cpu ? 1 : 2048, kLogits / vocab_size);
 }
 
-at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
-                           const at::Tensor& targets, std::optional<std::int64_t> rows) {
-  return loss_of({hidden, head}, targets, {.rows = rows});
+at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+  return softcapped(at::linear(inputs.hidden.narrow(0, begin, count), inputs.head), inputs.softcap);
+}
+
+at::Tensor next_token_loss(const LmHeadInputs& inputs, const at::Tensor& targets,
+                           std::optional<std::int64_t> rows) {
+  return loss_of(inputs, targets, {.rows = rows});
 }
 
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const LmHeadInputs& teacher, const DistillationSettings& settings,
                              std::optional<std::int64_t> rows) {
-  const LmHeadInputs frozen{teacher.hidden.detach(), teacher.head.detach()};
+  const LmHeadInputs frozen{teacher.hidden.detach(), teacher.head.detach(), teacher.softcap};
   return loss_of(
       student, targets,
       {.distillation = {frozen, {}, settings.weight, settings.temperature}, .rows = rows});

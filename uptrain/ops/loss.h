@@ -17,18 +17,21 @@ std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu);
 
 /// The inputs of the logits, hidden headᵀ.
 struct LmHeadInputs {
-  at::Tensor hidden;  ///< [N, D]
-  at::Tensor head;    ///< [V, D]
+  at::Tensor hidden;                             ///< [N, D]
+  at::Tensor head;                               ///< [V, D]
+  std::optional<double> softcap = std::nullopt;  ///< of the logits, see softcapped()
 };
 
-/// The mean over N tokens of -log softmax(hidden headᵀ)[target], in fp32 (fp64 for fp64 inputs): a
+/// The logits of tokens begin … begin + count - 1: [count, V].
+at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count);
+
+/// The mean over N tokens of -log softmax(logits)[target], in fp32 (fp64 for fp64 inputs): a
 /// scalar, in nats. targets: int64 [N] with values in [0, V).
 ///
 /// The gradients of `hidden` and `head`, if required, are computed in the same pass, chunk by
 /// chunk of `rows` tokens, default_loss_rows() unless given. Memory: one chunk of logits and one
 /// gradient of the head.
-at::Tensor next_token_loss(const at::Tensor& hidden, const at::Tensor& head,
-                           const at::Tensor& targets,
+at::Tensor next_token_loss(const LmHeadInputs& inputs, const at::Tensor& targets,
                            std::optional<std::int64_t> rows = std::nullopt);
 
 struct DistillationSettings {

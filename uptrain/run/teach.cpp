@@ -222,7 +222,7 @@ TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temp
   const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
     const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
-    const at::Tensor logits = at::linear(teacher.hidden.narrow(0, begin, count), teacher.head);
+    const at::Tensor logits = logits_of(teacher, begin, count);
     const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
     const auto [top, index] = log_p.topk(k, 1);
     const at::Tensor rest =

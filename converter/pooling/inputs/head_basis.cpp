@@ -13,7 +13,7 @@ HeadBasis free_basis(std::int64_t head_dim) {
   return basis;
 }
 
-HeadBasis key_basis(const ModelSpec& spec, AttentionRole role) {
+HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   if (spec.qk_norm != QkNorm::kNone) {
     return {};
   }
@@ -21,11 +21,12 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role) {
     return free_basis(spec.head_dim);
   }
   HeadBasis basis;
-  basis.frequencies = rope_frequencies(spec.rope);
-  const std::int64_t half = spec.rope.rotary_dim / 2;
+  const RopeSpec& rope = spec.rope_of(spec.stack(role)[layer]);
+  basis.frequencies = rope_frequencies(rope);
+  const std::int64_t half = rope.rotary_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
-    basis.rope_planes.push_back(spec.rope.interleaved ? std::pair{2 * i, 2 * i + 1}
-                                                      : std::pair{i, i + half});
+    basis.rope_planes.push_back(rope.interleaved ? std::pair{2 * i, 2 * i + 1}
+                                                 : std::pair{i, i + half});
   }
   for (std::int64_t i = 2 * half; i < spec.head_dim; ++i) {
     basis.free.push_back(i);

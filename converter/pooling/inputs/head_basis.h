@@ -1,6 +1,7 @@
 // Changes of basis of a head's features that do not change the result of attention.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -25,8 +26,8 @@ struct HeadBasis {
 /// All features are free: values, which only the output projection reads.
 HeadBasis free_basis(std::int64_t head_dim);
 
-/// The basis of the keys of one role: free without RoPE, also with position biases; planes with
-/// RoPE; fixed if keys are normalised, since norm weights belong to features.
-HeadBasis key_basis(const ModelSpec& spec, AttentionRole role);
+/// The basis of the keys of one role in one layer: free without RoPE, also with position biases;
+/// planes with RoPE; fixed if keys are normalised, since norm weights belong to features.
+HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
 
 }  // namespace regroup

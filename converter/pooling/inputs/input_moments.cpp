@@ -18,6 +18,7 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
   const std::vector<LayerTensors>& layers = spec.stack(role);
   switch (spec.norm_placement) {
     case NormPlacement::kBefore:
+    case NormPlacement::kAround:
       return role == AttentionRole::kCross ? layers[layer].cross_norm
                                            : layers[layer].attention_norm;
     case NormPlacement::kAfterResidual:

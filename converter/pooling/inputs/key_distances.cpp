@@ -17,7 +17,7 @@ KeyDistances KeyDistances::in_order(std::span<const std::int64_t> order) const {
 }
 
 bool has_distances(const ModelSpec& spec, AttentionRole role) {
-  return key_basis(spec, role).rotates();
+  return !spec.stack(role).empty() && key_basis(spec, role, 0).rotates();
 }
 
 KeyDistances usual_distances(const ModelSpec& spec) {

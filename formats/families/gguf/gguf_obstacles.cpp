@@ -48,6 +48,9 @@ std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
       return fmt::format("RoPE {} layer {}", graph.lacks_rope(i) ? "in" : "missing from", i);
     }
   }
+  if (spec.window_rope) {
+    return "another RoPE in layers with a sliding window";
+  }
   if (scaling.kind == RopeScaling::Kind::kDynamic) {
     return "dynamic RoPE scaling";
   }
@@ -150,6 +153,9 @@ std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
       any_layer(spec, [](const LayerTensors& layer) { return layer.gate.present(); });
   if (gated != graph.gated) {
     return gated ? "a gated MLP" : "an MLP without a gate";
+  }
+  if (spec.attention_softcap || spec.logit_softcap) {
+    return "soft-capped scores or logits";
   }
   if (spec.clip_qkv && !graph.clips) {
     return "clipped queries, keys and values";

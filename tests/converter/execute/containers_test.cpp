@@ -48,13 +48,14 @@ std::vector<std::string> lost_by(const fs::path& source, Container container,
   return differing(source, scratch / "back", dropped);
 }
 
-constexpr const char* kInGguf[] = {"llama",     "llama_bf16", "llama_fp16", "llama_rope_llama3",
-                                   "qwen2",     "qwen3",      "gemma",      "olmo2",
-                                   "phi",       "stablelm",   "starcoder2", "gpt2",
-                                   "bloom",     "mpt",        "gpt_neox",   "gpt_neox_sequential",
-                                   "falcon_7b", "falcon_40b", "falcon_11b", "gpt_bigcode",
-                                   "phi3",      "cohere",     "granite",    "smollm3",
-                                   "qwen",      "internlm2",  "baichuan_7b"};
+constexpr const char* kInGguf[] = {"llama",     "llama_bf16", "llama_fp16",  "llama_rope_llama3",
+                                   "qwen2",     "qwen3",      "gemma",       "olmo2",
+                                   "phi",       "stablelm",   "starcoder2",  "gpt2",
+                                   "bloom",     "mpt",        "gpt_neox",    "gpt_neox_sequential",
+                                   "falcon_7b", "falcon_40b", "falcon_11b",  "gpt_bigcode",
+                                   "phi3",      "cohere",     "granite",     "smollm3",
+                                   "qwen",      "internlm2",  "baichuan_7b", "qwen2_windows",
+                                   "minicpm"};
 
 TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[converter]") {
   for (const char* name : kInGguf) {

@@ -21,19 +21,23 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[converter]") {
-  for (const auto& [name, groups] : {std::pair{"llama_bf16", 4}, std::pair{"llama_fp16", 1},
-                                     std::pair{"llama_mha", 3},  std::pair{"llama_mha", 2},
-                                     std::pair{"qwen3", 2},      std::pair{"gemma", 3},
-                                     std::pair{"olmo", 2},       std::pair{"olmo2", 2},
-                                     std::pair{"phi", 2},        std::pair{"phi_qk_layernorm", 1},
-                                     std::pair{"stablelm", 3},   std::pair{"starcoder2", 2},
-                                     std::pair{"nemotron", 3},   std::pair{"falcon_40b", 2},
-                                     std::pair{"falcon_11b", 1}, std::pair{"phi3", 3},
-                                     std::pair{"phi3", 2},       std::pair{"cohere", 2},
-                                     std::pair{"granite", 3},    std::pair{"smollm3", 2},
-                                     std::pair{"llava", 3},      std::pair{"llava", 2},
-                                     std::pair{"qwen2_5_vl", 3}, std::pair{"qwen3_vl", 2},
-                                     std::pair{"internlm2", 3}}) {
+  for (const auto& [name, groups] :
+       {std::pair{"llama_bf16", 4},    std::pair{"llama_fp16", 1},
+        std::pair{"llama_mha", 3},     std::pair{"llama_mha", 2},
+        std::pair{"qwen3", 2},         std::pair{"gemma", 3},
+        std::pair{"olmo", 2},          std::pair{"olmo2", 2},
+        std::pair{"phi", 2},           std::pair{"phi_qk_layernorm", 1},
+        std::pair{"stablelm", 3},      std::pair{"starcoder2", 2},
+        std::pair{"nemotron", 3},      std::pair{"falcon_40b", 2},
+        std::pair{"falcon_11b", 1},    std::pair{"phi3", 3},
+        std::pair{"phi3", 2},          std::pair{"cohere", 2},
+        std::pair{"granite", 3},       std::pair{"smollm3", 2},
+        std::pair{"llava", 3},         std::pair{"llava", 2},
+        std::pair{"qwen2_5_vl", 3},    std::pair{"qwen3_vl", 2},
+        std::pair{"internlm2", 3},     std::pair{"olmo3", 3},
+        std::pair{"olmo3", 2},         std::pair{"gemma2", 3},
+        std::pair{"gemma3", 2},        std::pair{"cohere2", 3},
+        std::pair{"qwen2_windows", 2}, std::pair{"minicpm", 3}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

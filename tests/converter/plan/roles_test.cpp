@@ -35,7 +35,8 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
        {"biogpt", 2},     {"biogpt", 3},      {"persimmon", 2},   {"persimmon", 3},
        {"roberta", 4},    {"xlm_roberta", 4}, {"camembert", 4},   {"electra", 4},
        {"distilbert", 3}, {"distilbert", 4},  {"baichuan_7b", 2}, {"baichuan2_13b", 4},
-       {"internlm", 3},   {"qwen", 2},        {"codegen", 4},     {"codegen", 2}}));
+       {"internlm", 3},   {"qwen", 2},        {"codegen", 4},     {"codegen", 2},
+       {"gpt_neo", 3},    {"gpt_neo", 2},     {"xglm", 3},        {"xglm", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});

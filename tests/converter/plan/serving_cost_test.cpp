@@ -108,6 +108,9 @@ TEST_CASE("a sliding window that fits allows any context", "[converter]") {
   CHECK(cost.largest_context(100 + 79, 1) == 7);
   cost.cache.cross = {2};
   CHECK(cost.largest_context(100 + 80 + 40, 1) == 20);
+  cost.cache.unlimited = 4;  // of 10 bytes, those of layers without a window
+  CHECK(cost.largest_context(100 + 6 * 8 + (4 + 2) * 20, 1) == 20);
+  CHECK(cost.largest_context(100 + 6 * 8 + (4 + 2) * 20 - 1, 1) == 19);
 }
 
 TEST_CASE("a model without a cache has no serving costs", "[converter]") {

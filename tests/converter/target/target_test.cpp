@@ -170,6 +170,12 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.vocab_size += 1; }));
   CHECK(obstacle([](ModelSpec& s) { s.clip_qkv = 8.0; }));
   CHECK(obstacle([](ModelSpec& s) { s.sliding_window = 16; }));
+  CHECK(obstacle([](ModelSpec& s) { s.attention_softcap = 50.0; }));
+  CHECK(obstacle([](ModelSpec& s) { s.logit_softcap = 30.0; }));
+  CHECK(obstacle([](ModelSpec& s) {
+    s.window_rope = s.rope;
+    s.window_rope->theta = 9000;
+  }));
   CHECK(obstacle([](ModelSpec& s) { s.embedding_scale = 2.0; }));
   CHECK(obstacle([](ModelSpec& s) { s.residual_scale = 0.5; }));
   CHECK(obstacle([](ModelSpec& s) { s.output_scale = 0.5; }));

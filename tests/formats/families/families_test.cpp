@@ -140,7 +140,7 @@ TEST_CASE("an unknown architecture is refused with the nearest known and how to 
   };
   refused_like("mixtral", "(nearest known: mistral)");
   refused_like("qwen2_moe", "(nearest known: qwen2)");
-  refused_like("gpt_neo", "(nearest known: gpt_neox)");
+  refused_like("gpt_neo_x", "(nearest known: gpt_neox)");
   refused_like("xyzzy", "xyzzy;");
   model.set("model_type", "null").set("architectures", "[\"Olmo2MoeForCausalLM\"]");
   CHECK_THAT(refusal_of_model(model), is_bad_input("(nearest known: olmo2)"));
@@ -184,8 +184,10 @@ TEST_CASE("Command-R, Granite and SmolLM3 with settings that cannot hold are ref
   TinyModel sliding = golden_model("smollm3").set("use_sliding_window", "true");
   sliding.set("sliding_window", "5");
   const TemporaryDirectory directory;
-  CHECK(spec_of(open_model_directory(put_model(directory.path(), sliding))).not_computable ==
-        "use_sliding_window in some of the layers");
+  const ModelSpec spec = spec_of(open_model_directory(put_model(directory.path(), sliding)));
+  for (const LayerTensors& layer : spec.layers) {
+    CHECK(spec.window_of(layer).has_value() == layer.without_rope);
+  }
 }
 
 TEST_CASE("the architecture decides if model_type is missing", "[formats]") {
@@ -330,7 +332,7 @@ TEST_CASE("models that regroup converts but cannot compute say why", "[formats]"
   CHECK(golden_reason("mpt", "attn_config", R"({"sliding_window_size": -1})").empty());
 }
 
-TEST_CASE("a Qwen2 whose window covers some of the layers is not computed", "[formats]") {
+TEST_CASE("a Qwen2 has a window in none, all or some of its layers", "[formats]") {
   const auto spec_with = [](const char* first, const char* types) {
     const TemporaryDirectory directory;
     TinyModel model = golden_model("qwen2").set("use_sliding_window", "true");
@@ -344,11 +346,15 @@ TEST_CASE("a Qwen2 whose window covers some of the layers is not computed", "[fo
   const ModelSpec none = spec_with("28", "null");
   CHECK_FALSE(none.sliding_window);
   CHECK(none.not_computable.empty());
-  CHECK_FALSE(spec_with("1", "null").not_computable.empty());
+  const ModelSpec some = spec_with("1", "null");
+  CHECK_FALSE(some.window_of(some.layers[0]));
+  CHECK(some.window_of(some.layers[1]) == 32);
   Json types(std::vector<std::string>(layers, "sliding_attention"));
   CHECK(spec_with("28", types.dump().c_str()).sliding_window == 32);
-  types[0] = "full_attention";
-  CHECK_FALSE(spec_with("0", types.dump().c_str()).not_computable.empty());
+  types[1] = "full_attention";
+  const ModelSpec listed = spec_with("0", types.dump().c_str());
+  CHECK(listed.window_of(listed.layers[0]) == 32);
+  CHECK_FALSE(listed.window_of(listed.layers[1]));
 }
 
 TEST_CASE("CodeGen's fused projection has four parts of queries, values and keys", "[formats]") {

@@ -23,9 +23,10 @@ std::optional<LoaderCode> code_for(const char* fixture) {
 
 TEST_CASE("every entry of an auto_map names a class in one of the files", "[formats]") {
   for (const char* fixture :
-       {"gpt2",   "gpt_bigcode_mha", "gpt_neox", "gptj",    "persimmon", "opt",    "bloom",
-        "mpt",    "falcon_rw",       "t5",       "mt5",     "umt5",      "bart",   "mbart",
-        "marian", "m2m_100",         "pegasus",  "whisper", "bert",      "roberta"}) {
+       {"gpt2",   "gpt_bigcode_mha", "gpt_neox", "gptj",      "persimmon", "opt",     "gpt_neo",
+        "xglm",   "bloom",           "mpt",      "falcon_rw", "t5",        "mt5",     "umt5",
+        "bart",   "mbart",           "marian",   "m2m_100",   "pegasus",   "whisper", "bert",
+        "roberta"}) {
     CAPTURE(fixture);
     const auto code = code_for(fixture);
     REQUIRE(code);

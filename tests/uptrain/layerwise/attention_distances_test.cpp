@@ -16,7 +16,7 @@ TEST_CASE("uniform attention is spread equally over each query's distances", "[u
   AttentionDistances distances(10);
   CHECK_FALSE(distances.any());
   const at::Tensor keys = at::randn({2, 1, 3, 4});
-  distances.add({at::zeros({2, 2, 3, 4}), keys, keys}, {}, std::nullopt, std::nullopt);
+  distances.add({at::zeros({2, 2, 3, 4}), keys, keys}, {}, std::nullopt, {});
   const at::Tensor shares = distances.shares();
   REQUIRE(shares.sizes() == at::IntArrayRef{2, 3});
   // Queries 0, 1 and 2 have 1, 2 and 3 keys.
@@ -35,7 +35,7 @@ TEST_CASE("distances follow the scores and the mask and the scale", "[uptrain]")
   keys[0][0][2] = 2.0;
   const auto at_zero = [&](const at::Tensor& mask, double scale) {
     AttentionDistances distances(10);
-    distances.add({queries, keys, keys}, mask, std::nullopt, scale);
+    distances.add({queries, keys, keys}, mask, std::nullopt, {scale, std::nullopt});
     return distances.shares()[0][0].item<double>();
   };
   const double e = std::exp(1.0);
@@ -49,7 +49,7 @@ TEST_CASE("distances follow the scores and the mask and the scale", "[uptrain]")
 TEST_CASE("distances beyond the maximum are omitted", "[uptrain]") {
   AttentionDistances distances(2);
   const at::Tensor keys = at::randn({1, 1, 5, 2});
-  distances.add({at::zeros({1, 1, 5, 2}), keys, keys}, {}, std::nullopt, std::nullopt);
+  distances.add({at::zeros({1, 1, 5, 2}), keys, keys}, {}, std::nullopt, {});
   CHECK(distances.shares().size(1) == 2);
   CHECK(std::abs(distances.shares().sum().item<double>() - 1.0) < 1e-9);
 }

@@ -56,10 +56,10 @@ TEST_CASE("a recomputed function has the same value and gradients", "[uptrain]")
 }
 
 TEST_CASE("models that recompute their blocks have the same gradients", "[uptrain]") {
-  const auto* name =
-      GENERATE("llama_mha", "qwen3", "mistral", "gpt2", "bloom", "falcon_40b", "olmo2", "phi",
-               "phi3", "granite", "cohere", "stablelm_qk", "mpt_12", "opt_350m", "t5_v1_1",
-               "t5_small", "umt5", "bart", "mbart", "bert", "nemotron_nas");
+  const auto* name = GENERATE("llama_mha", "qwen3", "mistral", "gpt2", "bloom", "falcon_40b",
+                              "olmo2", "phi", "phi3", "granite", "cohere", "stablelm_qk", "mpt_12",
+                              "opt_350m", "t5_v1_1", "t5_small", "umt5", "bart", "mbart", "bert",
+                              "nemotron_nas", "gemma2", "gemma3", "olmo3");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const auto kept = gradients_of_fixture(golden, false);

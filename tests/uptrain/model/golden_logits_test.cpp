@@ -64,7 +64,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "phi3_longrope_short", "cohere", "granite", "smollm3", "biogpt", "persimmon", "bart",
       "bart_copies", "mbart", "marian", "marian_tables", "m2m_100", "pegasus", "llava",
       "qwen2_5_vl", "qwen3_vl", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
-      "internlm2", "qwen", "codegen");
+      "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2",
+      "qwen2_windows", "xglm", "minicpm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -83,7 +84,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
       "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
       "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl", "baichuan_7b",
-      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen");
+      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2",
+      "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -106,7 +108,8 @@ TEST_CASE("logits without positions differ from those of transformers", "[uptrai
 
 TEST_CASE("logits without the sliding window differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  GoldenCase golden = load_golden_case(GENERATE("mistral", "phi3_longrope_short"));
+  GoldenCase golden = load_golden_case(GENERATE("mistral", "phi3_longrope_short", "olmo3",
+                                                "gpt_neo", "gemma2", "gemma3", "qwen2_windows"));
   const Parameters parameters = parameters_of(golden);
   golden.source.spec.sliding_window.reset();
   CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
@@ -159,14 +162,18 @@ TEST_CASE("logits without RoPE scaling differ from those of transformers", "[upt
 TEST_CASE("converted models have the logits that transformers computes from them", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
-      {{"llama_mha", 2},  {"llama_bf16", 4}, {"llama_fp16", 1},
-       {"qwen3", 2},      {"gemma", 3},      {"olmo", 2},
-       {"olmo2", 3},      {"phi", 2},        {"phi_qk_layernorm", 1},
-       {"stablelm", 3},   {"starcoder2", 2}, {"nemotron", 2},
-       {"falcon_40b", 2}, {"falcon_11b", 1}, {"phi3", 2},
-       {"cohere", 2},     {"granite", 3},    {"smollm3", 2},
-       {"llava", 2},      {"llava", 3},      {"qwen2_5_vl", 2},
-       {"qwen3_vl", 3},   {"internlm2", 3}}));
+      {{"llama_mha", 2},  {"llama_bf16", 4},    {"llama_fp16", 1},
+       {"qwen3", 2},      {"gemma", 3},         {"olmo", 2},
+       {"olmo2", 3},      {"phi", 2},           {"phi_qk_layernorm", 1},
+       {"stablelm", 3},   {"starcoder2", 2},    {"nemotron", 2},
+       {"falcon_40b", 2}, {"falcon_11b", 1},    {"phi3", 2},
+       {"cohere", 2},     {"granite", 3},       {"smollm3", 2},
+       {"llava", 2},      {"llava", 3},         {"qwen2_5_vl", 2},
+       {"qwen3_vl", 3},   {"internlm2", 3},     {"olmo3", 2},
+       {"olmo3", 3},      {"gemma2", 2},        {"gemma2", 3},
+       {"gemma3", 2},     {"gemma3", 3},        {"cohere2", 2},
+       {"cohere2", 3},    {"qwen2_windows", 2}, {"minicpm", 2},
+       {"minicpm", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
@@ -241,7 +248,9 @@ TEST_CASE("converted encoder models equal repeated heads in transformers", "[upt
                                                  {"distilbert", 3},  {"distilbert", 4},
                                                  {"baichuan_7b", 2}, {"baichuan2_13b", 4},
                                                  {"internlm", 3},    {"qwen", 2},
-                                                 {"codegen", 4},     {"codegen", 2}}));
+                                                 {"codegen", 4},     {"codegen", 2},
+                                                 {"gpt_neo", 2},     {"gpt_neo", 3},
+                                                 {"xglm", 2},        {"xglm", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});

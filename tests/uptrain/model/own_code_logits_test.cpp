@@ -1,4 +1,5 @@
 // Models whose code is on the hub, and CodeGen: wrong settings, other architectures, limits.
+#include <string_view>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +26,8 @@ Parameters weights_of(const Model& model) {
 
 }  // namespace
 
-TEST_CASE("a Baichuan, InternLM or Qwen with one wrong setting has other logits", "[uptrain]") {
+TEST_CASE("a Baichuan, InternLM, MiniCPM or Qwen with one wrong setting has other logits",
+          "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto differs = [](const char* name, auto change) {
     GoldenCase golden = load_golden_case(name);
@@ -42,6 +44,9 @@ TEST_CASE("a Baichuan, InternLM or Qwen with one wrong setting has other logits"
   CHECK(differs("internlm2", [](ModelSpec& spec) {
     spec.layers[0].attention.packing = Packing::kQueryKeyValue;
   }));
+  CHECK(differs("minicpm", [](ModelSpec& spec) { spec.embedding_scale = 1.0; }));
+  CHECK(differs("minicpm", [](ModelSpec& spec) { spec.residual_scale = 1.4; }));
+  CHECK(differs("minicpm", [](ModelSpec& spec) { spec.output_scale = 1.0; }));
   CHECK(
       differs("qwen", [](ModelSpec& spec) { std::swap(spec.layers[1].gate, spec.layers[1].up); }));
 }
@@ -63,16 +68,20 @@ TEST_CASE("a CodeGen with one wrong setting has other logits than transformers",
         kOtherLogits);
 }
 
-TEST_CASE("models with code of their own keep their logits as Llama or Qwen2", "[uptrain]") {
+TEST_CASE("models with code of their own keep their logits as Llama, Qwen2 or Granite",
+          "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, architecture] =
       GENERATE(table<const char*, const char*>({{"baichuan_7b", "LlamaForCausalLM"},
                                                 {"baichuan2_7b", "LlamaForCausalLM"},
                                                 {"internlm", "LlamaForCausalLM"},
-                                                {"qwen", "Qwen2ForCausalLM"}}));
+                                                {"qwen", "Qwen2ForCausalLM"},
+                                                {"minicpm", "GraniteForCausalLM"}}));
   CAPTURE(name);
   const TemporaryDirectory directory;
-  convert(golden(name), directory / "written", {.kv_heads = {3}, .target = "auto"});
+  // MiniCPM's own code takes groups, so "auto" would leave it as it is.
+  const char* target = std::string_view(name) == "minicpm" ? "granite" : "auto";
+  convert(golden(name), directory / "written", {.kv_heads = {3}, .target = target});
   const Model source = open_computable_model(directory / "written");
   CHECK(source.spec.architecture == architecture);
   const Parameters parameters = weights_of(source);

@@ -87,12 +87,42 @@ at::Tensor plain_coarse_distillation(const Subject& subject, const TopKLogits& t
 
 }  // namespace
 
+TEST_CASE("losses of soft-capped logits and their gradients equal the formula's", "[uptrain]") {
+  constexpr double kLogitCap = 1.5;
+  const std::int64_t tokens_per_chunk = GENERATE(4, 1000);
+  const Subject subject = make_subject(at::kDouble);
+  LmHeadInputs teacher = make_teacher();
+  teacher.softcap = 2.0;
+  const auto capped = [](const at::Tensor& logits, double cap) {
+    return (logits / cap).tanh() * cap;
+  };
+  const at::Tensor logits = capped(at::linear(subject.hidden, subject.head), kLogitCap);
+  const at::Tensor entropy = at::cross_entropy_loss(logits, subject.targets);
+  const at::Tensor t =
+      capped(at::linear(teacher.hidden, teacher.head), 2.0).div(3.0).softmax(1).detach();
+  const at::Tensor kl = (t * (t.log() - logits.div(3.0).log_softmax(1))).sum(1).mean();
+  const LmHeadInputs student{subject.hidden, subject.head, kLogitCap};
+  const std::vector<std::pair<at::Tensor, at::Tensor>> losses = {
+      {next_token_loss(student, subject.targets, tokens_per_chunk), entropy},
+      {distillation_loss(student, subject.targets, teacher, {0.25, 3.0}, tokens_per_chunk),
+       entropy * 0.75 + kl * (0.25 * 9.0)}};
+  for (const auto& [computed, expected] : losses) {
+    CHECK(largest_difference(computed.detach(), expected.detach()) <= 1e-13);
+    const auto gradients = torch::autograd::grad({computed}, {subject.hidden, subject.head});
+    const auto reference = torch::autograd::grad({expected}, {subject.hidden, subject.head}, {},
+                                                 /*retain_graph=*/true);
+    CHECK(largest_difference(gradients[0], reference[0]) <= 1e-13);
+    CHECK(largest_difference(gradients[1], reference[1]) <= 1e-13);
+  }
+  CHECK(largest_difference(losses[0].first.detach(), reference_loss(subject).detach()) > 1e-2);
+}
+
 TEST_CASE("chunked loss and its gradients equal LibTorch's cross entropy", "[uptrain]") {
   const std::int64_t tokens_per_chunk = GENERATE(1, 4, 22, 23, 1000);
   CAPTURE(tokens_per_chunk);
   const Subject subject = make_subject(at::kDouble);
   const at::Tensor loss =
-      next_token_loss(subject.hidden, subject.head, subject.targets, tokens_per_chunk);
+      next_token_loss({subject.hidden, subject.head}, subject.targets, tokens_per_chunk);
   const at::Tensor reference = reference_loss(subject);
   CHECK(largest_difference(loss.detach(), reference.detach()) <= 1e-13);
   // A factor outside the loss scales the gradients.
@@ -105,15 +135,15 @@ TEST_CASE("chunked loss and its gradients equal LibTorch's cross entropy", "[upt
 TEST_CASE("chunked loss is the same without gradients", "[uptrain]") {
   const Subject subject = make_subject(at::kFloat);
   const double with_gradients =
-      next_token_loss(subject.hidden, subject.head, subject.targets, 2).item<double>();
+      next_token_loss({subject.hidden, subject.head}, subject.targets, 2).item<double>();
   const at::NoGradGuard no_gradients;
-  CHECK(next_token_loss(subject.hidden, subject.head, subject.targets, 2).item<double>() ==
+  CHECK(next_token_loss({subject.hidden, subject.head}, subject.targets, 2).item<double>() ==
         with_gradients);
 }
 
 TEST_CASE("chunked loss of a bf16 model is summed in fp32", "[uptrain]") {
   const Subject subject = make_subject(at::kBFloat16);
-  const at::Tensor loss = next_token_loss(subject.hidden, subject.head, subject.targets, 2);
+  const at::Tensor loss = next_token_loss({subject.hidden, subject.head}, subject.targets, 2);
   CHECK(loss.scalar_type() == at::kFloat);
   CHECK(largest_difference(loss.detach(), reference_loss(subject).detach()) <= 0.05);
   const auto computed = torch::autograd::grad({loss}, {subject.hidden, subject.head});
@@ -124,16 +154,16 @@ TEST_CASE("chunked loss of a bf16 model is summed in fp32", "[uptrain]") {
 TEST_CASE("the loss of a uniform prediction is the logarithm of the vocabulary size", "[uptrain]") {
   const Subject subject = make_subject(at::kFloat);
   const at::NoGradGuard no_gradients;
-  CHECK_THAT(next_token_loss(subject.hidden * 0.0, subject.head, subject.targets).item<double>(),
+  CHECK_THAT(next_token_loss({subject.hidden * 0.0, subject.head}, subject.targets).item<double>(),
              Catch::Matchers::WithinAbs(std::log(static_cast<double>(kVocab)), 1e-6));
 }
 
 TEST_CASE("a frozen head gets no gradient and the hidden states get the same one", "[uptrain]") {
   const Subject subject = make_subject(at::kDouble);
   const auto whole = torch::autograd::grad(
-      {next_token_loss(subject.hidden, subject.head, subject.targets, 2)}, {subject.hidden});
+      {next_token_loss({subject.hidden, subject.head}, subject.targets, 2)}, {subject.hidden});
   const auto part = torch::autograd::grad(
-      {next_token_loss(subject.hidden, subject.head.detach(), subject.targets, 2)},
+      {next_token_loss({subject.hidden, subject.head.detach()}, subject.targets, 2)},
       {subject.hidden});
   CHECK(part[0].equal(whole[0]));
 }
