@@ -12,62 +12,6 @@
 namespace regroup {
 namespace {
 
-// The number of layers with a sliding window: those listed, or all from max_window_layers on.
-std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
-  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
-    return std::count(types->begin(), types->end(), Json("sliding_attention"));
-  }
-  constexpr double kFirstUnlessGiven = 28.0;
-  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
-  return spec.layer_count() -
-         static_cast<std::int64_t>(std::clamp(first, 0.0, static_cast<double>(spec.layer_count())));
-}
-
-// Qwen models have a sliding window in none, all or some of their layers. The last case cannot be
-// computed.
-void read_window(ModelSpec& spec, const ConfigReader& config) {
-  constexpr std::int64_t kWindowUnlessGiven = 4096;
-  const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
-  if (!config.flag_or({"use_sliding_window"}, false) || none) {
-    return;
-  }
-  const std::int64_t sliding = sliding_layers(spec, config);
-  if (sliding == spec.layer_count()) {
-    spec.sliding_window = config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven);
-  } else if (sliding > 0) {
-    spec.not_computable = "use_sliding_window in some of the layers";
-  }
-}
-
-// Adds the RMSNorm of each layer's queries and keys: weights [width] in q_norm and k_norm.
-void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
-  spec.qk_norm = kind;
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
-    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
-    attention.q_norms = {norm_at(name + "q_norm", false)};
-    attention.k_norms = {norm_at(name + "k_norm", false)};
-  }
-}
-
-// Describes the common parts. Callers change those that differ.
-ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
-                              const RopeDefaults& rope = {}) {
-  ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint, defaults);
-  read_rope(spec, config, rope);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
-  return spec;
-}
-
-LlamaBiases biases_of(const ConfigReader& config) {
-  const bool attention = config.flag_or({"attention_bias"}, false);
-  return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
-}
-
 // Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
 void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
   const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
@@ -90,7 +34,7 @@ void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
 
 ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {});
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   return spec;
 }
 
@@ -107,15 +51,15 @@ ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpo
 
 ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32});
-  read_window(spec, config);
+  read_qwen_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {.qkv = true});
   return spec;
 }
 
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
-  read_window(spec, config);
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  read_qwen_window(spec, config);
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
   return spec;
 }
@@ -126,7 +70,7 @@ ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoin
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   // The weights were trained with the tanh form, which configs call "gelu".
   spec.activation = Activation::kGeluTanh;
-  name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 
@@ -139,7 +83,7 @@ ModelSpec describe_granite(const ConfigReader& config, const Checkpoint& checkpo
   if (!std::isfinite(spec.output_scale)) {
     throw_bad_input("{}: logits_scaling is 0, another number is needed", config.where());
   }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   return spec;
 }
 
@@ -150,7 +94,7 @@ ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpo
   if (config.flag_or({"use_sliding_window"}, false) && config.find("sliding_window") != nullptr) {
     spec.not_computable = "use_sliding_window in some of the layers";
   }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config), /*tied_by_default=*/true);
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 
@@ -162,7 +106,7 @@ ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint
   if (config.find("clip_qkv") != nullptr) {
     spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
   }
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   for (LayerTensors& layer : spec.layers) {
     layer.attention_norm = layer.mlp_norm = {};
   }
@@ -173,7 +117,7 @@ ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
   spec.norm_placement = NormPlacement::kAfterSublayer;
-  name_llama_tensors(spec, config, checkpoint, biases_of(config));
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kProjection);
   for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
     LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];

@@ -1,5 +1,7 @@
 #include "formats/families/llama_layout.h"
 
+#include <algorithm>
+
 #include "formats/config/decoder_sizes.h"
 
 namespace regroup {
@@ -7,6 +9,17 @@ namespace {
 
 std::string prefix_of(const Checkpoint& checkpoint) {
   return find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
+}
+
+// The number of layers with a sliding window: those listed, or all from max_window_layers on.
+std::int64_t sliding_layers(const ModelSpec& spec, const ConfigReader& config) {
+  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
+    return std::count(types->begin(), types->end(), Json("sliding_attention"));
+  }
+  constexpr double kFirstUnlessGiven = 28.0;
+  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
+  return spec.layer_count() -
+         static_cast<std::int64_t>(std::clamp(first, 0.0, static_cast<double>(spec.layer_count())));
 }
 
 }  // namespace
@@ -56,6 +69,47 @@ void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Check
   spec.token_embedding = prefix_of(checkpoint) + "embed_tokens.weight";
   spec.final_norm = norm_at(prefix_of(checkpoint) + "norm", biases.norm);
   spec.lm_head = config.flag_or({"tie_word_embeddings"}, tied_by_default) ? "" : "lm_head.weight";
+}
+
+void read_qwen_window(ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kWindowUnlessGiven = 4096;
+  const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
+  if (!config.flag_or({"use_sliding_window"}, false) || none) {
+    return;
+  }
+  const std::int64_t sliding = sliding_layers(spec, config);
+  if (sliding == spec.layer_count()) {
+    spec.sliding_window = config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven);
+  } else if (sliding > 0) {
+    spec.not_computable = "use_sliding_window in some of the layers";
+  }
+}
+
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
+  spec.qk_norm = kind;
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
+    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
+    attention.q_norms = {norm_at(name + "q_norm", false)};
+    attention.k_norms = {norm_at(name + "k_norm", false)};
+  }
+}
+
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon,
+                              const RopeDefaults& rope) {
+  ModelSpec spec;
+  read_llama_sizes(spec, config, checkpoint, defaults);
+  read_rope(spec, config, rope);
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  return spec;
+}
+
+LlamaBiases llama_biases(const ConfigReader& config) {
+  const bool attention = config.flag_or({"attention_bias"}, false);
+  return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
 }
 
 std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer) {

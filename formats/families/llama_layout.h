@@ -4,6 +4,7 @@
 #include <string>
 
 #include "formats/config/config_reader.h"
+#include "formats/config/rope_config.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
@@ -36,6 +37,21 @@ struct LlamaBiases {
 /// unless the embeddings are tied (`tied_by_default` if the config does not say).
 void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                         const LlamaBiases& biases, bool tied_by_default = false);
+
+/// Reads the biases of attention and MLP.
+LlamaBiases llama_biases(const ConfigReader& config);
+
+/// Describes the parts that Llama and its relatives have in common, without tensor names.
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
+                              const RopeDefaults& rope = {});
+
+/// Reads the window of Qwen's models: in none, all or some of their layers. The last case cannot be
+/// computed.
+void read_qwen_window(ModelSpec& spec, const ConfigReader& config);
+
+/// Adds the RMSNorm of each layer's queries and keys, q_norm and k_norm.
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind);
 
 /// "model.layers.3", or "layers.3" in models saved without their head.
 std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer);

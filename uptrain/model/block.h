@@ -13,6 +13,7 @@
 
 #include "formats/spec/model_spec.h"
 #include "uptrain/model/attention_layer.h"
+#include "uptrain/model/expert_layer.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/relative_bias.h"
@@ -31,9 +32,11 @@ struct Block {
   std::optional<Norm> mlp_norm;  ///< none if the MLP shares attention's norm
   /// All absent if the block has no MLP. If gate and up are fused, `gate` is both.
   Linear gate, up, down;
+  ExpertLayer experts;              ///< added to the MLP above, if there is one; or absent
+  Linear shared_gate;               ///< its sigmoid scales that MLP; or absent
   std::vector<at::Tensor> tensors;  ///< all of the above
 
-  bool has_mlp() const { return gate.present() || up.present(); }
+  bool has_mlp() const { return gate.present() || up.present() || experts.present(); }
 };
 
 /// The block of a layer in the stack whose self-attention is `role`, kSelf or kEncoder.
@@ -50,8 +53,8 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
                      const Pass& pass);
 
 /// The same with activation checkpointing, see recompute_for_gradients(). Only what
-/// `pass.on_attention` observes is kept, and it observes outputs only. `block` and `spec` must
-/// outlive the backward pass.
+/// the observers of `pass` receive is kept; that of attention receives outputs only. `block` and
+/// `spec` must outlive the backward pass.
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass);
 

@@ -84,6 +84,9 @@ class Transformer {
   /// the encoder's, then the decoder's. With activation checkpointing it observes outputs only.
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
 
+  /// Sets an observer for the routing of every layer with experts, in passes without a cache.
+  void set_routing_observer(RoutingObserver observer) { on_routing_ = std::move(observer); }
+
  private:
   // What a stack adds to the embeddings of its tokens, and their norm.
   struct Embedding {
@@ -130,6 +133,7 @@ class Transformer {
   mutable at::Tensor sinusoids_;  // of the first positions, or undefined
   bool recomputing_ = false;
   AttentionObserver on_attention_;
+  RoutingObserver on_routing_;
 };
 
 }  // namespace regroup

@@ -253,7 +253,8 @@ GgufParts gguf_parts_of(const ModelSpec& spec) {
 std::string gguf_obstacle(const ModelSpec& spec, const GgufGraph& graph) {
   const GgufParts parts = gguf_parts_of(spec);
   for (const std::string& found :
-       {spec.not_computable, obstacle_in_positions(spec, graph), obstacle_in_norms(spec, graph),
+       {spec.not_computable, std::string(spec.routing.experts > 0 ? "experts" : ""),
+        obstacle_in_positions(spec, graph), obstacle_in_norms(spec, graph),
         obstacle_in_residual(spec, graph, parts), obstacle_in_block(spec, graph),
         obstacle_in_sizes(spec, graph), obstacle_at_the_ends(spec, graph),
         obstacle_in_biases(graph, parts)}) {

@@ -33,7 +33,11 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
                                      std::pair{"granite", 3},    std::pair{"smollm3", 2},
                                      std::pair{"llava", 3},      std::pair{"llava", 2},
                                      std::pair{"qwen2_5_vl", 3}, std::pair{"qwen3_vl", 2},
-                                     std::pair{"internlm2", 3}}) {
+                                     std::pair{"internlm2", 3},  std::pair{"olmoe", 3},
+                                     std::pair{"olmoe", 2},      std::pair{"qwen2_moe", 3},
+                                     std::pair{"qwen3_moe", 2},  std::pair{"mixtral", 3},
+                                     std::pair{"mixtral", 2},    std::pair{"granitemoe", 3},
+                                     std::pair{"deepseek", 3},   std::pair{"deepseek", 2}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

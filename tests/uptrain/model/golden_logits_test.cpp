@@ -64,7 +64,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "phi3_longrope_short", "cohere", "granite", "smollm3", "biogpt", "persimmon", "bart",
       "bart_copies", "mbart", "marian", "marian_tables", "m2m_100", "pegasus", "llava",
       "qwen2_5_vl", "qwen3_vl", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
-      "internlm2", "qwen", "codegen");
+      "internlm2", "qwen", "codegen", "olmoe", "qwen2_moe", "qwen3_moe", "mixtral",
+      "mixtral_stacked", "granitemoe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -83,7 +84,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "llama_rope_llama3", "llama_rope_yarn", "llama_rope_yarn_mscale", "bert", "roberta",
       "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
       "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl", "baichuan_7b",
-      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen");
+      "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmoe", "qwen2_moe",
+      "qwen3_moe", "mixtral", "mixtral_stacked", "granitemoe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -132,6 +134,41 @@ TEST_CASE("a Granite, Command-R or SmolLM3 with one wrong setting has other logi
   CHECK(differs("smollm3", [](ModelSpec& spec) { spec.layers[0].without_rope = true; }));
 }
 
+TEST_CASE("a mixture of experts with one wrong setting has other logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto differs = [](const char* name, auto change) {
+    GoldenCase golden = load_golden_case(name);
+    const Parameters parameters = parameters_of(golden);
+    change(golden.source.spec);
+    return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                              golden.logits) >= kClearlyWrong;
+  };
+  CHECK(differs("olmoe", [](ModelSpec& spec) { spec.clip_qkv.reset(); }));
+  for (const char* name :
+       {"olmoe", "qwen2_moe", "qwen3_moe", "mixtral", "granitemoe", "deepseek"}) {
+    CAPTURE(name);
+    CHECK(differs(name, [](ModelSpec& spec) { spec.routing.per_token = 1; }));
+    CHECK(
+        differs(name, [](ModelSpec& spec) { spec.routing.normalised = !spec.routing.normalised; }));
+    CHECK(differs(name, [](ModelSpec& spec) { spec.routing.scale = 1.1; }));
+  }
+  for (const char* name : {"olmoe", "qwen2_moe", "mixtral", "deepseek"}) {
+    CAPTURE(name);
+    CHECK(differs(name, [](ModelSpec& spec) {
+      ExpertTensors& experts = spec.layers.back().experts;
+      std::swap(experts.down.front(), experts.down.back());
+    }));
+    CHECK(differs(name, [](ModelSpec& spec) {
+      ExpertTensors& experts = spec.layers.back().experts;
+      std::swap(experts.gate, experts.up);
+    }));
+  }
+  CHECK(differs("qwen2_moe", [](ModelSpec& spec) { spec.layers[0].shared_gate = {}; }));
+  CHECK(differs("deepseek", [](ModelSpec& spec) {
+    spec.layers[2].gate = spec.layers[2].up = spec.layers[2].down = {};
+  }));
+}
+
 TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("bloom", "bloom_12");
@@ -166,7 +203,9 @@ TEST_CASE("converted models have the logits that transformers computes from them
        {"falcon_40b", 2}, {"falcon_11b", 1}, {"phi3", 2},
        {"cohere", 2},     {"granite", 3},    {"smollm3", 2},
        {"llava", 2},      {"llava", 3},      {"qwen2_5_vl", 2},
-       {"qwen3_vl", 3},   {"internlm2", 3}}));
+       {"qwen3_vl", 3},   {"internlm2", 3},  {"olmoe", 3},
+       {"olmoe", 2},      {"qwen2_moe", 2},  {"qwen3_moe", 3},
+       {"mixtral", 2},    {"granitemoe", 3}, {"deepseek", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
