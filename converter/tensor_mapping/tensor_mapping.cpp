@@ -137,7 +137,11 @@ void ModelMapping::mlp(const LayerTensors& from, const LayerTensors& to, const N
   }
   steps_.linear(from.down, to.down);
   experts(from.experts, to.experts);
-  steps_.linear(from.shared_gate, to.shared_gate);
+  if (from.shared_gate.present() && to.shared_gate.present()) {
+    const std::int64_t hidden = source_.hidden_size;
+    steps_.copy_rows(from.shared_gate.weight, {0}, to.shared_gate.weight,
+                     to.shared_gate_is_vector ? Shape{hidden} : Shape{1, hidden}, {0}, 1);
+  }
 }
 
 void ModelMapping::stack(AttentionRole self) {

@@ -92,7 +92,11 @@ void add_experts(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
     add_expert_maps(tensors, experts.up, routing, width, hidden, stacked);
   }
   add_expert_maps(tensors, experts.down, routing, hidden, width, stacked);
-  add_linear(tensors, layer.shared_gate, 1, hidden);
+  if (layer.shared_gate_is_vector) {
+    tensors.push_back({layer.shared_gate.weight, {hidden}});
+  } else {
+    add_linear(tensors, layer.shared_gate, 1, hidden);
+  }
 }
 
 // `self` is the role of the stack's self-attention: kSelf or kEncoder.

@@ -26,7 +26,8 @@ void check_expert_count(const ModelSpec& spec, const ConfigReader& config,
 
 // Whether the checkpoint has two tensors with all experts of the layer with that MLP.
 bool are_stacked(const Checkpoint& checkpoint, const std::string& mlp, const ExpertNames& names) {
-  return checkpoint.find(fmt::format("{}.{}", mlp, names.gate_up_of_all)) != nullptr;
+  return names.always_stacked ||
+         checkpoint.find(fmt::format("{}.{}", mlp, names.gate_up_of_all)) != nullptr;
 }
 
 ExpertTensors experts_at(const std::string& mlp, const ExpertNames& names, std::int64_t count,

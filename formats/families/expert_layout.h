@@ -28,8 +28,9 @@ struct ExpertNames {
   std::string_view mlp = "mlp";
   std::string_view router = "gate";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of one expert
-  std::string_view gate_up_of_all = "experts.gate_up_proj";                 ///< [E, 2·width, D]
-  std::string_view down_of_all = "experts.down_proj";                       ///< [E, D, width]
+  bool always_stacked = false;
+  std::string_view gate_up_of_all = "experts.gate_up_proj";  ///< [E, 2·width, D]
+  std::string_view down_of_all = "experts.down_proj";        ///< [E, D, width]
 };
 
 /// Replaces the MLPs of the layers marked in `sparse` by experts: mlp.gate and

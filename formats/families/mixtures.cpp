@@ -59,10 +59,11 @@ ExpertNames granite_names(const Checkpoint& checkpoint) {
   const std::string renamed =
       llama_layer_name(checkpoint, 0) + ".block_sparse_moe.experts.gate_up_proj";
   if (checkpoint.find(renamed) != nullptr) {
-    return {.mlp = "block_sparse_moe", .router = "router"};
+    return {.mlp = "block_sparse_moe", .router = "router", .always_stacked = true};
   }
   return {.mlp = "block_sparse_moe",
           .router = "router.layer",
+          .always_stacked = true,
           .gate_up_of_all = "input_linear.weight",
           .down_of_all = "output_linear.weight"};
 }

@@ -107,7 +107,8 @@ struct LayerTensors {
   LinearTensors down;
   /// Added to the MLP above, which then is the expert that all tokens share, or absent.
   ExpertTensors experts;
-  LinearTensors shared_gate;  ///< [1, D]: its sigmoid scales the shared expert; or absent
+  LinearTensors shared_gate;           ///< [1, D]: its sigmoid scales the shared expert; or absent
+  bool shared_gate_is_vector = false;  ///< stored as [D] (GGUF)
 
   bool has_mlp() const { return up.present() || experts.present(); }
 

@@ -64,7 +64,11 @@ CASES = {
         ),
         dtype=torch.bfloat16,
         pool=(3, 2),
-        controls=({"num_experts_per_tok": 3}, {"norm_topk_prob": False}, {"use_sliding_window": True, "sliding_window": 5}),
+        controls=(
+            {"num_experts_per_tok": 3},
+            {"norm_topk_prob": False},
+            {"use_sliding_window": True, "sliding_window": 5},
+        ),
     ),
     "mixtral": Case(
         mixtral(num_attention_heads=12, num_key_value_heads=6, head_dim=4),

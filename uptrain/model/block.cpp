@@ -171,6 +171,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   block.down = make_linear(names.down, parameters);
   block.experts = make_expert_layer(names.experts, parameters);
   block.shared_gate = make_linear(names.shared_gate, parameters);
+  if (names.shared_gate_is_vector) {
+    block.shared_gate.weight = block.shared_gate.weight.unsqueeze(0);
+  }
   for (const std::string& name : tensors_of(names)) {
     block.tensors.push_back(parameters.at(name));
   }

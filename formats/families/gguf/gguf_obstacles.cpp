@@ -146,8 +146,9 @@ std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
     return fmt::format("activation {}, {} needed", name_of(spec.activation),
                        name_of(graph.activation));
   }
-  const bool gated =
-      any_layer(spec, [](const LayerTensors& layer) { return layer.gate.present(); });
+  const bool gated = any_layer(spec, [](const LayerTensors& layer) {
+    return layer.gate.present() || layer.experts.present();
+  });
   if (gated != graph.gated) {
     return gated ? "a gated MLP" : "an MLP without a gate";
   }
@@ -161,6 +162,56 @@ std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
   return "";
 }
 
+// Which layers have experts, and what all tokens share in them.
+std::string obstacle_in_expert_layers(const ModelSpec& spec, const GgufExperts& experts) {
+  const std::int64_t dense = leading_dense_layers(spec);
+  if (dense > 0 && !experts.leading_dense) {
+    return "layers without experts";
+  }
+  std::optional<std::int64_t> width;  // of the shared expert
+  for (auto i = static_cast<std::size_t>(dense); i < spec.layers.size(); ++i) {
+    const LayerTensors& layer = spec.layers[i];
+    if (!layer.experts.present()) {
+      return "layers without experts after one that has them";
+    }
+    if (layer.up.present() != experts.shared ||
+        layer.shared_gate.present() != experts.shared_gate) {
+      return experts.shared ? "no shared expert, or another gate of it" : "a shared expert";
+    }
+    if (experts.shared && width.value_or(layer.intermediate_size) != layer.intermediate_size) {
+      return "shared experts of different widths";
+    }
+    width = layer.intermediate_size;
+  }
+  const bool counts_shared = experts.shared && !experts.shared_gate;  // as so many experts
+  return counts_shared && width.value_or(0) % spec.routing.intermediate_size != 0
+             ? "a shared expert that is no multiple of the others' width"
+             : "";
+}
+
+std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph) {
+  const ExpertRouting& routing = spec.routing;
+  if (routing.experts == 0) {
+    return graph.experts.presence == Presence::kAlways ? "no experts" : "";
+  }
+  if (graph.experts.presence == Presence::kNever) {
+    return "experts";
+  }
+  if (routing.normalised != graph.experts.normalised) {
+    return fmt::format("weights of experts {}divided by their sum",
+                       routing.normalised ? "" : "not ");
+  }
+  if (routing.scale != 1.0) {
+    return "another scale of experts";
+  }
+  const bool grouped = std::any_of(spec.kv_heads.begin(), spec.kv_heads.end(),
+                                   [&](std::int64_t heads) { return heads != spec.query_heads; });
+  if (graph.whole_k_norm && grouped) {
+    return "fewer kv heads than query heads, for which llama.cpp's norm of keys is too wide";
+  }
+  return obstacle_in_expert_layers(spec, graph.experts);
+}
+
 std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   if (!graph.free_head_dim && spec.query_heads * spec.head_dim != spec.hidden_size) {
     return fmt::format("{} heads of {} dimensions, which make no {}", spec.query_heads,
@@ -169,14 +220,15 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   const bool same_heads = std::adjacent_find(spec.kv_heads.begin(), spec.kv_heads.end(),
                                              std::not_equal_to<>()) == spec.kv_heads.end();
   const bool of_their_own = any_layer(spec, [](const LayerTensors& layer) {
-    return layer.intermediate_size > 0 || !layer.attention.present() || !layer.up.present();
+    const bool own_width = layer.intermediate_size > 0 && !layer.experts.present();
+    return own_width || !layer.attention.present() || !layer.has_mlp();
   });
   if (!graph.per_layer && (!same_heads || of_their_own)) {
     return "layers that differ in kv heads or widths";
   }
   // llama.cpp skips the rest of a layer without an MLP, so its attention would be unused.
   if (any_layer(spec, [](const LayerTensors& layer) {
-        return layer.attention.present() && !layer.up.present();
+        return layer.attention.present() && !layer.has_mlp();
       })) {
     return "a layer with attention and no MLP, which llama.cpp skips";
   }
@@ -253,11 +305,10 @@ GgufParts gguf_parts_of(const ModelSpec& spec) {
 std::string gguf_obstacle(const ModelSpec& spec, const GgufGraph& graph) {
   const GgufParts parts = gguf_parts_of(spec);
   for (const std::string& found :
-       {spec.not_computable, std::string(spec.routing.experts > 0 ? "experts" : ""),
-        obstacle_in_positions(spec, graph), obstacle_in_norms(spec, graph),
-        obstacle_in_residual(spec, graph, parts), obstacle_in_block(spec, graph),
-        obstacle_in_sizes(spec, graph), obstacle_at_the_ends(spec, graph),
-        obstacle_in_biases(graph, parts)}) {
+       {spec.not_computable, obstacle_in_experts(spec, graph), obstacle_in_positions(spec, graph),
+        obstacle_in_norms(spec, graph), obstacle_in_residual(spec, graph, parts),
+        obstacle_in_block(spec, graph), obstacle_in_sizes(spec, graph),
+        obstacle_at_the_ends(spec, graph), obstacle_in_biases(graph, parts)}) {
     if (!found.empty()) {
       return found;
     }

@@ -206,6 +206,11 @@ TEST_CASE("experts are described in the layers that have them, in both stored fo
   CHECK(stacked.layers[1].experts.stacked);
   CHECK(stacked.layers[1].experts.gate ==
         std::vector<std::string>{"model.layers.1.mlp.experts.gate_up_proj"});
+  const ModelSpec granite =
+      describe_model(parse_json_object(golden_model("granitemoe").config, "c"), Checkpoint({}),
+                     "c");  // no weights yet
+  CHECK(granite.layers[0].experts.gate.front() ==
+        "model.layers.0.block_sparse_moe.input_linear.weight");
   const ModelSpec deepseek = golden_spec("deepseek");
   CHECK_FALSE(deepseek.layers[0].experts.present());
   CHECK(deepseek.layers[2].intermediate_size == 16);  // two shared experts

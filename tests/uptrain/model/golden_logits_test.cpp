@@ -169,6 +169,19 @@ TEST_CASE("a mixture of experts with one wrong setting has other logits", "[uptr
   }));
 }
 
+TEST_CASE("mixtures of experts in GGUF files have the same logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("mixtral", "mixtral_stacked", "granitemoe", "deepseek");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "model.gguf", {.container = Container::kGguf});
+  const GoldenCase golden_case = load_golden_case(name);
+  const Model file = open_computable_model(directory / "model.gguf");
+  const Transformer model = load_transformer(file, at::kFloat, at::kCPU);
+  CHECK(largest_difference(model.logits(model.hidden_states(golden_case.tokens)),
+                           golden_case.logits) <= kTolerance);
+}
+
 TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("bloom", "bloom_12");
