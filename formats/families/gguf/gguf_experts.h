@@ -1,7 +1,8 @@
-// The experts of a GGUF file, from its metadata.
+// The experts of a GGUF file: from its metadata, and whether a graph computes them.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "formats/families/gguf/gguf_graphs.h"
 #include "formats/families/gguf/gguf_hyperparameters.h"
@@ -13,5 +14,8 @@ namespace regroup {
 /// number of leading layers without experts. Throws kBadInput for impossible values.
 std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& parameters,
                                const GgufGraph& graph);
+
+/// The reason why `graph` cannot compute the experts of `spec`, or an empty text.
+std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph);
 
 }  // namespace regroup
