@@ -110,7 +110,7 @@ void run(const Options& options) {
   const ModelSpec spec = layer_spec(options);
   const PoolingTask task{parse_pool_method(options.method),
                          options.kv_heads,
-                         key_basis(spec, AttentionRole::kSelf),
+                         key_basis(spec, AttentionRole::kSelf, 0),
                          moments,
                          moments,
                          options.rope ? usual_distances(spec) : KeyDistances{}};

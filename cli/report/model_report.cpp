@@ -186,6 +186,42 @@ std::string weights_text(const ModelSummary& summary) {
                      dtypes_text(summary));
 }
 
+std::int64_t layers_with_experts(const ModelSpec& spec) {
+  return std::count_if(spec.layers.begin(), spec.layers.end(),
+                       [](const LayerTensors& layer) { return layer.experts.present(); });
+}
+
+// "64 in each of 16 layers, 8 of them for each token".
+std::string experts_text(const ModelSummary& summary) {
+  if (!summary.active_parameters) {
+    return "";
+  }
+  const ExpertRouting& routing = summary.spec->routing;
+  return fmt::format("{} in each of {} layers, {} of them for each token", routing.experts,
+                     layers_with_experts(*summary.spec), routing.per_token);
+}
+
+std::string parameters_text(const ModelSummary& summary) {
+  const std::string active =
+      summary.active_parameters
+          ? fmt::format(", {} for each token",
+                        text_of_count(static_cast<double>(*summary.active_parameters)))
+          : "";
+  return fmt::format("{} ({}){}", text_of_count(static_cast<double>(summary.parameters)),
+                     with_thousands(summary.parameters), active);
+}
+
+Json experts_json(const ModelSummary& summary) {
+  if (!summary.active_parameters) {
+    return nullptr;
+  }
+  const ExpertRouting& routing = summary.spec->routing;
+  return {{"count", routing.experts},
+          {"per_token", routing.per_token},
+          {"intermediate_size", routing.intermediate_size},
+          {"layers", layers_with_experts(*summary.spec)}};
+}
+
 }  // namespace
 
 Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
@@ -203,6 +239,8 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
           {"dtype", text_or_null(summary.dtype)},
           {"bytes_by_dtype", summary.bytes_by_dtype},
           {"parameters", summary.parameters},
+          {"active_parameters", or_null(summary.active_parameters)},
+          {"experts", experts_json(summary)},
           {"parameters_by_part", summary.parameters_by_part},
           {"bytes", summary.bytes},
           {"tensor_count", summary.tensors},
@@ -233,9 +271,8 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
   lines.emplace_back("slopes",
                      summary.alibi_slopes.empty() ? "" : slopes_text(summary.alibi_slopes.front()));
   lines.emplace_back("KV cache", cache_text(summary, load));
-  lines.emplace_back("parameters",
-                     fmt::format("{} ({})", text_of_count(static_cast<double>(summary.parameters)),
-                                 with_thousands(summary.parameters)));
+  lines.emplace_back("experts", experts_text(summary));
+  lines.emplace_back("parameters", parameters_text(summary));
   lines.emplace_back("", parts_text(summary));
   lines.emplace_back("weights", weights_text(summary));
   add_conversion(lines, summary);

@@ -47,7 +47,7 @@ Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
 std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   std::map<DType, std::int64_t> matrices;
   for (const TensorStep& step : plan.steps) {
-    matrices[step.output.dtype] += step.output.shape.size() == 2 ? 1 : 0;
+    matrices[step.output.dtype] += step.output.shape.size() >= 2 ? 1 : 0;
   }
   const auto most = std::max_element(matrices.begin(), matrices.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });

@@ -3,6 +3,8 @@
 
 #include "converter/target/gguf_origin.h"
 #include "converter/target/target.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/families/gguf/gguf_model.h"
 #include "formats/llama2c/llama2c.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
@@ -25,6 +27,10 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
   const auto& heads = grouped.kv_heads;
   if (heads == source.spec.kv_heads) {
     return target;
+  }
+  if (!source.spec.loaders_read_kv_heads) {
+    throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
+                printable(source.path.string(), 0), printable(source.spec.architecture));
   }
   if (std::adjacent_find(heads.begin(), heads.end(), std::not_equal_to<>()) == heads.end()) {
     target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));

@@ -166,6 +166,19 @@ void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& targ
   c.need(close(source.output_scale, target.output_scale), "the output's scale differs");
 }
 
+// How experts are stored does not matter, what they compute does. `balance` is only of training.
+void compare_experts(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
+  const ExpertRouting& a = source.routing;
+  const ExpertRouting& b = target.routing;
+  c.same("experts", a.experts, b.experts);
+  c.same("experts per token", a.per_token, b.per_token);
+  c.same("the experts' width", a.intermediate_size, b.intermediate_size);
+  if (a.experts > 0) {
+    c.same("experts' weights divided by their sum", a.normalised, b.normalised);
+    c.need(close(a.scale, b.scale), "the scale of experts differs");
+  }
+}
+
 bool biases_fit(const LinearTensors& source, const LinearTensors& target) {
   return source.bias.empty() || !target.bias.empty();
 }
@@ -184,6 +197,10 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
   compare_attention(c, where, source.attention, target.attention);
   compare_attention(c, where, source.cross_attention, target.cross_attention);
   c.need(source.gate.present() == target.gate.present(), where + ": a gated MLP in one of the two");
+  c.need(source.experts.present() == target.experts.present(),
+         where + ": experts in one of the two only");
+  c.need(source.shared_gate.present() == target.shared_gate.present(),
+         where + ": a gate of the shared expert in one of the two only");
   c.need(source.up.present() == target.up.present(), where + ": an MLP in one of the two only");
   const bool mlp_biases = biases_fit(source.gate, target.gate) &&
                           biases_fit(source.up, target.up) && biases_fit(source.down, target.down);
@@ -248,6 +265,7 @@ std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelS
   compare_sizes(comparison, source, target);
   compare_positions(comparison, source, target);
   compare_block(comparison, source, target);
+  compare_experts(comparison, source, target);
   compare_tensors(comparison, source, target);
   return comparison.take();
 }

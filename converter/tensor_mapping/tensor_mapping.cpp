@@ -34,6 +34,7 @@ class ModelMapping {
 
  private:
   void layer(AttentionRole self, std::size_t i);
+  void experts(const ExpertTensors& from, const ExpertTensors& to);
   void mlp(const LayerTensors& from, const LayerTensors& to, const NormFold* fold);
 
   const ModelSpec& source_;
@@ -74,6 +75,54 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
   steps_.norm(from.mlp_output_norm, to.mlp_output_norm);
 }
 
+// Where one map of the experts is stored, as rows of its tensors.
+struct StoredExperts {
+  const std::vector<std::string>& names;  // one per expert, or one of all
+  std::int64_t rows_each = 0;             // rows of an expert in its tensor
+  std::int64_t first = 0;                 // of the map among these
+  Shape shape;                            // of the tensors
+
+  StoredExperts(const ExpertTensors& experts, const std::vector<std::string>& tensors,
+                const ExpertRouting& routing, std::int64_t rows, std::int64_t columns)
+      : names(tensors), rows_each(rows) {
+    if (experts.fused_gate() && &tensors != &experts.down) {
+      rows_each = 2 * rows;
+      first = &tensors == &experts.up ? rows : 0;
+    }
+    shape =
+        experts.stacked ? Shape{routing.experts, rows_each, columns} : Shape{rows_each, columns};
+  }
+
+  std::size_t tensor_of(std::size_t expert) const { return names.size() == 1 ? 0 : expert; }
+  std::int64_t row_of(std::size_t expert) const {
+    return first + (names.size() == 1 ? static_cast<std::int64_t>(expert) * rows_each : 0);
+  }
+};
+
+// Experts may be a tensor each or one tensor of all, and gate and up one tensor, in either model.
+void ModelMapping::experts(const ExpertTensors& from, const ExpertTensors& to) {
+  if (!from.present() || !to.present()) {
+    return;
+  }
+  const ExpertRouting& routing = source_.routing;
+  const std::int64_t width = routing.intermediate_size;
+  const std::int64_t hidden = source_.hidden_size;
+  steps_.linear({from.router, "", false}, {to.router, "", false});
+  const auto copy = [&](const std::vector<std::string>& source,
+                        const std::vector<std::string>& target, std::int64_t rows,
+                        std::int64_t columns) {
+    const StoredExperts stored(from, source, routing, rows, columns);
+    const StoredExperts wanted(to, target, routing, rows, columns);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(routing.experts); ++i) {
+      steps_.copy_rows(stored.names[stored.tensor_of(i)], {stored.row_of(i)},
+                       wanted.names[wanted.tensor_of(i)], wanted.shape, {wanted.row_of(i)}, rows);
+    }
+  };
+  copy(from.gate, to.gate, width, hidden);
+  copy(from.up, to.up, width, hidden);
+  copy(from.down, to.down, hidden, width);
+}
+
 // Gate and up may be one tensor in either model, gate‖up.
 void ModelMapping::mlp(const LayerTensors& from, const LayerTensors& to, const NormFold* fold) {
   if (from.fused_gate() == to.fused_gate()) {
@@ -89,6 +138,12 @@ void ModelMapping::mlp(const LayerTensors& from, const LayerTensors& to, const N
     steps_.linear(from.up, to.up, {up_from, up_to, width, total, {}, {}}, fold);
   }
   steps_.linear(from.down, to.down);
+  experts(from.experts, to.experts);
+  if (from.shared_gate.present() && to.shared_gate.present()) {
+    const std::int64_t hidden = source_.hidden_size;
+    steps_.copy_rows(from.shared_gate.weight, {0}, to.shared_gate.weight,
+                     to.shared_gate_is_vector ? Shape{hidden} : Shape{1, hidden}, {0}, 1);
+  }
 }
 
 void ModelMapping::stack(AttentionRole self) {

@@ -82,6 +82,16 @@ void TensorStepBuilder::fold_into(const LinearTensors& to, const NormFold& fold)
   bias.fold->weight_shape = weight.output.shape;
 }
 
+void TensorStepBuilder::copy_rows(const std::string& from, const Rows& from_rows,
+                                  const std::string& to, const Shape& shape, const Rows& to_rows,
+                                  std::int64_t rows) {
+  const TensorInfo& tensor = checkpoint_.at(from);
+  const Shape matrix = {rows, shape.back()};
+  step(to, tensor.dtype, shape)
+      .moves.push_back(copy_of_heads(from, head_blocks(matrix, false, from_rows, rows),
+                                     head_blocks(matrix, false, to_rows, rows)));
+}
+
 void TensorStepBuilder::unit_rows(const std::string& from, const std::string& to) {
   const TensorInfo& tensor = checkpoint_.at(from);
   if (!can_decode(tensor.dtype)) {

@@ -63,6 +63,11 @@ class TensorStepBuilder {
   /// The same for all features, unchanged.
   void linear(const LinearTensors& from, const LinearTensors& to, const NormFold* fold = nullptr);
 
+  /// Blocks of `rows` rows of a matrix, or of a stack of matrices seen as one, into a tensor of
+  /// that shape. Several calls may fill the same result.
+  void copy_rows(const std::string& from, const Rows& from_rows, const std::string& to,
+                 const Shape& shape, const Rows& to_rows, std::int64_t rows);
+
   /// A matrix [out, in] whose rows are divided by their L2 norms.
   void unit_rows(const std::string& from, const std::string& to);
 

@@ -65,6 +65,40 @@ void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   tensors.insert(tensors.end(), mlp.begin(), mlp.end());
 }
 
+// `features` rows of one expert, with `in` columns; or those of all experts in one tensor.
+void add_expert_maps(std::vector<ExpectedTensor>& tensors, const std::vector<std::string>& names,
+                     const ExpertRouting& routing, std::int64_t features, std::int64_t in,
+                     bool stacked) {
+  for (const std::string& name : names) {
+    tensors.push_back({name, stacked ? Shape{routing.experts, features, in} : Shape{features, in}});
+  }
+}
+
+void add_experts(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
+                 const LayerTensors& layer) {
+  const ExpertTensors& experts = layer.experts;
+  const ExpertRouting& routing = spec.routing;
+  if (!experts.present()) {
+    return;
+  }
+  const std::int64_t width = routing.intermediate_size;
+  const std::int64_t hidden = spec.hidden_size;
+  const bool stacked = experts.stacked;
+  tensors.push_back({experts.router, {routing.experts, hidden}});
+  if (experts.fused_gate()) {
+    add_expert_maps(tensors, experts.gate, routing, 2 * width, hidden, stacked);
+  } else {
+    add_expert_maps(tensors, experts.gate, routing, width, hidden, stacked);
+    add_expert_maps(tensors, experts.up, routing, width, hidden, stacked);
+  }
+  add_expert_maps(tensors, experts.down, routing, hidden, width, stacked);
+  if (layer.shared_gate_is_vector) {
+    tensors.push_back({layer.shared_gate.weight, {hidden}});
+  } else {
+    add_linear(tensors, layer.shared_gate, 1, hidden);
+  }
+}
+
 // `self` is the role of the stack's self-attention: kSelf or kEncoder.
 void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, AttentionRole self) {
   for (std::size_t i = 0; i < spec.stack(self).size(); ++i) {
@@ -81,6 +115,7 @@ void add_stack(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, Atte
     }
     add_norm(tensors, layer.mlp_norm, spec.hidden_size);
     add_mlp(tensors, spec, layer);
+    add_experts(tensors, spec, layer);
     add_norm(tensors, layer.mlp_output_norm, spec.hidden_size);
   }
 }

@@ -22,6 +22,13 @@ ModelSpec describe_gemma3(const ConfigReader& config, const Checkpoint& checkpoi
 ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoint);
+// mixtures.cpp: Llama's attention, and experts in place of the MLP.
+ModelSpec describe_olmoe(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_qwen2_moe(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mixtral(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);

@@ -13,24 +13,6 @@
 namespace regroup {
 namespace {
 
-// Qwen models have a sliding window in none, all or some of their layers: those listed, or all from
-// max_window_layers on.
-void read_window(ModelSpec& spec, const ConfigReader& config) {
-  constexpr std::int64_t kWindowUnlessGiven = 4096;
-  constexpr double kFirstUnlessGiven = 28.0;
-  const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
-  if (!config.flag_or({"use_sliding_window"}, false) || none) {
-    return;
-  }
-  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
-  std::vector<bool> slides(spec.layers.size());
-  for (std::size_t i = 0; i < slides.size(); ++i) {
-    slides[i] = static_cast<double>(i) >= first;
-  }
-  set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
-              config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven));
-}
-
 // Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
 void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
   const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
@@ -70,14 +52,14 @@ ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpo
 
 ModelSpec describe_qwen2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32});
-  read_window(spec, config);
+  read_qwen_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {.qkv = true});
   return spec;
 }
 
 ModelSpec describe_qwen3(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 32, .head_dim = 128});
-  read_window(spec, config);
+  read_qwen_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
   return spec;

@@ -1,6 +1,9 @@
 #include "formats/families/llama_layout.h"
 
+#include <vector>
+
 #include "formats/config/decoder_sizes.h"
+#include "formats/config/layer_windows.h"
 
 namespace regroup {
 namespace {
@@ -73,6 +76,23 @@ ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& chec
   spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
   return spec;
+}
+
+// A model slides in the listed layers, or in all from max_window_layers on.
+void read_qwen_window(ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kWindowUnlessGiven = 4096;
+  constexpr double kFirstUnlessGiven = 28.0;
+  const bool none = config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
+  if (!config.flag_or({"use_sliding_window"}, false) || none) {
+    return;
+  }
+  const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
+  std::vector<bool> slides(spec.layers.size());
+  for (std::size_t i = 0; i < slides.size(); ++i) {
+    slides[i] = static_cast<double>(i) >= first;
+  }
+  set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
+              config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven));
 }
 
 void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {

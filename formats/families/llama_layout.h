@@ -46,6 +46,9 @@ ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& chec
                               const LlamaDefaults& defaults, double default_epsilon = 1e-6,
                               const RopeDefaults& rope = {});
 
+/// Reads the window of Qwen's models: in none, all or some of their layers.
+void read_qwen_window(ModelSpec& spec, const ConfigReader& config);
+
 /// Adds the norms of each layer's queries and keys, q_norm and k_norm without biases.
 void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind);
 

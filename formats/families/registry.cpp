@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 55> kFamilies{{
+constexpr std::array<FamilyRow, 61> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -41,6 +41,12 @@ constexpr std::array<FamilyRow, 55> kFamilies{{
     {"cohere2", "Cohere2ForCausalLM", "cohere", describe_cohere2},
     {"granite", "GraniteForCausalLM", "granite", describe_granite},
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", describe_smollm3},
+    {"olmoe", "OlmoeForCausalLM", "olmoe", describe_olmoe},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen_moe", describe_qwen2_moe},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen_moe", describe_qwen3_moe},
+    {"mixtral", "MixtralForCausalLM", "mixtral", describe_mixtral},
+    {"granitemoe", "GraniteMoeForCausalLM", "granitemoe", describe_granitemoe},
+    {"deepseek", "DeepseekForCausalLM", "deepseek", describe_deepseek},
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},

@@ -51,6 +51,13 @@ class PartList {
     for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
       put_linear(ModelPart::kMlp, *linear);
     }
+    put_linear(ModelPart::kMlp, layer.shared_gate);
+    put(ModelPart::kExperts, {layer.experts.router});
+    for (const auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+      for (const std::string& name : *names) {
+        put(ModelPart::kExperts, {name});
+      }
+    }
   }
 
   ModelParts take() { return std::move(parts_); }
@@ -72,6 +79,7 @@ std::string_view name_of(ModelPart part) {
     case ModelPart::kAttention: return "attention";
     case ModelPart::kCross: return "cross-attention";
     case ModelPart::kMlp: return "mlp";
+    case ModelPart::kExperts: return "experts";
     case ModelPart::kNorms: return "norms";
     case ModelPart::kOutput: return "output";
   }
@@ -124,13 +132,27 @@ std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
   return names;
 }
 
+std::uint64_t bytes_of_experts(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const LayerTensors& layer : spec.layers) {
+    for (const auto& [name, part] : parts_of_layer(layer)) {
+      const bool counts = part == ModelPart::kExperts && name != layer.experts.router;
+      const TensorInfo* tensor = counts ? checkpoint.find(name) : nullptr;
+      bytes += tensor != nullptr ? tensor->bytes() : 0;
+    }
+  }
+  return bytes;
+}
+
 std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint) {
   std::uint64_t bytes = 0;
   for (const std::string& name : names_read_per_step(spec)) {
     const TensorInfo* tensor = checkpoint.find(name);
     bytes += tensor != nullptr ? tensor->bytes() : 0;
   }
-  return bytes;
+  const double idle =
+      static_cast<double>(bytes_of_experts(spec, checkpoint)) * (1.0 - spec.share_of_experts(1));
+  return bytes - static_cast<std::uint64_t>(idle);
 }
 
 }  // namespace regroup

@@ -99,6 +99,9 @@ void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkp
   }
   if (!spec.attention_only()) {
     summary.parameters = all;
+    if (spec.routing.experts > 0) {
+      summary.active_parameters = all - static_cast<std::uint64_t>(spec.idle_expert_weights());
+    }
   }
 }
 

@@ -43,6 +43,8 @@ struct ModelSummary {
   std::map<std::string, std::uint64_t> bytes_by_dtype;
   std::uint64_t tensors = 0;
   std::uint64_t parameters = 0;
+  /// Parameters that compute one token, if the model has experts.
+  std::optional<std::uint64_t> active_parameters;
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
   std::optional<std::uint64_t> kv_bytes_per_token;

@@ -70,7 +70,12 @@ std::vector<std::int64_t> smaller_kv_heads(const ModelSpec& spec,
 }
 
 ServingCost cost_as_it_is(const Model& model, const ModelSpec& spec, const KvCacheCost& cache) {
-  ServingCost cost{std::nullopt, spec, 0, bytes_read_per_step(spec, model.checkpoint), cache};
+  ServingCost cost{.kv_heads = std::nullopt,
+                   .spec = spec,
+                   .weight_bytes = 0,
+                   .step_weight_bytes = bytes_read_per_step(spec, model.checkpoint),
+                   .expert_bytes = bytes_of_experts(spec, model.checkpoint),
+                   .cache = cache};
   for (const TensorInfo& tensor : model.checkpoint.tensors()) {
     cost.weight_bytes += tensor.bytes();
   }
@@ -124,7 +129,9 @@ std::optional<std::uint64_t> ServingCost::largest_context(std::uint64_t memory,
 }
 
 std::uint64_t ServingCost::bytes_per_step(std::uint64_t tokens, std::uint64_t batch) const {
-  return step_weight_bytes + batch * cache.at(tokens);
+  const double more_experts =
+      static_cast<double>(expert_bytes) * (spec.share_of_experts(batch) - spec.share_of_experts(1));
+  return step_weight_bytes + static_cast<std::uint64_t>(more_experts) + batch * cache.at(tokens);
 }
 
 std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion& question) {

@@ -17,6 +17,8 @@ struct ServingCost {
   ModelSpec spec;  ///< with the remaining heads
   std::uint64_t weight_bytes = 0;
   std::uint64_t step_weight_bytes = 0;  ///< the part read to generate one token
+  /// All experts' weights, a part of weight_bytes. Several tokens read more of them than one.
+  std::uint64_t expert_bytes = 0;
   KvCacheCost cache;
 
   /// Bytes of the weights and the cache of `batch` sequences of `tokens` tokens.
@@ -27,7 +29,8 @@ struct ServingCost {
   /// and it fits at any length.
   std::optional<std::uint64_t> largest_context(std::uint64_t memory, std::uint64_t batch) const;
   /// Bytes read to generate one token in each of `batch` sequences of `tokens` tokens. Divided by
-  /// memory bandwidth, this is a lower bound on the time per step.
+  /// memory bandwidth, this is a lower bound on the time per step. Of experts it counts the share
+  /// that the tokens are expected to use, see ModelSpec::share_of_experts().
   std::uint64_t bytes_per_step(std::uint64_t tokens, std::uint64_t batch) const;
 };
 

@@ -79,7 +79,9 @@ void check_layers(Reasons& reasons, const ModelSpec& spec) {
                  "layers lack attention");
   reasons.add_if(any([](const LayerTensors& layer) { return layer.without_rope; }),
                  "layers lack RoPE");
-  reasons.add_if(any([](const LayerTensors& layer) { return !layer.gate.present(); }),
+  reasons.add_if(spec.routing.experts > 0, "it has experts");
+  reasons.add_if(spec.routing.experts == 0 &&
+                     any([](const LayerTensors& layer) { return !layer.gate.present(); }),
                  "its MLP has no gate");
   reasons.add_if(any([&](const LayerTensors& layer) {
                    return layer.intermediate_size != 0 &&

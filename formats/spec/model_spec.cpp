@@ -1,6 +1,7 @@
 #include "formats/spec/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -45,6 +46,24 @@ std::string_view name_of(AttentionRole role) {
     case AttentionRole::kEncoder: return "encoder";
   }
   return "decoder";
+}
+
+std::int64_t ModelSpec::idle_expert_weights() const {
+  constexpr std::int64_t kMaps = 3;  // gate, up and down
+  const std::int64_t sparse =
+      std::count_if(layers.begin(), layers.end(),
+                    [](const LayerTensors& layer) { return layer.experts.present(); });
+  return sparse * (routing.experts - routing.per_token) * kMaps * routing.intermediate_size *
+         hidden_size;
+}
+
+double ModelSpec::share_of_experts(std::uint64_t tokens) const {
+  if (routing.experts == 0) {
+    return 1.0;
+  }
+  const double unused =
+      1.0 - static_cast<double>(routing.per_token) / static_cast<double>(routing.experts);
+  return 1.0 - std::pow(unused, static_cast<double>(tokens));
 }
 
 std::vector<AttentionRole> ModelSpec::roles() const {

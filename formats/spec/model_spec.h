@@ -81,6 +81,19 @@ struct AttentionLayout {
   bool present() const { return o.present(); }
 };
 
+/// The experts of one layer. Each token is computed by those that its router scores highest, and
+/// their results are added, weighted by these scores.
+struct ExpertTensors {
+  std::string router;  ///< [E, D]
+  /// Weights without biases: one tensor [out, in] per expert, or if `stacked` one [E, out, in] of
+  /// them all. If gate and up name the same tensors, their features are gate‖up.
+  std::vector<std::string> gate, up, down;
+  bool stacked = false;
+
+  bool present() const { return !router.empty(); }
+  bool fused_gate() const { return gate == up; }
+};
+
 /// The tensors of one block, in the order of computation.
 struct LayerTensors {
   NormTensors attention_norm;
@@ -97,6 +110,12 @@ struct LayerTensors {
   LinearTensors gate;  ///< absent in ungated MLPs
   LinearTensors up;
   LinearTensors down;
+  /// Added to the MLP above, which then is the expert that all tokens share, or absent.
+  ExpertTensors experts;
+  LinearTensors shared_gate;           ///< [1, D]: its sigmoid scales the shared expert; or absent
+  bool shared_gate_is_vector = false;  ///< stored as [D] (GGUF)
+
+  bool has_mlp() const { return up.present() || experts.present(); }
 
   /// Whether gate and up name the same tensor, whose features are gate‖up.
   bool fused_gate() const { return gate.present() && gate.weight == up.weight; }
@@ -108,6 +127,22 @@ struct LayerTensors {
   std::array<NormTensors*, 5> norms() {
     return {&attention_norm, &attention_output_norm, &cross_norm, &mlp_norm, &mlp_output_norm};
   }
+};
+
+/// How tokens are given to experts, the same in all layers that have them.
+struct ExpertRouting {
+  std::int64_t experts = 0;            ///< E; 0: the model has none
+  std::int64_t per_token = 0;          ///< experts that compute one token
+  std::int64_t intermediate_size = 0;  ///< of each expert
+  /// The weights of a token's experts are their shares of the softmax over all experts, divided by
+  /// their sum if `normalised` (which equals the softmax over the chosen ones), times `scale`.
+  bool normalised = false;
+  double scale = 1.0;
+  /// Factor of the load-balancing loss in training, and what that loss is computed over. The
+  /// formulas are in uptrain/ops/expert_routing.h.
+  double balance_weight = 0.0;
+  enum class Balance { kAllLayers, kEachLayer, kEachSequence };
+  Balance balance = Balance::kAllLayers;
 };
 
 /// How RoPE frequencies are scaled for contexts longer than in pretraining. The formulas are in
@@ -217,6 +252,7 @@ struct ModelSpec {
   bool norm_without_parameters = false;  ///< OLMo's norms: no tensors at all
   QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
+  ExpertRouting routing;                  ///< if some layers have experts
   bool parallel_residual = false;         ///< x + attention(…) + mlp(…), both computed from x
   std::optional<double> clip_qkv;         ///< clamps queries, keys and values to ± this
   std::optional<double> attention_scale;  ///< factor of q·k; none: 1/√d
@@ -315,6 +351,12 @@ struct ModelSpec {
   bool has_position_table() const {
     return positions == PositionKind::kLearned || positions == PositionKind::kSinusoidal;
   }
+
+  /// Weights of the experts that do not compute a given token, over all layers.
+  std::int64_t idle_expert_weights() const;
+  /// The share of all experts' weights that `tokens` tokens use, if these choose independently and
+  /// each expert is chosen equally often: 1 - (1 - k/E)^tokens. 1 without experts.
+  double share_of_experts(std::uint64_t tokens) const;
 
   /// The model's attention roles, in the order kEncoder, kSelf, kCross.
   std::vector<AttentionRole> roles() const;

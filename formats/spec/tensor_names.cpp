@@ -40,8 +40,14 @@ class Renaming {
     for (NormTensors* norm : layer.norms()) {
       apply_to_both(*norm);
     }
-    for (LinearTensors* part : {&layer.gate, &layer.up, &layer.down}) {
+    for (LinearTensors* part : {&layer.gate, &layer.up, &layer.down, &layer.shared_gate}) {
       apply_to_both(*part);
+    }
+    apply(layer.experts.router);
+    for (auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+      for (std::string& name : *names) {
+        apply(name);
+      }
     }
   }
 

@@ -54,13 +54,13 @@ TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
   const WrongInputs scene;
   fs::create_directory(scene.path("empty"));
   put_file(scene.path("notes.txt"), "some text, longer than eight bytes");
-  put_file(scene.path("unknown/config.json"), R"({"model_type": "mixtral"})");
+  put_file(scene.path("unknown/config.json"), R"({"model_type": "ministral"})");
   fs::copy_file(scene.path("source/model.safetensors"), scene.path("unknown/model.safetensors"));
   scene.check_convert_refused("none", "4", kExitBadInput, {"none", "no such file"});
   scene.check_convert_refused("empty", "4", kExitBadInput, {"empty", "config.json"});
   scene.check_convert_refused("notes.txt", "4", kExitBadInput, {"notes.txt", "model directory"});
   scene.check_convert_refused("unknown", "4", kExitBadInput,
-                              {"unknown/config.json", "mixtral", "mistral"});
+                              {"unknown/config.json", "ministral", "mistral"});
   scene.check_refused({"inspect", scene.path("none").string()}, kExitBadInput, {"none"});
   scene.check_refused({"inspect", scene.path("empty").string()}, kExitBadInput,
                       {"model.safetensors"});

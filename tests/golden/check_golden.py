@@ -63,7 +63,7 @@ def check_every_parameter_matters(directory, case, model, tokens, logits):
         if case.language and any(part in name for part in ("visual", "vision", "projector")):
             continue  # no part of text
         original = parameter.data.clone()
-        parameter.data.copy_(original.roll(1, dims=0))
+        parameter.data.copy_(original.roll(1, dims=0 if original.shape[0] > 1 else -1))
         moved = difference(checkpoints.logits(model, tokens), logits)
         parameter.data.copy_(original)
         if name.endswith(case.idle):

@@ -14,9 +14,10 @@ import case
 import checkpoints
 import make_optimizers
 import numpy as np
+import own_experts  # noqa: F401  (transformers has no DeepSeek-MoE)
 import torch
 
-GRADIENTS = ("llama_mha", "gpt2", "bloom", "t5_v1_1")
+GRADIENTS = ("llama_mha", "gpt2", "bloom", "t5_v1_1", "mixtral_stacked", "deepseek")
 UPDATES = ("llama_mha", "t5_v1_1")
 
 
@@ -29,7 +30,8 @@ OPTIMIZERS = {"adamw": adamw, "adafactor": make_optimizers.adafactor(True, 0.0)}
 
 
 def loss_of(model, tokens):
-    """The mean over the predicted tokens: all but the first, or with an encoder the second half."""
+    """The mean over the predicted tokens: all but the first, or with an encoder the second half. With experts, plus the
+    load-balancing loss."""
     if model.config.is_encoder_decoder:
         start = model.config.decoder_start_token_id
         source, shifted = checkpoints.halves(tokens, model.config.pad_token_id if start is None else start)
@@ -38,8 +40,12 @@ def loss_of(model, tokens):
     else:
         targets = tokens[:, 1:]
         inputs = {"input_ids": torch.tensor(tokens[:, :-1])}
-    logits = model(**inputs, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(targets).flatten())
+    routed = hasattr(model.config, "router_aux_loss_coef")
+    output = model(**inputs, use_cache=False, **{"output_router_logits": True} if routed else {})
+    loss = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), torch.tensor(targets).flatten())
+    if routed:
+        return loss + model.config.router_aux_loss_coef * output.aux_loss
+    return loss + model.balance() if hasattr(model, "balance") else loss
 
 
 def read_case(name):
@@ -60,7 +66,7 @@ def after_two_steps(name, make_optimizer):
 
 
 def main():
-    for name in GRADIENTS:
+    for name in sys.argv[1:] or GRADIENTS:
         model, tokens = read_case(name)
         loss = loss_of(model, tokens)
         loss.backward()

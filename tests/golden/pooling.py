@@ -59,8 +59,8 @@ def pooled_only(tensors, config, groups, language=""):
     layers begin with."""
     pooled = pool_head_norms(tensors, groups)
     for name, stored in tensors.items():
-        # The k_norm of OLMo 2 and 3 spans all heads. Qwen3's has the size of one head and applies to all.
-        whole_norm = name.endswith(".k_norm.weight") and config.model_type in ("olmo2", "olmo3")
+        # The k_norm of OLMo 2, OLMo 3 and OLMoE spans all heads. Qwen3's has the size of one head and applies to all.
+        whole_norm = name.endswith(".k_norm.weight") and config.model_type in ("olmo2", "olmo3", "olmoe")
         if is_fused(name, config):
             bits = pool_fused(stored, config, kv_heads(config), groups)
         elif name.startswith(language) and (checkpoints.is_key_or_value(name) or whole_norm):

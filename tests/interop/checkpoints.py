@@ -143,6 +143,8 @@ def load(directory, attention="eager", dtype=torch.float32, trusted=False, **opt
     """The directory's model; raises if any tensor is missing, unexpected or misshapen. `trusted`: runs its own code."""
     config = options.get("config") or transformers.AutoConfig.from_pretrained(directory, trust_remote_code=trusted)
     options |= {"dtype": dtype, "attn_implementation": attention, "trust_remote_code": trusted}
+    if hasattr(config, "router_aux_loss_coef"):
+        options["experts_implementation"] = "eager"  # the default takes no float64
     model, info = auto_class(config).from_pretrained(directory, output_loading_info=True, **options)
     complaints = {kind: found for kind, found in info.items() if found}
     if complaints:

@@ -17,7 +17,7 @@ except ImportError as missing:
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 WRITTEN = ("llama", "llama_bf16", "llama_rope_llama3", "qwen3", "gemma", "gpt2", "bloom", "mpt", "gpt_neox", "falcon_40b", "phi",
-           "starcoder2", "gpt_bigcode")
+           "starcoder2", "gpt_bigcode", "mixtral", "deepseek")
 
 # Intermediate results of ggml's matrix products, which files do not contain. The package's Q8_1 has another size than
 # ggml's.

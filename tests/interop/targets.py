@@ -12,6 +12,7 @@ GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
 import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
 import own_code  # noqa: E402, F401
+import own_experts  # noqa: E402, F401
 
 LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
 
@@ -48,6 +49,9 @@ EXPANDED = (
     ("cohere", 2, "eager"),
     ("granite", 2, "eager"),
     ("smollm3", 2, "eager"),
+    ("olmoe", 3, "eager"),
+    ("qwen2_moe", 2, "eager"),
+    ("deepseek", 2, "eager"),
     ("baichuan_7b", 2, "eager"),
     ("baichuan2_13b", 4, "eager"),
     ("internlm", 2, "eager"),

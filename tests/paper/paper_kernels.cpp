@@ -103,7 +103,8 @@ class HostCall {
       return tensor;
     }
     bytes_ += bytes_of(tensor);
-    const bool fresh = written_ && tensor.numel() == 0;
+    // The rows of an expert without tokens are [0, D], and keep that shape.
+    const bool fresh = written_ && tensor.dim() == 1 && tensor.numel() == 0;
     pairs_.push_back(
         {tensor,
          fresh ? at::empty({0}, at::TensorOptions().dtype(tensor.dtype())) : on_host(tensor),

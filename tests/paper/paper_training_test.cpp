@@ -109,6 +109,16 @@ fs::path put_wide_llama(const fs::path& directory) {
       "vocab_size": 4000, "max_position_embeddings": 512})");
 }
 
+// A mixture of eight experts, two for each token, of the same width.
+fs::path put_wide_olmoe(const fs::path& directory) {
+  Json config = Json::parse(golden_model("olmoe").config);
+  config.update(Json::parse(R"({"hidden_size": 256, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "intermediate_size": 256, "num_hidden_layers": 6, "num_experts": 8,
+      "num_experts_per_tok": 2, "vocab_size": 4000, "max_position_embeddings": 512})"));
+  write_new_model({config.dump(), "config.json"}, 3, DType::kF32, directory);
+  return directory;
+}
+
 void put_tokens(const Model& source, const fs::path& path, std::size_t count) {
   put_file(path, bytes_of_numbers(
                      learnable_text(count, static_cast<std::uint16_t>(source.spec.vocab_size))));
@@ -147,7 +157,9 @@ TEST_CASE("uptraining on paper in every mode: the CPU's losses, one wait a step"
 TEST_CASE("uptraining on paper takes no more memory than its plan says", "[paper]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "llama", 2);
-  settings.model = put_wide_llama(directory / "model");
+  const bool sparse = GENERATE(false, true);
+  settings.model =
+      sparse ? put_wide_olmoe(directory / "model") : put_wide_llama(directory / "model");
   put_tokens(open_computable_model(settings.model), settings.data.front(), 20'000);
   settings.sequence_length = 128;
   settings.batch = 4;
@@ -156,11 +168,15 @@ TEST_CASE("uptraining on paper takes no more memory than its plan says", "[paper
   settings.recomputing = GENERATE(false, true);
   settings.device = paper_device();
   const bool taught = GENERATE(false, true), fused = GENERATE(false, true);
+  if (sparse && (taught || settings.accumulation > 1)) {
+    return;  // as in other models
+  }
   set_paper_kernels(fused);
   if (taught) {
     settings.teacher.model = settings.model;
   }
-  CAPTURE(settings.accumulation, name_of(settings.precision), settings.recomputing, taught, fused);
+  CAPTURE(sparse, settings.accumulation, name_of(settings.precision), settings.recomputing, taught,
+          fused);
   const Model source = open_computable_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   const UptrainPlan plan = plan_uptraining(settings, source, data);

@@ -44,12 +44,13 @@ at::Tensor normed_heads(const at::Tensor& heads, const std::optional<Norm>& norm
 }
 
 // Computes the queries, keys or values of `input`, with the norm of queries or keys if there is
-// one.
+// one. OLMoE clips what its norm over the whole projection returns.
 at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
                         const ModelSpec& spec, const at::Tensor& input) {
   const bool whole = spec.qk_norm == QkNorm::kProjection;
-  const at::Tensor features = clipped(linear(input), spec);
-  const at::Tensor heads = split_heads(norm && whole ? (*norm)(features) : features, spec.head_dim);
+  const at::Tensor features = linear(input);
+  const at::Tensor heads =
+      split_heads(clipped(norm && whole ? (*norm)(features) : features, spec), spec.head_dim);
   return norm && !whole ? (*norm)(heads) : heads;
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/spec/model_spec.h"
+#include "uptrain/model/expert_layer.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
@@ -51,6 +52,7 @@ struct Pass {
   const CacheStep* step = nullptr;
   LayerCache* cache = nullptr;
   AttentionObserver on_attention = {};
+  RoutingObserver on_routing = {};
 };
 
 /// Loads the attention with those tensor names, without ALiBi.

@@ -9,7 +9,6 @@
 
 #include "uptrain/model/activation_checkpointing.h"
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/ops/gated_activation.h"
 
 namespace regroup {
 namespace {
@@ -46,23 +45,26 @@ at::Tensor attention(const Block& block, const ModelSpec& spec, const at::Tensor
   return scaled(self_attention(block.attention, spec, x, pass), spec);
 }
 
-at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
+// The MLP that all tokens have in common.
+at::Tensor shared_mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x) {
   if (!block.gate.present()) {
-    return scaled(block.down(activate(spec.activation, block.up(x))), spec);
+    return block.down(activate(spec.activation, block.up(x)));
   }
-  at::Tensor gate = block.gate(x);
-  at::Tensor up;
-  if (block.up.present()) {
-    up = block.up(x);
-  } else {
-    const std::int64_t width = gate.size(-1) / 2;
-    up = gate.narrow(-1, width, width);
-    gate = gate.narrow(-1, 0, width);
+  const at::Tensor gate = block.gate(x);
+  return block.down(block.up.present() ? gated(spec.activation, gate, block.up(x))
+                                       : gated_halves(spec.activation, gate));
+}
+
+at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x, const Pass& pass) {
+  if (!block.experts.present()) {
+    return scaled(shared_mlp(block, spec, x), spec);
   }
-  const at::Tensor product = can_fuse_gated_activation(spec.activation, gate, up)
-                                 ? fused_gated_activation(spec.activation, gate, up)
-                                 : activate(spec.activation, gate) * up;
-  return scaled(block.down(product), spec);
+  at::Tensor sum = run_experts(block.experts, spec, x, pass.on_routing);
+  if (block.down.present()) {
+    const at::Tensor shared = shared_mlp(block, spec, x);
+    sum = sum + (block.shared_gate.present() ? block.shared_gate(x).sigmoid() * shared : shared);
+  }
+  return scaled(sum, spec);
 }
 
 at::Tensor normed(const std::optional<Norm>& norm, const at::Tensor& x) {
@@ -76,7 +78,7 @@ at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Te
   if (block.attention.present()) {
     x = x + block.attention_norm(attention(block, spec, x, pass));
   }
-  return block.has_mlp() ? x + normed(block.mlp_norm, mlp(block, spec, x)) : x;
+  return block.has_mlp() ? x + normed(block.mlp_norm, mlp(block, spec, x, pass)) : x;
 }
 
 at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
@@ -87,7 +89,7 @@ at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Te
   if (block.cross.present()) {
     x = block.cross_norm(x + cross_attention(block.cross, spec, x, pass));
   }
-  return block.has_mlp() ? normed(block.mlp_norm, x + mlp(block, spec, x)) : x;
+  return block.has_mlp() ? normed(block.mlp_norm, x + mlp(block, spec, x, pass)) : x;
 }
 
 at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Tensor& x,
@@ -99,7 +101,7 @@ at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Ten
     sum = sum + attention(block, spec, input, pass);
   }
   return block.has_mlp()
-             ? sum + mlp(block, spec, block.mlp_norm ? normed(block.mlp_norm, x) : input)
+             ? sum + mlp(block, spec, block.mlp_norm ? normed(block.mlp_norm, x) : input, pass)
              : sum;
 }
 
@@ -135,7 +137,7 @@ at::Tensor norm_before_or_around(const Block& block, const ModelSpec& spec, cons
   if (block.has_mlp()) {
     const at::Tensor input = block.mlp_norm ? residual.normed(*block.mlp_norm) : residual.sum();
     residual = {spec.residual_after_norm || !block.mlp_norm ? input : residual.x,
-                normed(block.mlp_output_norm, mlp(block, spec, input))};
+                normed(block.mlp_output_norm, mlp(block, spec, input, pass))};
   }
   return residual.sum();
 }
@@ -174,6 +176,11 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
     block.up = make_linear(names.up, parameters);
   }
   block.down = make_linear(names.down, parameters);
+  block.experts = make_expert_layer(names.experts, parameters);
+  block.shared_gate = make_linear(names.shared_gate, parameters);
+  if (names.shared_gate_is_vector) {
+    block.shared_gate.weight = block.shared_gate.weight.unsqueeze(0);
+  }
   for (const std::string& name : tensors_of(names)) {
     block.tensors.push_back(parameters.at(name));
   }
@@ -205,7 +212,8 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass) {
   const auto run = [&block, &spec, pass](const std::vector<at::Tensor>& inputs) {
-    std::vector<at::Tensor> results(1);  // the block's result, then those of its attentions
+    // The block's result, then those of its attentions, then the sums of its router.
+    std::vector<at::Tensor> results(1);
     Pass again = pass;
     again.mask = inputs[1];
     again.encoded = inputs[2];
@@ -214,11 +222,20 @@ at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const
         results.push_back(output);
       };
     }
+    if (pass.on_routing) {
+      again.on_routing = [&results](const RouterSums& sums) {
+        results.insert(results.end(), {sums.probabilities, sums.chosen});
+      };
+    }
     results.front() = run_block(block, spec, inputs[0], again);
     return results;
   };
-  const std::vector<at::Tensor> results =
+  std::vector<at::Tensor> results =
       recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
+  if (pass.on_routing && block.experts.present()) {
+    pass.on_routing({results[results.size() - 2], results.back().detach()});
+    results.resize(results.size() - 2);
+  }
   for (std::size_t i = 1; i < results.size(); ++i) {
     const bool self = i == 1 && block.attention.present();
     pass.on_attention(self ? AttentionRole::kSelf : AttentionRole::kCross, {}, results[i]);

@@ -13,6 +13,7 @@
 
 #include "formats/spec/model_spec.h"
 #include "uptrain/model/attention_layer.h"
+#include "uptrain/model/expert_layer.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/relative_bias.h"
@@ -33,10 +34,12 @@ struct Block {
   Linear gate, up, down;
   /// Of the outputs of attention and MLP, if there are such.
   std::optional<Norm> attention_output_norm, mlp_output_norm;
+  ExpertLayer experts;              ///< added to the MLP above, if there is one; or absent
+  Linear shared_gate;               ///< its sigmoid scales that MLP; or absent
   std::vector<at::Tensor> tensors;  ///< all of the above
   bool in_window = false;           ///< whether the model's sliding window applies
 
-  bool has_mlp() const { return gate.present() || up.present(); }
+  bool has_mlp() const { return gate.present() || up.present() || experts.present(); }
 };
 
 /// The inputs of a stack's blocks in one pass: of those with the model's sliding window, and of the
@@ -62,8 +65,8 @@ at::Tensor run_block(const Block& block, const ModelSpec& spec, const at::Tensor
                      const Pass& pass);
 
 /// The same with activation checkpointing, see recompute_for_gradients(). Only what
-/// `pass.on_attention` observes is kept, and it observes outputs only. `block` and `spec` must
-/// outlive the backward pass.
+/// the observers of `pass` receive is kept; that of attention receives outputs only. `block` and
+/// `spec` must outlive the backward pass.
 at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const at::Tensor& x,
                                 const Pass& pass);
 

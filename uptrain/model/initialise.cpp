@@ -55,6 +55,7 @@ struct Roles {
       add(*linear);
     }
     residual.insert(layer.down.weight);
+    residual.insert(layer.experts.down.begin(), layer.experts.down.end());
   }
 };
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/gated_activation.h"
 #include "uptrain/ops/optional_tensor.h"
 
 namespace regroup {
@@ -73,6 +74,17 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
     case Activation::kReluSquared: return at::relu(x).square();
   }
   throw_usage("activation {} is unknown", static_cast<int>(activation));
+}
+
+at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) {
+  return can_fuse_gated_activation(activation, gate, up)
+             ? fused_gated_activation(activation, gate, up)
+             : activate(activation, gate) * up;
+}
+
+at::Tensor gated_halves(Activation activation, const at::Tensor& gate_up) {
+  const std::int64_t width = gate_up.size(-1) / 2;
+  return gated(activation, gate_up.narrow(-1, 0, width), gate_up.narrow(-1, width, width));
 }
 
 }  // namespace regroup

@@ -53,4 +53,10 @@ Norm make_norm(const NormTensors& names, const ModelSpec& spec, const Parameters
 
 at::Tensor activate(Activation activation, const at::Tensor& x);
 
+/// activation(gate) · up, as in a gated MLP.
+at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up);
+
+/// The same with both in one tensor, gate‖up.
+at::Tensor gated_halves(Activation activation, const at::Tensor& gate_up);
+
 }  // namespace regroup

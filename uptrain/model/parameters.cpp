@@ -211,8 +211,12 @@ std::set<std::string> tensors_of(const LayerTensors& layer) {
   for (const NormTensors* norm : layer.norms()) {
     add(*norm);
   }
-  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down}) {
+  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down, layer.shared_gate}) {
     add(linear);
+  }
+  names.insert(layer.experts.router);
+  for (const auto* experts : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+    names.insert(experts->begin(), experts->end());
   }
   for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
     for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {

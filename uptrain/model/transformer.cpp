@@ -121,6 +121,7 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& embedded
     pass->causal = stack.causal;
     pass->encoded = encoded;
     pass->on_attention = on_attention_;
+    pass->on_routing = on_routing_;
   }
   return run_blocks(stack, embedded, passes, nullptr);
 }

@@ -90,6 +90,9 @@ class Transformer {
   /// the encoder's, then the decoder's. With activation checkpointing it observes outputs only.
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
 
+  /// Sets an observer for the routing of every layer with experts, in passes without a cache.
+  void set_routing_observer(RoutingObserver observer) { on_routing_ = std::move(observer); }
+
  private:
   // What a stack adds to the embeddings of its tokens, and their norm.
   struct Embedding {
@@ -139,6 +142,7 @@ class Transformer {
   bool recomputing_ = false;
   BlockWeights* block_weights_ = nullptr;
   AttentionObserver on_attention_;
+  RoutingObserver on_routing_;
 };
 
 }  // namespace regroup

@@ -27,6 +27,15 @@ void TrainingLoss::set_attention(AttentionDistillation& attention, double weight
 }
 
 at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t first) const {
+  if (balance_ == nullptr) {
+    return task_loss(windows, first);
+  }
+  balance_->watch();
+  const at::Tensor loss = task_loss(windows, first);
+  return loss + balance_->take(windows.size(1) - 1);
+}
+
+at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first) const {
   const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
   const TaskBatch batch = make_task_batch(ids, first, task_, model_.spec());
   if (answers_ != nullptr) {

@@ -10,6 +10,7 @@
 #include "uptrain/distill/teacher_logits_cache.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
+#include "uptrain/objective/router_balance.h"
 #include "uptrain/ops/loss.h"
 
 namespace regroup {
@@ -29,11 +30,15 @@ class TrainingLoss {
   /// Adds `weight` times the loss of `attention`, of the model and its teacher, in each pass.
   void set_attention(AttentionDistillation& attention, double weight);
 
+  /// Adds the load-balancing loss of the model's routers in each pass.
+  void set_router_balance(RouterBalance& balance) { balance_ = &balance; }
+
   /// A scalar with gradients. windows: int64 [B, T+1] in host memory, samples number `first` and
   /// following; the last token of each is used only in next-token prediction.
   at::Tensor operator()(const at::Tensor& windows, std::int64_t first) const;
 
  private:
+  at::Tensor task_loss(const at::Tensor& windows, std::int64_t first) const;
   at::Tensor answered_loss(const TaskBatch& batch, TopKLogits answers) const;
   LmHeadInputs ask_teacher(const TaskBatch& batch) const;
 
@@ -42,6 +47,7 @@ class TrainingLoss {
   const Transformer* teacher_ = nullptr;
   TeacherLogitsCache* answers_ = nullptr;
   AttentionDistillation* attention_ = nullptr;
+  RouterBalance* balance_ = nullptr;
   double attention_weight_ = 0.0;
   DistillationSettings distillation_;
 };

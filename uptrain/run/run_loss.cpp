@@ -46,6 +46,9 @@ RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& stud
   if (teacher.attention_weight > 0) {
     loss_.set_attention(attention_.emplace(student, teacher_.value()), teacher.attention_weight);
   }
+  if (has_balance_loss(student.spec())) {
+    loss_.set_router_balance(balance_.emplace(student));
+  }
   if (answers_) {
     loss_.set_answers(*answers_, teacher.distillation);
   }

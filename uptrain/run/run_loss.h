@@ -31,6 +31,7 @@ class RunLoss {
   std::optional<Transformer> teacher_;
   std::optional<TeacherLogitsCache> answers_;
   std::optional<AttentionDistillation> attention_;
+  std::optional<RouterBalance> balance_;
 };
 
 }  // namespace regroup

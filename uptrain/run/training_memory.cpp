@@ -33,10 +33,22 @@ double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t 
   return static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
 }
 
+// The same for experts: the scores and probabilities in fp32, and for each expert of the token its
+// input, its intermediate results, and its output before and after it is ordered and weighted.
+double kept_by_experts(const ModelSpec& spec, const LayerTensors& layer) {
+  if (!layer.experts.present()) {
+    return 0.0;
+  }
+  const ExpertRouting& routing = spec.routing;
+  return static_cast<double>(4 * routing.experts +
+                             routing.per_token *
+                                 (4 * spec.hidden_size + 4 * routing.intermediate_size));
+}
+
 // The same for an MLP: the residual stream, the norm, and its intermediate results.
 double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
   if (!layer.up.present()) {
-    return 0.0;
+    return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
   }
   const std::int64_t width =
       layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
@@ -46,6 +58,7 @@ double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
 double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
   return kept_by_attention(spec, role, layer) + kept_by_mlp(spec, spec.stack(role)[layer]) +
+         kept_by_experts(spec, spec.stack(role)[layer]) +
          (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
 }
 

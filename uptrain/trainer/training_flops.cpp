@@ -71,7 +71,7 @@ std::int64_t count_parameters(const ModelSpec& spec) {
 }
 
 std::int64_t multiplied_weights(const ModelSpec& spec) {
-  std::int64_t multiplied = count_parameters(spec);
+  std::int64_t multiplied = count_parameters(spec) - spec.idle_expert_weights();
   for (const std::string& table : {spec.position_embedding, spec.encoder_position_embedding}) {
     if (!table.empty()) {
       multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;

@@ -11,7 +11,8 @@ namespace regroup {
 /// Elements of all tensors the model computes with.
 std::int64_t count_parameters(const ModelSpec& spec);
 
-/// Elements that a token is multiplied with: all except embedding tables that are only looked up.
+/// Elements that a token is multiplied with: all except embedding tables that are only looked up
+/// and experts that do not compute it.
 std::int64_t multiplied_weights(const ModelSpec& spec);
 
 /// The number of elements of a tensor, as double to avoid overflow.

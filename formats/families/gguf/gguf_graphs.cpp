@@ -12,7 +12,7 @@ namespace {
 
 using enum Presence;
 
-// Llama, with biases or without; Mistral (all tokens within its window).
+// Llama, with biases or without; Mistral (all tokens within its window); Mixtral.
 constexpr GgufGraph kLlama{.architecture = "llama",
                            .family = "llama",
                            .norm = NormKind::kRmsNorm,
@@ -22,6 +22,7 @@ constexpr GgufGraph kLlama{.architecture = "llama",
                            .whole_head_rotates = true,
                            .free_head_dim = true,
                            .rope_factors = true,
+                           .experts = {.presence = kOptional, .normalised = true},
                            .fused_qkv = kOptional,
                            .norm_bias = kNever,
                            .qkv_bias = kOptional,
@@ -33,6 +34,7 @@ constexpr GgufGraph with_layers_of_their_own(GgufGraph graph) {
   graph.architecture = "deci";
   graph.made_for = "DeciLMForCausalLM";
   graph.per_layer = true;
+  graph.experts = {};
   return graph;
 }
 constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
@@ -41,9 +43,31 @@ constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
 constexpr GgufGraph with_multipliers(GgufGraph graph) {
   graph.architecture = graph.family = "granite";
   graph.multipliers = true;
+  graph.experts = {};
   return graph;
 }
 constexpr GgufGraph kGranite = with_multipliers(kLlama);
+
+// GraniteMoE.
+constexpr GgufGraph with_experts(GgufGraph graph, std::string_view architecture,
+                                 std::string_view family, const GgufExperts& experts) {
+  graph.architecture = architecture;
+  graph.family = family;
+  graph.made_for = {};
+  graph.experts = experts;
+  return graph;
+}
+constexpr GgufGraph kGraniteMoe =
+    with_experts(kGranite, "granitemoe", "granitemoe", {.presence = kAlways, .normalised = true});
+
+// DeepSeek-MoE.
+constexpr GgufGraph with_own_output(GgufGraph graph) {
+  graph.head = kAlways;
+  return graph;
+}
+constexpr GgufGraph kDeepseek = with_own_output(
+    with_experts(kLlama, "deepseek", "deepseek",
+                 {.presence = kAlways, .own_width = true, .shared = true, .leading_dense = true}));
 
 // SmolLM3.
 constexpr GgufGraph kSmollm3{.architecture = "smollm3",
@@ -110,6 +134,15 @@ constexpr GgufGraph kQwen3{.architecture = "qwen3",
                            .o_bias = kNever,
                            .mlp_bias = kNever};
 
+// Qwen2-MoE.
+constexpr GgufGraph kQwen2Moe = with_own_output(
+    with_experts(kQwen2, "qwen2moe", "qwen_moe",
+                 {.presence = kAlways, .own_width = true, .shared = true, .shared_gate = true}));
+
+// Qwen3-MoE with norm_topk_prob.
+constexpr GgufGraph kQwen3Moe = with_experts(
+    kQwen3, "qwen3moe", "qwen_moe", {.presence = kAlways, .normalised = true, .own_width = true});
+
 // Gemma (the first): norm weights hold the 1 that Hugging Face adds.
 constexpr GgufGraph kGemma{.architecture = "gemma",
                            .family = "gemma",
@@ -153,6 +186,24 @@ constexpr GgufGraph kOlmo2{.architecture = "olmo2",
                            .fused_qkv = kOptional,
                            .norm_bias = kNever,
                            .qkv_bias = kOptional,
+                           .o_bias = kNever,
+                           .mlp_bias = kNever,
+                           .head = kAlways};
+
+// OLMoE with as many kv heads as query heads.
+constexpr GgufGraph kOlmoe{.architecture = "olmoe",
+                           .family = "olmoe",
+                           .norm = NormKind::kRmsNorm,
+                           .activation = Activation::kSilu,
+                           .gated = true,
+                           .whole_head_rotates = true,
+                           .experts = {.presence = kAlways},
+                           .whole_k_norm = true,
+                           .qk_norm = QkNorm::kProjection,
+                           .qk_norm_tensors = kAlways,
+                           .fused_qkv = kOptional,
+                           .norm_bias = kNever,
+                           .qkv_bias = kNever,
                            .o_bias = kNever,
                            .mlp_bias = kNever,
                            .head = kAlways};
@@ -274,10 +325,11 @@ constexpr GgufGraph kFalcon{.architecture = "falcon",
                             .mlp_norm = kOptional};
 
 // If several graphs compute the same, the first one is written.
-constexpr std::array<GgufGraph, 22> kGraphs{
-    kLlama, kDeci,      kGranite,  kSmollm3,  kCommandR, kQwen2,   kQwen3,      kGemma,
-    kOlmo,  kOlmo2,     kStablelm, kNemotron, kPhi2,     kPhi3,    kStarcoder2, kGptNeoX,
-    kGpt2,  kStarcoder, kBloom,    kMpt,      kFalcon,   kBaichuan};
+constexpr std::array<GgufGraph, 27> kGraphs{
+    kLlama,      kDeci,       kGranite,  kSmollm3,   kCommandR, kQwen2, kQwen3,
+    kGemma,      kOlmo,       kOlmo2,    kStablelm,  kNemotron, kPhi2,  kPhi3,
+    kStarcoder2, kGptNeoX,    kGpt2,     kStarcoder, kBloom,    kMpt,   kFalcon,
+    kBaichuan,   kGraniteMoe, kDeepseek, kQwen2Moe,  kQwen3Moe, kOlmoe};
 
 }  // namespace
 

@@ -26,6 +26,16 @@ enum class Residual {
   kByMlpNorm,  ///< parallel if the MLP has no norm of its own
 };
 
+/// What a graph computes in place of the MLP if expert_count is more than 0.
+struct GgufExperts {
+  Presence presence = Presence::kNever;
+  bool normalised = false;     ///< divides the weights of a token's experts by their sum
+  bool own_width = false;      ///< reads expert_feed_forward_length; else feed_forward_length
+  bool shared = false;         ///< has an expert that all tokens share
+  bool shared_gate = false;    ///< scaled by the sigmoid of ffn_gate_inp_shexp
+  bool leading_dense = false;  ///< reads leading_dense_block_count: layers with an MLP
+};
+
 /// One value of general.architecture.
 struct GgufGraph {
   std::string_view architecture;
@@ -57,6 +67,8 @@ struct GgufGraph {
   bool rope_factors = false;       ///< reads rope_freqs.weight
   bool second_norm = false;  ///< attn_norm_2, before attention; attn_norm then belongs to the MLP
   bool norm_without_parameters = false;
+  GgufExperts experts = {};
+  bool whole_k_norm = false;  ///< the norm of keys must be as wide as that of queries
 
   QkNorm qk_norm = QkNorm::kNone;  ///< if there is one
   Presence qk_norm_tensors = Presence::kNever;

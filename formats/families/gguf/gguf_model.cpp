@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/families/gguf/gguf_experts.h"
 #include "formats/families/gguf/gguf_graphs.h"
 #include "formats/families/gguf/gguf_hyperparameters.h"
 #include "formats/families/gguf/gguf_positions.h"
@@ -28,11 +29,17 @@ const GgufGraph& graph_of(const GgufMetadata& metadata) {
   return *graph;
 }
 
+bool fits_experts(const GgufGraph& graph, std::int64_t experts) {
+  return experts == 0 ? graph.experts.presence != Presence::kAlways
+                      : graph.experts.presence != Presence::kNever;
+}
+
 // Refuses metadata that describe another kind of model.
-void refuse_what_is_not_described(const GgufHyperparameters& parameters) {
-  if (parameters.metadata().count(parameters.key("expert_count")).value_or(0) > 0) {
-    throw_bad_input("{}: {} is set; mixtures of experts are not known", parameters.where(),
-                    parameters.key("expert_count"));
+void refuse_what_is_not_described(const GgufHyperparameters& parameters, const GgufGraph& graph) {
+  const auto experts = parameters.metadata().count(parameters.key("expert_count")).value_or(0);
+  if (!fits_experts(graph, experts)) {
+    throw_bad_input("{}: {} is {}; this architecture is known {} experts only", parameters.where(),
+                    parameters.key("expert_count"), experts, experts == 0 ? "with" : "without");
   }
   const auto files = parameters.metadata().count("split.count").value_or(1);
   if (files > 1) {
@@ -175,7 +182,7 @@ std::int64_t vocabulary_in(const GgufHyperparameters& parameters) {
 ModelSpec describe(const GgufMetadata& metadata, const GgufParts& parts) {
   const GgufGraph& graph = graph_of(metadata);
   const GgufHyperparameters parameters(metadata, graph.architecture);
-  refuse_what_is_not_described(parameters);
+  refuse_what_is_not_described(parameters, graph);
   const std::int64_t layers = parameters.count("block_count");
   if (layers > kMaxGgufLayers) {
     throw_bad_input("{}: {} is {}, at most {} allowed", metadata.where(),
@@ -188,12 +195,13 @@ ModelSpec describe(const GgufMetadata& metadata, const GgufParts& parts) {
   spec.hidden_size = parameters.count("embedding_length");
   spec.max_positions = parameters.count("context_length");
   spec.kv_heads_key = {parameters.key("attention.head_count_kv")};
-  spec.loaders_read_kv_heads = true;
+  spec.loaders_read_kv_heads = !graph.whole_k_norm;
   read_heads(spec, parameters, layers);
   const std::vector<std::int64_t> mlp_widths = read_mlp_widths(spec, parameters);
   read_gguf_positions(spec, parameters, graph, parts);
   read_block(spec, parameters, graph, parts);
-  name_gguf_tensors(spec, graph, parts, mlp_widths);
+  const std::int64_t dense = read_gguf_experts(spec, parameters, graph);
+  name_gguf_tensors(spec, graph, parts, mlp_widths, dense);
   refuse_to_compute(spec, parameters, graph);
   return spec;
 }
@@ -207,7 +215,8 @@ bool is_known_gguf_model(const GgufMetadata& metadata) {
   }
   const std::string architecture(*metadata.text("general.architecture"));
   return find_gguf_graph(architecture) != nullptr &&
-         metadata.count(architecture + ".expert_count").value_or(0) == 0 &&
+         fits_experts(*find_gguf_graph(architecture),
+                      metadata.count(architecture + ".expert_count").value_or(0)) &&
          metadata.count("split.count").value_or(1) <= 1;
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/families/gguf/gguf_experts.h"
 #include "formats/families/gguf/gguf_hyperparameters.h"
 #include "formats/loaders/loader_agreement.h"
 
@@ -149,8 +150,9 @@ std::string obstacle_in_block(const ModelSpec& spec, const GgufGraph& graph) {
     return fmt::format("activation {}, {} needed", name_of(spec.activation),
                        name_of(graph.activation));
   }
-  const bool gated =
-      any_layer(spec, [](const LayerTensors& layer) { return layer.gate.present(); });
+  const bool gated = any_layer(spec, [](const LayerTensors& layer) {
+    return layer.gate.present() || layer.experts.present();
+  });
   if (gated != graph.gated) {
     return gated ? "a gated MLP" : "an MLP without a gate";
   }
@@ -175,14 +177,15 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
   const bool same_heads = std::adjacent_find(spec.kv_heads.begin(), spec.kv_heads.end(),
                                              std::not_equal_to<>()) == spec.kv_heads.end();
   const bool of_their_own = any_layer(spec, [](const LayerTensors& layer) {
-    return layer.intermediate_size > 0 || !layer.attention.present() || !layer.up.present();
+    const bool own_width = layer.intermediate_size > 0 && !layer.experts.present();
+    return own_width || !layer.attention.present() || !layer.has_mlp();
   });
   if (!graph.per_layer && (!same_heads || of_their_own)) {
     return "layers that differ in kv heads or widths";
   }
   // llama.cpp skips the rest of a layer without an MLP, so its attention would be unused.
   if (any_layer(spec, [](const LayerTensors& layer) {
-        return layer.attention.present() && !layer.up.present();
+        return layer.attention.present() && !layer.has_mlp();
       })) {
     return "a layer with attention and no MLP, which llama.cpp skips";
   }
@@ -259,10 +262,10 @@ GgufParts gguf_parts_of(const ModelSpec& spec) {
 std::string gguf_obstacle(const ModelSpec& spec, const GgufGraph& graph) {
   const GgufParts parts = gguf_parts_of(spec);
   for (const std::string& found :
-       {spec.not_computable, obstacle_in_positions(spec, graph), obstacle_in_norms(spec, graph),
-        obstacle_in_residual(spec, graph, parts), obstacle_in_block(spec, graph),
-        obstacle_in_sizes(spec, graph), obstacle_at_the_ends(spec, graph),
-        obstacle_in_biases(graph, parts)}) {
+       {spec.not_computable, obstacle_in_experts(spec, graph), obstacle_in_positions(spec, graph),
+        obstacle_in_norms(spec, graph), obstacle_in_residual(spec, graph, parts),
+        obstacle_in_block(spec, graph), obstacle_in_sizes(spec, graph),
+        obstacle_at_the_ends(spec, graph), obstacle_in_biases(graph, parts)}) {
     if (!found.empty()) {
       return found;
     }

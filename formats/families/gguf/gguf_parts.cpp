@@ -1,6 +1,8 @@
 #include "formats/families/gguf/gguf_parts.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -57,7 +59,34 @@ void name_mlp(LayerTensors& layer, const std::string& block, const GgufGraph& gr
   layer.down = linear_at(block + "ffn_down", bias);
 }
 
+void name_experts(LayerTensors& layer, const std::string& block, const GgufExperts& graph) {
+  const auto of_all = [&](const char* name) {
+    return std::vector<std::string>{block + name + ".weight"};
+  };
+  layer.experts = {.router = block + "ffn_gate_inp.weight",
+                   .gate = of_all("ffn_gate_exps"),
+                   .up = of_all("ffn_up_exps"),
+                   .down = of_all("ffn_down_exps"),
+                   .stacked = true};
+  if (graph.shared) {
+    layer.gate = linear_at(block + "ffn_gate_shexp", false);
+    layer.up = linear_at(block + "ffn_up_shexp", false);
+    layer.down = linear_at(block + "ffn_down_shexp", false);
+  }
+  if (graph.shared_gate) {
+    layer.shared_gate = linear_at(block + "ffn_gate_inp_shexp", false);
+    layer.shared_gate_is_vector = true;
+  }
+}
+
 }  // namespace
+
+std::int64_t leading_dense_layers(const ModelSpec& spec) {
+  const auto first =
+      std::find_if(spec.layers.begin(), spec.layers.end(),
+                   [](const LayerTensors& layer) { return layer.experts.present(); });
+  return first - spec.layers.begin();
+}
 
 GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
   const auto has = [&](const std::string& name) { return checkpoint.find(name) != nullptr; };
@@ -87,7 +116,7 @@ GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
 }
 
 void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
-                       std::span<const std::int64_t> mlp_widths) {
+                       std::span<const std::int64_t> mlp_widths, std::int64_t dense) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string block = fmt::format("blk.{}.", i);
     LayerTensors& layer = spec.layers[i];
@@ -97,7 +126,9 @@ void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts&
     } else {
       layer.attention_norm = {};
     }
-    if (mlp_widths[i] > 0) {
+    if (spec.routing.experts > 0 && static_cast<std::int64_t>(i) >= dense) {
+      name_experts(layer, block, graph.experts);
+    } else if (mlp_widths[i] > 0) {
       name_mlp(layer, block, graph, parts);
     } else {
       layer.mlp_norm = {};

@@ -30,9 +30,13 @@ struct GgufParts {
 /// The parts present in a file.
 GgufParts gguf_parts_in(const Checkpoint& checkpoint);
 
+/// The layers before the first one with experts.
+std::int64_t leading_dense_layers(const ModelSpec& spec);
+
 /// Sets the names of all tensors of `spec` as in `graph`. The heads of `spec` must be set.
-/// `mlp_widths` has one value per layer, 0 for layers without an MLP.
+/// `mlp_widths` has one value per layer, 0 for layers without an MLP; if the model has experts, all
+/// layers from `dense` on have them.
 void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
-                       std::span<const std::int64_t> mlp_widths);
+                       std::span<const std::int64_t> mlp_widths, std::int64_t dense);
 
 }  // namespace regroup

@@ -85,7 +85,9 @@ void put_sizes(Keys& keys, const ModelSpec& spec, const GgufGraph& graph) {
   keys.count("block_count", spec.layer_count());
   keys.count("vocab_size", spec.vocab_size);
   if (!graph.per_layer) {
-    keys.count("feed_forward_length", spec.intermediate_size);
+    const bool of_experts = spec.routing.experts > 0 && !graph.experts.own_width;
+    keys.count("feed_forward_length",
+               of_experts ? spec.routing.intermediate_size : spec.intermediate_size);
     keys.count("attention.head_count", spec.query_heads);
     keys.count("attention.head_count_kv", spec.kv_heads.front());
   } else {
@@ -105,6 +107,25 @@ void put_sizes(Keys& keys, const ModelSpec& spec, const GgufGraph& graph) {
   }
   keys.count("attention.key_length", spec.head_dim);
   keys.count("attention.value_length", spec.head_dim);
+}
+
+void put_experts(Keys& keys, const ModelSpec& spec, const GgufExperts& graph) {
+  const ExpertRouting& routing = spec.routing;
+  keys.count("expert_count", routing.experts);
+  keys.count("expert_used_count", routing.per_token);
+  if (graph.own_width) {
+    keys.count("expert_feed_forward_length", routing.intermediate_size);
+  }
+  const std::int64_t shared = spec.layers.back().intermediate_size;
+  if (graph.shared_gate) {
+    keys.count("expert_shared_feed_forward_length", shared);
+  } else if (graph.shared) {
+    keys.count("expert_shared_count", shared / routing.intermediate_size);
+    keys.number("expert_weights_scale", routing.scale);
+  }
+  if (graph.leading_dense) {
+    keys.count("leading_dense_block_count", leading_dense_layers(spec));
+  }
 }
 
 void put_recorded_scaling(Keys& keys, const RopeScaling& scaling) {
@@ -151,6 +172,9 @@ GgufMetadata gguf_metadata_for(const ModelSpec& spec) {
   keys.number(graph.norm == NormKind::kRmsNorm ? "attention.layer_norm_rms_epsilon"
                                                : "attention.layer_norm_epsilon",
               spec.norm_epsilon);
+  if (spec.routing.experts > 0) {
+    put_experts(keys, spec, graph.experts);
+  }
   if (spec.positions == PositionKind::kRope) {
     put_rope(keys, spec.rope);
   }

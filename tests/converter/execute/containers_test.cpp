@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <fmt/format.h>
 
 #include "formats/dtype/numbers.h"
 #include "formats/gguf/gguf.h"
@@ -55,7 +56,7 @@ constexpr const char* kInGguf[] = {"llama",     "llama_bf16", "llama_fp16",  "ll
                                    "falcon_7b", "falcon_40b", "falcon_11b",  "gpt_bigcode",
                                    "phi3",      "cohere",     "granite",     "smollm3",
                                    "qwen",      "internlm2",  "baichuan_7b", "qwen2_windows",
-                                   "minicpm"};
+                                   "minicpm",   "mixtral",    "granitemoe",  "deepseek"};
 
 TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[converter]") {
   for (const char* name : kInGguf) {
@@ -66,6 +67,63 @@ TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[con
     const Model back = open_model(directory / "back");
     CHECK(back.spec.architecture == source.spec.architecture);
     CHECK(back.spec.kv_heads == source.spec.kv_heads);
+  }
+}
+
+// One layer of a fixture, which has experts, as a model of its own.
+TinyModel layer_of(const char* fixture, const std::string& layer) {
+  TinyModel model = golden_model(fixture).set("num_hidden_layers", "1");
+  std::erase_if(model.tensors, [&](const BuiltTensor& tensor) {
+    return tensor.name.find(".layers.") != std::string::npos &&
+           tensor.name.find(".layers." + layer + ".") == std::string::npos;
+  });
+  for (BuiltTensor& tensor : model.tensors) {
+    if (const std::size_t at = tensor.name.find(".layers."); at != std::string::npos) {
+      tensor.name.replace(at, 10, ".layers.0.");
+    }
+  }
+  return model;
+}
+
+TEST_CASE("experts are stacked for GGUF and separated again", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path qwen2 = put_model(directory / "2", layer_of("qwen2_moe", "2"));
+  TinyModel qwen3_layer = layer_of("qwen3_moe", "1");
+  qwen3_layer.set("decoder_sparse_step", "1");
+  const fs::path qwen3 = put_model(directory / "3", qwen3_layer);
+  TinyModel olmoe_model = golden_model("olmoe");
+  const fs::path olmoe = put_model(directory / "olmoe", olmoe_model.set("clip_qkv", "null"));
+  for (const auto& [source, architecture] :
+       {std::pair{qwen2, "qwen2moe"}, std::pair{qwen3, "qwen3moe"}, std::pair{olmoe, "olmoe"}}) {
+    CAPTURE(architecture);
+    const TemporaryDirectory scratch;
+    CHECK(lost_by(source, Container::kGguf, scratch.path()) == std::vector<std::string>{});
+    const Model file = open_model(scratch / "there");
+    CHECK(file.gguf->text("general.architecture") == architecture);
+    CHECK(file.spec.layers[0].experts.stacked);
+  }
+  CHECK_THAT(refusal_of([&] {
+               convert(olmoe, directory / "x.gguf",
+                       {.kv_heads = {2}, .container = Container::kGguf});
+             }),
+             is_wrong_usage("olmoe", "fewer kv heads"));
+  convert(olmoe, directory / "whole.gguf", {.container = Container::kGguf});
+  CHECK_THAT(
+      refusal_of([&] { convert(directory / "whole.gguf", directory / "y", {.kv_heads = {2}}); }),
+      is_wrong_usage("as many kv heads as query heads"));
+  // Expert 1 of layer 0 is the second part of each stack.
+  const Model mixtral = open_model(golden("mixtral"));
+  convert(golden("mixtral"), directory / "mixtral.gguf", {.container = Container::kGguf});
+  const Checkpoint file = open_checkpoint(directory / "mixtral.gguf");
+  for (const auto& [stack, map] : {std::pair{"ffn_gate_exps", "w1"}, std::pair{"ffn_up_exps", "w3"},
+                                   std::pair{"ffn_down_exps", "w2"}}) {
+    const auto all = bytes_of(file, fmt::format("blk.0.{}.weight", stack));
+    const auto one =
+        bytes_of(mixtral.checkpoint,
+                 fmt::format("model.layers.0.block_sparse_moe.experts.1.{}.weight", map));
+    CHECK(all.size() == 4 * one.size());
+    CHECK(
+        std::equal(one.begin(), one.end(), all.begin() + static_cast<std::ptrdiff_t>(one.size())));
   }
 }
 

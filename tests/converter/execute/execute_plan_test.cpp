@@ -37,7 +37,12 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
         std::pair{"internlm2", 3},     std::pair{"olmo3", 3},
         std::pair{"olmo3", 2},         std::pair{"gemma2", 3},
         std::pair{"gemma3", 2},        std::pair{"cohere2", 3},
-        std::pair{"qwen2_windows", 2}, std::pair{"minicpm", 3}}) {
+        std::pair{"qwen2_windows", 2}, std::pair{"minicpm", 3},
+        std::pair{"olmoe", 3},         std::pair{"olmoe", 2},
+        std::pair{"qwen2_moe", 3},     std::pair{"qwen3_moe", 2},
+        std::pair{"mixtral", 3},       std::pair{"mixtral", 2},
+        std::pair{"granitemoe", 3},    std::pair{"deepseek", 3},
+        std::pair{"deepseek", 2}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});

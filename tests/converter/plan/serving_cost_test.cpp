@@ -103,6 +103,7 @@ TEST_CASE("a sliding window that fits allows any context", "[converter]") {
                    .spec = {},
                    .weight_bytes = 100,
                    .step_weight_bytes = 100,
+                   .expert_bytes = 0,
                    .cache = {.self = {10}, .cross = {}, .window = 8}};
   CHECK_FALSE(cost.largest_context(100 + 80, 1));
   CHECK(cost.largest_context(100 + 79, 1) == 7);

@@ -138,8 +138,8 @@ TEST_CASE("an unknown architecture is refused with the nearest known and how to 
     CHECK_THAT(refusal_of_model(model),
                is_bad_input("config.json: unknown architecture", type, nearest, "docs/layout.md"));
   };
-  refused_like("mixtral", "(nearest known: mistral)");
-  refused_like("qwen2_moe", "(nearest known: qwen2)");
+  refused_like("ministral", "(nearest known: mistral)");
+  refused_like("qwen2_audio_lm", "(nearest known: qwen2)");
   refused_like("gpt_neo_x", "(nearest known: gpt_neox)");
   refused_like("xyzzy", "xyzzy;");
   model.set("model_type", "null").set("architectures", "[\"Olmo2MoeForCausalLM\"]");
@@ -188,6 +188,71 @@ TEST_CASE("Command-R, Granite and SmolLM3 with settings that cannot hold are ref
   for (const LayerTensors& layer : spec.layers) {
     CHECK(spec.window_of(layer).has_value() == layer.without_rope);
   }
+}
+
+TEST_CASE("experts are described in the layers that have them, in both stored forms", "[formats]") {
+  const ModelSpec olmoe = golden_spec("olmoe");
+  CHECK(olmoe.clip_qkv == 0.8);
+  CHECK(olmoe.routing.experts == 6);
+  CHECK(olmoe.routing.per_token == 3);
+  CHECK_FALSE(olmoe.routing.normalised);
+  CHECK(olmoe.layers[1].experts.down[5] == "model.layers.1.mlp.experts.5.down_proj.weight");
+  CHECK(olmoe.idle_expert_weights() == 2 * 3 * 3 * 12 * 24);
+  const ModelSpec qwen = golden_spec("qwen2_moe");
+  CHECK(qwen.layers[0].intermediate_size == 14);
+  CHECK(qwen.layers[0].shared_gate.present());
+  CHECK_FALSE(qwen.layers[1].experts.present());
+  CHECK(qwen.layers[1].up.weight == "model.layers.1.mlp.up_proj.weight");
+  CHECK_FALSE(golden_spec("qwen3_moe").layers[0].experts.present());  // decoder_sparse_step 2
+  const ModelSpec stacked = golden_spec("mixtral_stacked");
+  CHECK(stacked.layers[1].experts.stacked);
+  CHECK(stacked.layers[1].experts.gate ==
+        std::vector<std::string>{"model.layers.1.mlp.experts.gate_up_proj"});
+  const ModelSpec granite =
+      describe_model(parse_json_object(golden_model("granitemoe").config, "c"), Checkpoint({}),
+                     "c");  // no weights yet
+  CHECK(granite.layers[0].experts.gate.front() ==
+        "model.layers.0.block_sparse_moe.input_linear.weight");
+  const ModelSpec deepseek = golden_spec("deepseek");
+  CHECK_FALSE(deepseek.layers[0].experts.present());
+  CHECK(deepseek.layers[2].intermediate_size == 16);  // two shared experts
+  CHECK(deepseek.routing.balance == ExpertRouting::Balance::kEachSequence);
+}
+
+TEST_CASE("mixtures of experts with settings that cannot hold are refused", "[formats]") {
+  const auto refusal = [](const char* name, const char* key, const char* value) {
+    return refusal_of_model(golden_model(name).set(key, value));
+  };
+  CHECK_THAT(refusal("olmoe", "num_experts_per_tok", "7"), is_bad_input("config.json", "7 of 6"));
+  CHECK_THAT(refusal("olmoe", "num_experts", "2000000000"), is_bad_input("config.json", "16384"));
+  CHECK_THAT(refusal("olmoe", "num_experts", "16000"),
+             is_bad_input("config.json", "16000 experts in 2 layers", "tensors"));
+  CHECK_THAT(refusal("olmoe", "router_aux_loss_coef", "-1"), is_bad_input("router_aux_loss_coef"));
+  CHECK_THAT(refusal("qwen2_moe", "mlp_only_layers", "3"), is_bad_input("mlp_only_layers"));
+  CHECK_THAT(refusal("deepseek", "num_experts_per_tok", "null"),
+             is_bad_input("num_experts_per_tok"));
+  const auto fits = [](const char* name, const char* key, const char* value) {
+    const TemporaryDirectory directory;
+    const ModelDirectory model =
+        open_model_directory(put_model(directory.path(), golden_model(name).set(key, value)));
+    return refusal_of([&] { check_all_shapes(spec_of(model), model.checkpoint); });
+  };
+  CHECK_THAT(fits("olmoe", "num_experts", "5"), is_bad_input("do not fit", "mlp.gate.weight"));
+  CHECK_THAT(fits("mixtral_stacked", "num_local_experts", "3"),
+             is_bad_input("do not fit", "gate_up_proj"));
+  CHECK_THAT(fits("qwen2_moe", "shared_expert_intermediate_size", "12"),
+             is_bad_input("do not fit", "shared_expert"));
+  const TemporaryDirectory directory;
+  const auto reason = [&](const char* name, const char* key, const char* value) {
+    return spec_of(open_model_directory(
+                       put_model(directory.path(), golden_model(name).set(key, value))))
+        .not_computable;
+  };
+  CHECK(reason("deepseek", "scoring_func", "\"sigmoid\"") == "scoring_func sigmoid");
+  TinyModel sliding = golden_model("qwen2_moe").set("use_sliding_window", "true");
+  CHECK(
+      spec_of(open_model_directory(put_model(directory.path(), sliding.set("layer_types", "null"))))
+          .not_computable == "use_sliding_window without layer_types");
 }
 
 TEST_CASE("the architecture decides if model_type is missing", "[formats]") {

@@ -60,7 +60,8 @@ TEST_CASE("the layers of an encoder-decoder are listed role by role", "[formats]
 
 TEST_CASE("the parts add up to all parameters in every family", "[formats]") {
   for (const char* name : {"llama", "gpt2", "bloom", "t5", "t5_v1_1", "bert", "falcon_40b", "gptj",
-                           "opt_350m", "nemotron_nas", "gguf/llama.gguf", "mpt"}) {
+                           "opt_350m", "nemotron_nas", "gguf/llama.gguf", "mpt", "olmoe",
+                           "qwen2_moe", "mixtral_stacked", "deepseek"}) {
     CAPTURE(name);
     const ModelSummary summary = summary_of(golden(name));
     std::uint64_t sum = 0;
@@ -85,6 +86,29 @@ TEST_CASE("a decoding step reads the embedding only if it is also the output", "
         all(llama) - llama.checkpoint.at("model.embed_tokens.weight").bytes());
   CHECK(bytes_read_per_step(gpt2.spec, gpt2.checkpoint) ==
         all(gpt2) - gpt2.checkpoint.at(gpt2.spec.position_embedding).bytes());
+}
+
+TEST_CASE("a token uses, and a step reads, only the experts that it chooses", "[formats]") {
+  for (const char* name : {"olmoe", "mixtral_stacked"}) {
+    CAPTURE(name);
+    const Model model = open_model(golden(name));
+    const ModelSpec& spec = model.spec;
+    const std::uint64_t each = 3UL * 12 * 24;
+    const auto experts = static_cast<std::uint64_t>(spec.routing.experts);
+    const auto chosen = static_cast<std::uint64_t>(spec.routing.per_token);
+    const ModelSummary summary = summary_of(golden(name));
+    CHECK(summary.active_parameters == summary.parameters - 2 * (experts - chosen) * each);
+    CHECK(summary.parameters_by_part.at("experts") == 2 * (experts * each + experts * 24));
+    CHECK(bytes_of_experts(spec, model.checkpoint) == 4 * 2 * experts * each);
+    ModelSpec all = spec;
+    all.routing.per_token = all.routing.experts;
+    CHECK(bytes_read_per_step(all, model.checkpoint) -
+              bytes_read_per_step(spec, model.checkpoint) ==
+          4 * 2 * (experts - chosen) * each);
+    CHECK(spec.share_of_experts(1) == 0.5);
+    CHECK(spec.share_of_experts(2) == 0.75);
+  }
+  CHECK_FALSE(summary_of(golden("llama")).active_parameters);
 }
 
 TEST_CASE("a wrong total size in an index is reported", "[formats]") {

@@ -160,10 +160,10 @@ double moved_by_bases(const std::string& name, bool scales, const HeadBasis* key
 }  // namespace
 
 TEST_CASE("heads expressed in other bases compute the same logits", "[uptrain]") {
-  const auto* name =
-      GENERATE("llama_mha", "llama", "gpt2", "bloom", "mpt", "gpt_neox", "gptj", "phi", "opt",
-               "qwen3", "t5", "umt5", "bert", "falcon_40b", "phi3", "cohere", "smollm3", "bart",
-               "mbart", "m2m_100", "gpt_neo", "gemma2", "gemma3", "cohere2");
+  const auto* name = GENERATE("llama_mha", "llama", "gpt2", "bloom", "mpt", "gpt_neox", "gptj",
+                              "phi", "opt", "qwen3", "t5", "umt5", "bert", "falcon_40b", "phi3",
+                              "cohere", "smollm3", "bart", "mbart", "m2m_100", "gpt_neo", "gemma2",
+                              "gemma3", "cohere2", "mixtral_stacked", "deepseek");
   CAPTURE(name);
   CHECK(moved_by_bases(name, false) <= kBasisRounding);
   CHECK(moved_by_bases(name, true) <= kBasisRounding);
@@ -178,11 +178,11 @@ TEST_CASE("a rotation across RoPE's planes changes logits", "[uptrain]") {
 
 TEST_CASE("reordered heads compute the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto* name =
-      GENERATE("llama_mha", "llama", "gpt2", "gpt_neox", "gptj", "phi", "opt", "qwen3", "olmo2",
-               "stablelm_qk", "t5", "umt5", "mt5", "bert", "falcon_40b", "nemotron_nas", "phi3",
-               "cohere", "granite", "smollm3", "bart", "mbart", "marian", "m2m_100", "pegasus",
-               "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2", "xglm");
+  const auto* name = GENERATE(
+      "llama_mha", "llama", "gpt2", "gpt_neox", "gptj", "phi", "opt", "qwen3", "olmo2",
+      "stablelm_qk", "t5", "umt5", "mt5", "bert", "falcon_40b", "nemotron_nas", "phi3", "cohere",
+      "granite", "smollm3", "bart", "mbart", "marian", "m2m_100", "pegasus", "olmo3", "gpt_neo",
+      "gemma2", "gemma3", "cohere2", "xglm", "olmoe", "qwen2_moe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden_case = load_golden_case(name);
   const TemporaryDirectory directory;

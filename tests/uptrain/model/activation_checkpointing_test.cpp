@@ -8,6 +8,7 @@
 
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/objective/objective.h"
+#include "uptrain/objective/router_balance.h"
 #include "uptrain/trainer/gradients.h"
 
 namespace regroup {
@@ -31,9 +32,13 @@ std::vector<at::Tensor> gradients_of_fixture(const GoldenCase& golden, bool reco
   model.set_recomputing(recomputing);
   parameters.require_gradients();
   const Task task{objective_of(model.spec()), {.token = 3}, {}};
+  RouterBalance balance(model);
+  balance.watch();
   const auto [hidden, targets] =
       predict(model, golden.tokens.narrow(1, 0, window_width(task.objective, 12)), 0, task);
-  return gradients_of(model.loss(hidden, targets), parameters.tensors());
+  const at::Tensor loss = model.loss(hidden, targets);
+  return gradients_of(has_balance_loss(model.spec()) ? loss + balance.take(12) : loss,
+                      parameters.tensors());
 }
 
 }  // namespace
@@ -56,10 +61,11 @@ TEST_CASE("a recomputed function has the same value and gradients", "[uptrain]")
 }
 
 TEST_CASE("models that recompute their blocks have the same gradients", "[uptrain]") {
-  const auto* name = GENERATE("llama_mha", "qwen3", "mistral", "gpt2", "bloom", "falcon_40b",
-                              "olmo2", "phi", "phi3", "granite", "cohere", "stablelm_qk", "mpt_12",
-                              "opt_350m", "t5_v1_1", "t5_small", "umt5", "bart", "mbart", "bert",
-                              "nemotron_nas", "gemma2", "gemma3", "olmo3");
+  const auto* name =
+      GENERATE("llama_mha", "qwen3", "mistral", "gpt2", "bloom", "falcon_40b", "olmo2", "phi",
+               "phi3", "granite", "cohere", "stablelm_qk", "mpt_12", "opt_350m", "t5_v1_1",
+               "t5_small", "umt5", "bart", "mbart", "bert", "nemotron_nas", "gemma2", "gemma3",
+               "olmo3", "olmoe", "qwen2_moe", "mixtral_stacked", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const auto kept = gradients_of_fixture(golden, false);

@@ -65,7 +65,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "bart_copies", "mbart", "marian", "marian_tables", "m2m_100", "pegasus", "llava",
       "qwen2_5_vl", "qwen3_vl", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
       "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2",
-      "qwen2_windows", "xglm", "minicpm");
+      "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe", "mixtral",
+      "mixtral_stacked", "granitemoe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -85,7 +86,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "xlm_roberta", "camembert", "electra", "distilbert", "nemotron_nas", "phi3", "cohere",
       "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl", "baichuan_7b",
       "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2",
-      "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm");
+      "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe",
+      "mixtral", "mixtral_stacked", "granitemoe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -135,6 +137,54 @@ TEST_CASE("a Granite, Command-R or SmolLM3 with one wrong setting has other logi
   CHECK(differs("smollm3", [](ModelSpec& spec) { spec.layers[0].without_rope = true; }));
 }
 
+TEST_CASE("a mixture of experts with one wrong setting has other logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto differs = [](const char* name, auto change) {
+    GoldenCase golden = load_golden_case(name);
+    const Parameters parameters = parameters_of(golden);
+    change(golden.source.spec);
+    return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                              golden.logits) >= kClearlyWrong;
+  };
+  CHECK(differs("olmoe", [](ModelSpec& spec) { spec.clip_qkv.reset(); }));
+  for (const char* name :
+       {"olmoe", "qwen2_moe", "qwen3_moe", "mixtral", "granitemoe", "deepseek"}) {
+    CAPTURE(name);
+    CHECK(differs(name, [](ModelSpec& spec) { spec.routing.per_token = 1; }));
+    CHECK(
+        differs(name, [](ModelSpec& spec) { spec.routing.normalised = !spec.routing.normalised; }));
+    CHECK(differs(name, [](ModelSpec& spec) { spec.routing.scale = 1.1; }));
+  }
+  for (const char* name : {"olmoe", "qwen2_moe", "mixtral", "deepseek"}) {
+    CAPTURE(name);
+    CHECK(differs(name, [](ModelSpec& spec) {
+      ExpertTensors& experts = spec.layers.back().experts;
+      std::swap(experts.down.front(), experts.down.back());
+    }));
+    CHECK(differs(name, [](ModelSpec& spec) {
+      ExpertTensors& experts = spec.layers.back().experts;
+      std::swap(experts.gate, experts.up);
+    }));
+  }
+  CHECK(differs("qwen2_moe", [](ModelSpec& spec) { spec.layers[0].shared_gate = {}; }));
+  CHECK(differs("deepseek", [](ModelSpec& spec) {
+    spec.layers[2].gate = spec.layers[2].up = spec.layers[2].down = {};
+  }));
+}
+
+TEST_CASE("mixtures of experts in GGUF files have the same logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("mixtral", "mixtral_stacked", "granitemoe", "deepseek");
+  CAPTURE(name);
+  const TemporaryDirectory directory;
+  convert(golden(name), directory / "model.gguf", {.container = Container::kGguf});
+  const GoldenCase golden_case = load_golden_case(name);
+  const Model file = open_computable_model(directory / "model.gguf");
+  const Transformer model = load_transformer(file, at::kFloat, at::kCPU);
+  CHECK(largest_difference(model.logits(model.hidden_states(golden_case.tokens)),
+                           golden_case.logits) <= kTolerance);
+}
+
 TEST_CASE("both forms of ALiBi give the same logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("bloom", "bloom_12");
@@ -173,7 +223,9 @@ TEST_CASE("converted models have the logits that transformers computes from them
        {"olmo3", 3},      {"gemma2", 2},        {"gemma2", 3},
        {"gemma3", 2},     {"gemma3", 3},        {"cohere2", 2},
        {"cohere2", 3},    {"qwen2_windows", 2}, {"minicpm", 2},
-       {"minicpm", 3}}));
+       {"minicpm", 3},    {"olmoe", 3},         {"olmoe", 2},
+       {"qwen2_moe", 2},  {"qwen3_moe", 3},     {"mixtral", 2},
+       {"granitemoe", 3}, {"deepseek", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});

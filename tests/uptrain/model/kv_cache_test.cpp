@@ -69,7 +69,8 @@ TEST_CASE("cached logits equal those of a whole pass", "[uptrain]") {
       "falcon_7b", "gpt_bigcode", "gpt_bigcode_mha", "llama_rope_linear", "llama_rope_dynamic",
       "llama_rope_llama3", "llama_rope_yarn_mscale", "nemotron_nas", "baichuan2_7b",
       "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2",
-      "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm");
+      "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe",
+      "mixtral_stacked", "granitemoe", "deepseek");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Transformer model = model_of(golden.source);

@@ -12,24 +12,28 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/objective/objective.h"
+#include "uptrain/objective/router_balance.h"
 #include "uptrain/trainer/gradients.h"
 
 namespace regroup {
 namespace {
 
-at::Tensor loss_of(const Transformer& model, const at::Tensor& tokens) {
+at::Tensor loss_of(Transformer& model, const at::Tensor& tokens) {
   if (objective_of(model.spec()) != Objective::kNextToken) {
     const auto [hidden, targets] =
         predict(model, tokens, 0, {objective_of(model.spec()), {.token = 3}, {}});
     return model.loss(hidden, targets);
   }
   const std::int64_t length = tokens.size(1) - 1;
+  RouterBalance balance(model);
+  balance.watch();
   const at::Tensor hidden = model.hidden_states(tokens.narrow(1, 0, length));
-  return model.loss(hidden, tokens.narrow(1, 1, length).flatten());
+  const at::Tensor loss = model.loss(hidden, tokens.narrow(1, 1, length).flatten());
+  return has_balance_loss(model.spec()) ? loss + balance.take(length) : loss;
 }
 
 // (loss(x + h) - loss(x - h)) / 2h for one element of a parameter.
-double slope_at(const Transformer& model, const at::Tensor& tokens, const at::Tensor& parameter,
+double slope_at(Transformer& model, const at::Tensor& tokens, const at::Tensor& parameter,
                 std::int64_t element) {
   constexpr double kStep = 1e-5;
   const at::NoGradGuard no_gradients;
@@ -71,7 +75,8 @@ TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrai
                "t5_v1_1", "umt5", "bert", "roberta", "nemotron_nas", "stablelm_qk", "qwen3",
                "olmo2", "phi3", "phi3_longrope", "cohere", "granite", "smollm3", "biogpt",
                "persimmon", "bart", "mbart", "m2m_100", "pegasus", "llava", "baichuan2_13b",
-               "internlm2", "qwen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2", "xglm");
+               "internlm2", "qwen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2", "xglm",
+               "olmoe", "qwen2_moe", "mixtral_stacked", "granitemoe", "deepseek");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {
@@ -96,7 +101,7 @@ TEST_CASE("gradients are summed over micro-batches", "[uptrain]") {
   const GoldenCase golden = load_golden_case("llama");
   const Parameters parameters =
       load_parameters(golden.source.spec, golden.source.checkpoint, at::kDouble, at::kCPU);
-  const Transformer model(golden.source.spec, parameters);
+  Transformer model(golden.source.spec, parameters);
   parameters.require_gradients();
   GradientSum whole(parameters.tensors());
   whole.add(loss_of(model, golden.tokens));

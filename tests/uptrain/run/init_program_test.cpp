@@ -75,7 +75,7 @@ TEST_CASE("init refuses invalid requests with one line and leaves no files", "[u
     CHECK(untouched);
   };
   const std::string good = tiny_llama().config;
-  check(R"({"model_type": "mixtral"})", directory / "new", kExitBadInput,
+  check(R"({"model_type": "ministral"})", directory / "new", kExitBadInput,
         "given.json: unknown arch");
   check("{]", directory / "new", kExitBadInput, "given.json");
   check(R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 9,

@@ -119,6 +119,10 @@ constexpr Written kWritten[] = {{"llama", "llama"},
                                 {"baichuan_7b", "llama"},
                                 {"internlm2", "llama"},
                                 {"qwen", "llama"},
+                                {"mixtral", "llama"},
+                                {"mixtral_stacked", "llama"},
+                                {"granitemoe", "granitemoe"},
+                                {"deepseek", "deepseek"},
                                 {"stablelm", "stablelm"},
                                 {"starcoder2", "starcoder2"},
                                 {"gpt_neox", "gptneox"},
@@ -235,7 +239,62 @@ TEST_CASE("models without a suitable GGUF architecture are refused with the obst
   CHECK_THAT(refusal("llama_rope_dynamic"), is_wrong_usage("llama", "dynamic RoPE"));
   CHECK_THAT(refusal("llama_rope_yarn"), is_wrong_usage("beta_fast"));
   CHECK_THAT(refusal("llama_rope_yarn_mscale"), is_wrong_usage("truncate"));
+  CHECK_THAT(refusal("olmoe"), is_wrong_usage("olmoe", "clipped queries"));
+  CHECK_THAT(refusal("qwen2_moe"), is_wrong_usage("qwen2moe", "layers without experts"));
+  CHECK_THAT(refusal("qwen3_moe"), is_wrong_usage("qwen3moe", "layers without experts"));
   CHECK_THAT(refusal("nemotron"), is_wrong_usage("nemotron", "heads of 8 dimensions"));
+}
+
+TEST_CASE("experts that llama.cpp computes in another way are refused", "[formats]") {
+  const auto refusal = [](const char* fixture, auto change) {
+    ModelSpec spec = opened_golden(fixture).spec;
+    change(spec);
+    return refusal_of([&] { gguf_metadata_for(spec); });
+  };
+  CHECK_THAT(refusal("mixtral", [](ModelSpec& spec) { spec.routing.normalised = false; }),
+             is_wrong_usage("weights of experts not divided"));
+  CHECK_THAT(refusal("mixtral", [](ModelSpec& spec) { spec.routing.scale = 2.0; }),
+             is_wrong_usage("another scale"));
+  CHECK_THAT(refusal("deepseek", [](ModelSpec& spec) { spec.routing.normalised = true; }),
+             is_wrong_usage("deepseek: weights of experts divided"));
+  CHECK_THAT(refusal("deepseek", [](ModelSpec& spec) { spec.layers[2].intermediate_size = 24; }),
+             is_wrong_usage("different widths"));
+  CHECK_THAT(refusal("deepseek", [](ModelSpec& spec) { spec.layers[2].up = {}; }),
+             is_wrong_usage("no shared expert"));
+  CHECK_THAT(refusal("olmoe",
+                     [](ModelSpec& spec) {
+                       spec.clip_qkv.reset();
+                       spec.kv_heads = {2, 2};
+                     }),
+             is_wrong_usage("olmoe", "fewer kv heads"));
+  CHECK_THAT(refusal("granitemoe", [](ModelSpec& spec) { spec.layers[1].experts = {}; }),
+             is_wrong_usage("layers without experts"));
+}
+
+TEST_CASE("experts in a GGUF file that cannot hold are refused", "[formats]") {
+  const ModelSpec spec = opened_golden("deepseek").spec;
+  const auto read = [&](const char* key, std::uint32_t value) {
+    GgufMetadata metadata = gguf_metadata_for(spec);
+    metadata.set_u32(key, value);
+    return describe_gguf(metadata, gguf_parts_for(spec));
+  };
+  const auto refusal = [&](const char* key, std::uint32_t value) {
+    return refusal_of([&] { read(key, value); });
+  };
+  CHECK_THAT(refusal("deepseek.expert_count", 0), is_bad_input("with experts only"));
+  CHECK_THAT(refusal("deepseek.expert_count", 20000), is_bad_input("16384"));
+  CHECK_THAT(refusal("deepseek.expert_used_count", 6), is_bad_input("6 of 5"));
+  CHECK_THAT(refusal("deepseek.expert_used_count", 0), is_bad_input("expert_used_count"));
+  CHECK_THAT(refusal("deepseek.leading_dense_block_count", 3), is_bad_input("is 3, less than 3"));
+  CHECK_THAT(refusal("deepseek.expert_shared_count", 1U << 30),
+             is_bad_input("expert_shared_count"));
+  CHECK(read("deepseek.expert_gating_func", 2).not_computable ==
+        "experts chosen by another function than softmax");
+  CHECK(read("deepseek.expert_gating_func", 1).not_computable.empty());
+  GgufMetadata granite = gguf_metadata_for(opened_golden("granitemoe").spec);
+  granite.set_u32("granitemoe.expert_shared_feed_forward_length", 8);
+  CHECK(describe_gguf(granite, gguf_parts_for(opened_golden("granitemoe").spec)).not_computable ==
+        "a shared expert in this architecture");
 }
 
 TEST_CASE("reordered ALiBi slopes are refused", "[formats]") {

@@ -1,0 +1,179 @@
+// Mixtures of experts with Llama's attention: OLMoE, Qwen2-MoE, Qwen3-MoE, Mixtral, GraniteMoE,
+// DeepSeek-MoE.
+#include <algorithm>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/config/decoder_sizes.h"
+#include "formats/families/expert_layout.h"
+#include "formats/families/families.h"
+#include "formats/families/llama_layout.h"
+
+namespace regroup {
+namespace {
+
+std::vector<bool> all_layers(const ModelSpec& spec) {
+  return std::vector<bool>(spec.layers.size(), true);
+}
+
+// Qwen's layers with experts: every decoder_sparse_step-th, except those in mlp_only_layers.
+std::vector<bool> qwen_sparse_layers(const ModelSpec& spec, const ConfigReader& config) {
+  const auto step =
+      static_cast<std::size_t>(config.optional_count({"decoder_sparse_step"}).value_or(1));
+  const Json* dense = config.find("mlp_only_layers");
+  if (dense != nullptr && !dense->is_array()) {
+    throw_bad_input("{}: mlp_only_layers must list numbers of layers", config.where());
+  }
+  std::vector<bool> sparse(spec.layers.size());
+  for (std::size_t i = 0; i < sparse.size(); ++i) {
+    const bool listed =
+        dense != nullptr && std::find(dense->begin(), dense->end(), Json(i)) != dense->end();
+    sparse[i] = !listed && (i + 1) % step == 0;
+  }
+  return sparse;
+}
+
+// Adds the experts of Qwen's models.
+std::vector<bool> add_qwen_experts(ModelSpec& spec, const ConfigReader& config,
+                                   const Checkpoint& checkpoint, const RoutingDefaults& defaults,
+                                   std::int64_t default_width) {
+  read_routing(spec, config, defaults,
+               config.optional_count({"moe_intermediate_size"}).value_or(default_width));
+  spec.routing.normalised = config.flag_or({"norm_topk_prob"}, false);
+  std::vector<bool> sparse = qwen_sparse_layers(spec, config);
+  name_experts(spec, config, checkpoint, sparse);
+  return sparse;
+}
+
+// Mixtral's files say block_sparse_moe; transformers 5 calls the same module mlp.
+ExpertNames mixtral_names(const Checkpoint& checkpoint) {
+  ExpertNames names{.mlp = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"};
+  if (checkpoint.find(llama_layer_name(checkpoint, 0) + ".mlp.gate.weight") != nullptr) {
+    names.mlp = "mlp";
+  }
+  return names;
+}
+
+// GraniteMoE's files have input_linear and output_linear; transformers 5 renames them.
+ExpertNames granite_names(const Checkpoint& checkpoint) {
+  const std::string renamed =
+      llama_layer_name(checkpoint, 0) + ".block_sparse_moe.experts.gate_up_proj";
+  if (checkpoint.find(renamed) != nullptr) {
+    return {.mlp = "block_sparse_moe", .router = "router", .always_stacked = true};
+  }
+  return {.mlp = "block_sparse_moe",
+          .router = "router.layer",
+          .always_stacked = true,
+          .gate_up_of_all = "input_linear.weight",
+          .down_of_all = "output_linear.weight"};
+}
+
+// DeepSeek-MoE's layers with experts.
+std::vector<bool> deepseek_sparse_layers(const ModelSpec& spec, const ConfigReader& config) {
+  const double dense = config.number_or({"first_k_dense_replace"}, 0.0);
+  const auto step = static_cast<std::size_t>(config.optional_count({"moe_layer_freq"}).value_or(1));
+  std::vector<bool> sparse(spec.layers.size());
+  for (std::size_t i = 0; i < sparse.size(); ++i) {
+    sparse[i] = static_cast<double>(i) >= dense && i % step == 0;
+  }
+  return sparse;
+}
+
+}  // namespace
+
+ModelSpec describe_olmoe(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
+  if (config.find("clip_qkv") != nullptr) {
+    spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
+  }
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  add_qk_norms(spec, checkpoint, QkNorm::kProjection);
+  read_routing(spec, config, {.experts = 64, .per_token = 8, .balance_weight = 0.01},
+               spec.intermediate_size);
+  spec.routing.normalised = config.flag_or({"norm_topk_prob"}, false);
+  name_experts(spec, config, checkpoint, all_layers(spec));
+  return spec;
+}
+
+ModelSpec describe_qwen2_moe(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16});
+  read_qwen_window(spec, config);
+  if (config.flag_or({"use_sliding_window"}, false) && config.find("layer_types") == nullptr) {
+    spec.not_computable = "use_sliding_window without layer_types";
+  }
+  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"qkv_bias"}, true)});
+  const std::vector<bool> sparse =
+      add_qwen_experts(spec, config, checkpoint, {.experts = 60, .per_token = 4}, 1408);
+  name_shared_expert(spec, checkpoint, sparse, "shared_expert",
+                     config.optional_count({"shared_expert_intermediate_size"}).value_or(5632));
+  for (std::size_t i = 0; i < sparse.size(); ++i) {
+    if (sparse[i]) {
+      spec.layers[i].shared_gate = linear_at(
+          llama_layer_name(checkpoint, static_cast<std::int64_t>(i)) + ".mlp.shared_expert_gate",
+          false);
+    }
+  }
+  return spec;
+}
+
+ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 4});
+  // Unlike in Qwen3, all layers have the window or none.
+  if (config.flag_or({"use_sliding_window"}, false)) {
+    spec.sliding_window = config.mentions("sliding_window")
+                              ? config.optional_count({"sliding_window"})
+                              : std::optional<std::int64_t>(4096);
+  }
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
+  add_qwen_experts(spec, config, checkpoint, {.experts = 128, .per_token = 8}, 768);
+  return spec;
+}
+
+ModelSpec describe_mixtral(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8},
+                                       /*default_epsilon=*/1e-5, {.theta = 1000000.0});
+  spec.sliding_window = config.optional_count({"sliding_window"});
+  name_llama_tensors(spec, config, checkpoint, {});
+  read_routing(spec, config, {.experts_key = "num_local_experts", .experts = 8, .per_token = 2},
+               spec.intermediate_size);
+  spec.routing.normalised = true;
+  name_experts(spec, config, checkpoint, all_layers(spec), mixtral_names(checkpoint));
+  return spec;
+}
+
+ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_granite(config, checkpoint);
+  read_routing(spec, config, {.experts_key = "num_local_experts", .experts = 8, .per_token = 2},
+               spec.intermediate_size);
+  spec.routing.normalised = true;
+  name_experts(spec, config, checkpoint, all_layers(spec), granite_names(checkpoint));
+  return spec;
+}
+
+ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+  LlamaBiases biases = llama_biases(config);
+  biases.mlp = false;
+  name_llama_tensors(spec, config, checkpoint, biases);
+  if (config.find("n_routed_experts") == nullptr) {
+    return spec;
+  }
+  if (const std::string scores = config.text_or({"scoring_func"}, "softmax"); scores != "softmax") {
+    spec.not_computable = "scoring_func " + printable(scores);
+  }
+  const std::int64_t width = config.optional_count({"moe_intermediate_size"}).value_or(1407);
+  read_routing(spec, config, {.experts_key = "n_routed_experts", .balance_key = "aux_loss_alpha"},
+               width);
+  spec.routing.normalised = config.flag_or({"norm_topk_prob"}, false) && spec.routing.per_token > 1;
+  spec.routing.balance = config.flag_or({"seq_aux"}, true) ? ExpertRouting::Balance::kEachSequence
+                                                           : ExpertRouting::Balance::kEachLayer;
+  const std::vector<bool> sparse = deepseek_sparse_layers(spec, config);
+  name_experts(spec, config, checkpoint, sparse);
+  if (const auto shared = config.optional_count({"n_shared_experts"})) {
+    name_shared_expert(spec, checkpoint, sparse, "shared_experts", width * *shared);
+  }
+  return spec;
+}
+
+}  // namespace regroup

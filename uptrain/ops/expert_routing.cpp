@@ -1,0 +1,105 @@
+#include "uptrain/ops/expert_routing.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+
+namespace regroup {
+namespace {
+
+// How many of the choices fall on each expert, int64 [E].
+at::Tensor count_choices(const at::Tensor& choices, std::int64_t experts) {
+  return at::zeros({experts}, choices.options())
+      .scatter_add_(0, choices, at::ones(choices.sizes(), choices.options()));
+}
+
+// The position of each number 0 … n-1 in a permutation of them.
+at::Tensor inverse_of(const at::Tensor& permutation) {
+  return at::empty_like(permutation)
+      .scatter_(0, permutation, at::arange(permutation.numel(), permutation.options()));
+}
+
+}  // namespace
+
+RoutedTokens route(const at::Tensor& scores, const ExpertRouting& routing) {
+  const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  RoutedTokens routed;
+  routed.probabilities = at::softmax(scores, -1, wide);
+  auto [weights, experts] = at::topk(routed.probabilities, routing.per_token, -1);
+  if (routing.normalised) {
+    weights = weights / weights.sum(-1, /*keepdim=*/true);
+  }
+  routed.experts = experts;
+  routed.weights =
+      (routing.scale == 1.0 ? weights : weights * routing.scale).to(scores.scalar_type());
+  return routed;
+}
+
+at::Tensor mix_experts(const at::Tensor& x, const RoutedTokens& routed, std::int64_t experts,
+                       const ExpertFunction& compute) {
+  const std::int64_t each = routed.experts.size(1);
+  const at::Tensor choices = routed.experts.flatten();  // [N·k]
+  const at::Tensor counts = count_choices(choices, experts).to(at::kCPU);
+  const at::Tensor order = at::argsort(choices, /*stable=*/true, 0, /*descending=*/false);
+  const at::Tensor inputs = x.index_select(0, order.div(each, "floor"));  // [N·k, D]
+  const auto* count = counts.const_data_ptr<std::int64_t>();
+  std::vector<at::Tensor> outputs;
+  std::int64_t first = 0;
+  for (std::int64_t expert = 0; expert < experts; ++expert) {
+    // With gradients, an expert without tokens gets gradients of zero.
+    if (count[expert] > 0 || at::GradMode::is_enabled()) {
+      outputs.push_back(
+          compute(static_cast<std::size_t>(expert), inputs.narrow(0, first, count[expert])));
+    }
+    first += count[expert];
+  }
+  const at::Tensor by_token = at::cat(outputs).index_select(0, inverse_of(order));  // [N·k, D]
+  return (by_token.view({-1, each, x.size(1)}) * routed.weights.unsqueeze(-1)).sum(1);
+}
+
+RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences) {
+  const std::int64_t experts = routed.probabilities.size(1);
+  const at::Tensor choices = routed.experts.view({sequences, -1});  // [B, T·k]
+  const at::TensorOptions options = routed.probabilities.options().requires_grad(false);
+  return {routed.probabilities.view({sequences, -1, experts}).sum(1),
+          at::zeros({sequences, experts}, options)
+              .scatter_add_(1, choices, at::ones(choices.sizes(), options))};
+}
+
+at::Tensor balance_loss(std::span<const RouterSums> layers, std::int64_t length,
+                        const ExpertRouting& routing) {
+  const auto experts = static_cast<double>(routing.experts);
+  const auto per_token = static_cast<double>(routing.per_token);
+  const auto sequences = static_cast<double>(layers.front().chosen.size(0));
+  const bool each_sequence = routing.balance == ExpertRouting::Balance::kEachSequence;
+  if (routing.balance == ExpertRouting::Balance::kAllLayers) {
+    at::Tensor probabilities, chosen;
+    for (const RouterSums& layer : layers) {
+      const at::Tensor mass = layer.probabilities.sum(0), choices = layer.chosen.sum(0);
+      probabilities = probabilities.defined() ? probabilities + mass : mass;
+      chosen = chosen.defined() ? chosen + choices : choices;
+    }
+    const double tokens =
+        static_cast<double>(layers.size()) * sequences * static_cast<double>(length);
+    return (probabilities * chosen).sum() * (experts / (tokens * tokens));
+  }
+  at::Tensor sum;
+  for (const RouterSums& layer : layers) {
+    const at::Tensor products =
+        each_sequence
+            ? (layer.probabilities * layer.chosen).sum() / sequences
+            : (layer.probabilities.sum(0) * layer.chosen.sum(0)).sum() / (sequences * sequences);
+    sum = sum.defined() ? sum + products : products;
+  }
+  const auto tokens = static_cast<double>(length);
+  return sum * (experts / (per_token * tokens * tokens));
+}
+
+}  // namespace regroup
