@@ -6,6 +6,8 @@ set(REGROUP_PUBLIC_HEADERS
   formats/checkpoint/checkpoint.h         # its tensors: names, shapes, bytes
   formats/dtype/dtype.h                   # their element types
   formats/spec/model_spec.h               # its config, in one vocabulary for all families
+  formats/spec/layer_tensors.h            # of which: the names of a layer's tensors
+  formats/spec/position_specs.h           # of which: positions
   formats/spec/alibi.h                    # ALiBi slopes
   formats/inspect/model_summary.h         # what inspect prints of a model
   formats/inspect/layer_summary.h         # the same of each layer
