@@ -240,10 +240,12 @@ TEST_CASE("rounds of decoding on paper can be recorded as graphs and repeated", 
   load.context = 3;
   load.tokens = 4;
   load.rounds = 2;
-  const bool drops = source.spec.sliding_window && *source.spec.sliding_window < 7;
+  const bool drops = source.spec.sliding_window && *source.spec.sliding_window < 7 &&
+                     !source.spec.windows_differ();
+  const bool waits = layers_with_experts(source.spec) > 0;
   const DecodeSpeed speed = measure_decoding(variants, load, stop).front();
   CAPTURE(speed.graph_obstacle.value_or(""));
-  CHECK(speed.graph_obstacle.has_value() == drops);
+  CHECK(speed.graph_obstacle.has_value() == (drops || waits));
 }
 
 TEST_CASE("what a GPU cannot record is an obstacle on paper, and what changes is an error",

@@ -68,6 +68,10 @@ struct Decoding {
       speed.graph_obstacle = "a window that drops tokens moves with each round";
       return;
     }
+    if (model.spec().routing.experts > 0) {
+      speed.graph_obstacle = "the host reads how many tokens each expert has";
+      return;
+    }
     first_logits = logits.clone();
     GraphRecording recording = record_graph(model.device(), [this, load] {
       logits = first_logits;

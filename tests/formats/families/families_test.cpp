@@ -249,7 +249,8 @@ TEST_CASE("mixtures of experts with settings that cannot hold are refused", "[fo
         .not_computable;
   };
   CHECK(reason("deepseek", "scoring_func", "\"sigmoid\"") == "scoring_func sigmoid");
-  TinyModel sliding = golden_model("qwen2_moe").set("use_sliding_window", "true");
+  TinyModel sliding =
+      golden_model("qwen2_moe").set("use_sliding_window", "true").set("sliding_window", "5");
   CHECK(
       spec_of(open_model_directory(put_model(directory.path(), sliding.set("layer_types", "null"))))
           .not_computable == "use_sliding_window without layer_types");
