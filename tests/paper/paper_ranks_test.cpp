@@ -120,6 +120,21 @@ Launch launch_of(int rank, int port) {
   return launch;
 }
 
+// The losses of two ranks, each on a thread of its own.
+std::pair<std::vector<double>, std::vector<double>> losses_of_two(const UptrainSettings& settings) {
+  const int port = free_port();
+  const auto run = [&](int rank) {
+    if (settings.shard_weights) {
+      compute_backward_passes_here();
+    }
+    ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
+    return losses_on(settings, &group);
+  };
+  std::future<std::vector<double>> second = std::async(std::launch::async, run, 1);
+  std::vector<double> first = std::async(std::launch::async, run, 0).get();
+  return {std::move(first), second.get()};
+}
+
 }  // namespace
 
 TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") {
@@ -144,19 +159,9 @@ TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") 
   settings.ranks = settings.local_ranks = 2;
   settings.shard_weights = shards;
   settings.output = directory / "ranks";
-  const int port = free_port();
-  const auto run = [&](int rank) {
-    if (shards) {
-      compute_backward_passes_here();
-    }
-    ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
-    return losses_on(settings, &group);
-  };
   PaperBackend::shutdowns = 0;
-  // Two new threads, whose settings end with them.
-  std::future<std::vector<double>> second = std::async(std::launch::async, run, 1);
-  const std::vector<double> first = std::async(std::launch::async, run, 0).get();
-  CHECK(second.get() == first);
+  const auto [first, second] = losses_of_two(settings);
+  CHECK(second == first);
   REQUIRE(first.size() == alone.size());
   for (std::size_t i = 0; i < alone.size(); ++i) {
     CHECK(std::abs(first[i] - alone[i]) < (precision == Precision::kBf16 ? 2e-2 : 1e-5) * alone[i]);
@@ -181,15 +186,7 @@ TEST_CASE("what travels between ranks on paper is what the plan says", "[paper]"
     settings.steps = steps;
     settings.output += "x";
     PaperBackend::weights = PaperBackend::gradients = 0;
-    const int port = free_port();
-    const auto run = [&](int rank) {
-      compute_backward_passes_here();
-      ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
-      losses_on(settings, &group);
-    };
-    auto second = std::async(std::launch::async, run, 1);
-    std::async(std::launch::async, run, 0).get();
-    second.get();
+    losses_of_two(settings);
     return std::pair<double, double>(PaperBackend::weights, PaperBackend::gradients);
   };
   const auto [few_weights, few_gradients] = travelled(2);
@@ -227,15 +224,7 @@ TEST_CASE("two ranks with a part of the weights each stay within the plan's memo
     auto* allocator = c10::getDeviceAllocator(paper_device().type());
     allocator->resetPeakStats(0);
     const double before = peak_memory(paper_device());
-    const int port = free_port();
-    const auto run = [&](int rank) {
-      compute_backward_passes_here();
-      ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
-      losses_on(settings, &group);
-    };
-    auto second = std::async(std::launch::async, run, 1);
-    std::async(std::launch::async, run, 0).get();
-    second.get();
+    losses_of_two(settings);
     return peak_memory(paper_device()) - before;
   };
   const double whole = peak_of_two(false);

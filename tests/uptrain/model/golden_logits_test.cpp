@@ -37,6 +37,16 @@ void swap_value_heads(const ModelSpec& spec, const Parameters& parameters,
   last.copy_(kept);
 }
 
+// Whether a fixture has clearly other logits after `change` of its spec.
+template <typename Change>
+bool differs(const char* name, const Change& change) {
+  GoldenCase golden = load_golden_case(name);
+  const Parameters parameters = parameters_of(golden);
+  change(golden.source.spec);
+  return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
+                            golden.logits) >= kClearlyWrong;
+}
+
 }  // namespace
 
 TEST_CASE("logits of a llama2.c file equal those of transformers", "[uptrain]") {
@@ -120,13 +130,6 @@ TEST_CASE("logits without the sliding window differ from those of transformers",
 
 TEST_CASE("a Granite, Command-R or SmolLM3 with one wrong setting has other logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto differs = [](const char* name, auto change) {
-    GoldenCase golden = load_golden_case(name);
-    const Parameters parameters = parameters_of(golden);
-    change(golden.source.spec);
-    return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
-                              golden.logits) >= kClearlyWrong;
-  };
   CHECK(differs("granite", [](ModelSpec& spec) { spec.residual_scale = 1.0; }));
   CHECK(differs("granite", [](ModelSpec& spec) { spec.embedding_scale = 1.0; }));
   CHECK(differs("granite", [](ModelSpec& spec) { spec.attention_scale.reset(); }));
@@ -139,13 +142,6 @@ TEST_CASE("a Granite, Command-R or SmolLM3 with one wrong setting has other logi
 
 TEST_CASE("a mixture of experts with one wrong setting has other logits", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto differs = [](const char* name, auto change) {
-    GoldenCase golden = load_golden_case(name);
-    const Parameters parameters = parameters_of(golden);
-    change(golden.source.spec);
-    return largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
-                              golden.logits) >= kClearlyWrong;
-  };
   CHECK(differs("olmoe", [](ModelSpec& spec) { spec.clip_qkv.reset(); }));
   for (const char* name :
        {"olmoe", "qwen2_moe", "qwen3_moe", "mixtral", "granitemoe", "deepseek"}) {
