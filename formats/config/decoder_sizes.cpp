@@ -36,6 +36,16 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
   spec.head_dim = explicit_head_dim.value_or(spec.hidden_size / spec.query_heads);
 }
 
+void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
+                      const Checkpoint& checkpoint) {
+  const std::int64_t layers = read_layer_count(config, layers_keys, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.kv_heads =
+      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+}
+
 std::string find_prefix(const Checkpoint& checkpoint,
                         std::initializer_list<std::string_view> prefixes, std::string_view name) {
   for (const std::string_view prefix : prefixes) {

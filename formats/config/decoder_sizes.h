@@ -19,6 +19,12 @@ std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys key
 void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys heads_keys,
                std::optional<std::int64_t> explicit_head_dim);
 
+/// Reads what many families name alike: the number of layers (under `layers_keys`), vocab_size,
+/// max_position_embeddings, and num_key_value_heads, as many as the query heads unless given. Call
+/// set_heads() before. Throws kBadInput for missing and impossible values.
+void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
+                      const Checkpoint& checkpoint);
+
 /// The first of the given prefixes under which `name` is stored; the first prefix if none matches.
 std::string find_prefix(const Checkpoint& checkpoint,
                         std::initializer_list<std::string_view> prefixes, std::string_view name);

@@ -146,8 +146,8 @@ void read_rope_of_windows(ModelSpec& spec, const ConfigReader& config, const Rop
   const ConfigReader scaling = config.object("rope_scaling");
   if (!kinds.empty() && (of_whole.empty() || of_window.empty() || !scaling.empty())) {
     throw_bad_input(
-        "{}: rope_parameters must have full_attention and sliding_attention, without a "
-        "rope_scaling beside it",
+        "{}: rope_parameters must have full_attention and sliding_attention, and there must be no "
+        "rope_scaling",
         config.where());
   }
   const ConfigReader& given = kinds.empty() ? scaling : of_whole;

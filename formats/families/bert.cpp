@@ -43,14 +43,9 @@ LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
 void read_bert_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 // Positions are rows of a table or, with "alibi" (Jina's BERT), ALiBi in both directions.

@@ -26,13 +26,8 @@ void read_distilbert_sizes(ModelSpec& spec, const ConfigReader& config,
                            const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"dim"});
   set_heads(spec, config, {"n_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"n_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"n_layers"}, checkpoint);
   spec.intermediate_size = config.count({"hidden_dim"});
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
 }
 

@@ -38,7 +38,8 @@ struct ExpertNames {
 void name_experts(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                   const std::vector<bool>& sparse, const ExpertNames& names = {});
 
-/// Names the expert that all tokens of those layers share, mlp.`name`.{gate,up,down}_proj.
+/// Sets the tensors of the shared expert, mlp.`name`.{gate,up,down}_proj, in each layer that
+/// `sparse` marks. `width`: its intermediate size.
 void name_shared_expert(ModelSpec& spec, const Checkpoint& checkpoint,
                         const std::vector<bool>& sparse, std::string_view name, std::int64_t width);
 

@@ -60,15 +60,9 @@ LayerTensors gpt_neo_layer(const std::string& name) {
 void read_gpt_neo_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_heads", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"num_layers", "num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"num_layers", "num_hidden_layers"}, checkpoint);
   spec.intermediate_size =
       config.optional_count({"intermediate_size"}).value_or(4 * spec.hidden_size);
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 }  // namespace

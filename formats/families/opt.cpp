@@ -13,13 +13,8 @@ namespace {
 void read_opt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
   spec.intermediate_size = config.count({"ffn_dim"});
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
 }
 
@@ -62,26 +57,15 @@ void name_opt_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpo
 void read_biogpt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 void read_xglm_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.hidden_size = config.count({"d_model", "hidden_size"});
   set_heads(spec, config, {"attention_heads", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"num_layers", "num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, {"num_layers", "num_hidden_layers"}, checkpoint);
   spec.intermediate_size = config.count({"ffn_dim"});
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "uptrain/distributed/sharded_weights.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -9,27 +8,25 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "formats/families/family.h"
+#include "uptrain/distributed/zero_partition.h"
 
 namespace regroup {
 
 std::map<std::string, int> weight_owners(const Parameters& weights,
                                          std::map<std::string, int> given, int ranks) {
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
-  std::vector<const Parameters::Entry*> others;
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks)), elements;
+  std::vector<std::string> others;
   for (const Parameters::Entry& entry : weights.entries()) {
     if (const auto owner = given.find(entry.name); owner != given.end()) {
       loads[static_cast<std::size_t>(owner->second)] += entry.value.numel();
     } else {
-      others.push_back(&entry);
+      others.push_back(entry.name);
+      elements.push_back(entry.value.numel());
     }
   }
-  std::stable_sort(others.begin(), others.end(), [](const auto* one, const auto* other) {
-    return one->value.numel() > other->value.numel();
-  });
-  for (const Parameters::Entry* entry : others) {
-    const auto least = std::min_element(loads.begin(), loads.end());
-    given.emplace(entry->name, static_cast<int>(least - loads.begin()));
-    *least += entry->value.numel();
+  const std::vector<int> owners = balanced_owners(elements, ranks, std::move(loads));
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    given.emplace(others[i], owners[i]);
   }
   return given;
 }

@@ -74,7 +74,7 @@ void take_memory(const at::Tensor& tensor);
 Parameters parameters_without_memory(const ModelSpec& spec, at::ScalarType type, at::Device device);
 
 /// Reads the values of this rank's part of `weights`, made by parameters_without_memory().
-/// `owners`: of some of them, see weight_owners().
+/// `owners`: of some of them, see weight_owners(). Throws kBadInput as load_parameters() does.
 std::unique_ptr<ShardedWeights> load_share(ProcessGroup& group, const Parameters& weights,
                                            const ModelSpec& spec, const Checkpoint& checkpoint,
                                            const std::map<std::string, int>& owners);

@@ -12,12 +12,13 @@
 
 namespace regroup {
 
-std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks) {
+std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks,
+                                 std::vector<std::int64_t> loads) {
   std::vector<std::size_t> order(elements.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return elements[a] > elements[b]; });
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
+  loads.resize(static_cast<std::size_t>(ranks));
   std::vector<int> owners(elements.size());
   for (const std::size_t tensor : order) {
     const auto least = std::min_element(loads.begin(), loads.end());

@@ -70,7 +70,9 @@ class ZeroPartition {
   std::vector<Bucket> buckets_;
 };
 
-/// The owner of each tensor, given its number of elements.
-std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks);
+/// The owner of each tensor, given its number of elements. `loads`: elements that each rank owns
+/// already; empty: none.
+std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int ranks,
+                                 std::vector<std::int64_t> loads = {});
 
 }  // namespace regroup

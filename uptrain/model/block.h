@@ -42,8 +42,8 @@ struct Block {
   bool has_mlp() const { return gate.present() || up.present() || experts.present(); }
 };
 
-/// The inputs of a stack's blocks in one pass: of those with the model's sliding window, and of the
-/// others.
+/// The contexts of one pass through a stack: one for blocks with the model's sliding window, and
+/// one for blocks without it.
 struct Passes {
   Pass in_window, whole;
 

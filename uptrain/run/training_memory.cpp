@@ -208,8 +208,8 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
   return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
-// Elements of a model's weights on one rank. Of those that ranks share out, see ShardedWeights: its
-// part, all that is outside blocks, the block at work, the next one, and the last, which stays.
+// Elements of a model's weights on one rank. A rank of ShardedWeights has its own part, all that is
+// outside blocks, and three blocks: the one at work, the next one, and the last, which stays.
 double weights_here(const UptrainSettings& settings, const ModelSpec& spec) {
   const auto all = static_cast<double>(count_parameters(spec));
   if (!settings.shard_weights) {
