@@ -45,8 +45,9 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t byte
   }
 }
 
-File& CheckpointWriter::add_file(const std::filesystem::path& path) {
-  files_.push_back(File::create(path));
+File& CheckpointWriter::add_file(const std::filesystem::path& path, OutputFiles files) {
+  files_.push_back(files == OutputFiles::kCreated ? File::create(path)
+                                                  : File::open_or_create(path));
   return files_.back();
 }
 
@@ -122,6 +123,10 @@ void CheckpointWriter::finish() {
       throw_usage("tensor {} was announced but never written", printable(name));
     }
   }
+  finish_share();
+}
+
+void CheckpointWriter::finish_share() {
   for (File& file : files_) {
     file.sync_and_close();
   }

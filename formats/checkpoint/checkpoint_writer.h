@@ -41,6 +41,10 @@ using TensorParts = std::function<void(const TensorSink&)>;
 std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
                                                              std::uint64_t max_bytes);
 
+/// Whether a writer creates its files, or writes into those that another process has created with
+/// the same tensors, so that several processes write one checkpoint.
+enum class OutputFiles { kCreated, kJoined };
+
 /// Base of all container writers: each tensor has a fixed place and must be written exactly once.
 /// The derived constructor creates the files and their headers.
 class CheckpointWriter {
@@ -62,6 +66,9 @@ class CheckpointWriter {
   /// Flushes everything to the device. Throws kUsage if a tensor was not written.
   virtual void finish();
 
+  /// The same for one of several processes: tensors that were not written here, another one writes.
+  void finish_share();
+
   /// Bytes of an announced tensor.
   std::uint64_t bytes_of(const std::string& name) const { return slots_.at(name).bytes; }
 
@@ -79,8 +86,8 @@ class CheckpointWriter {
     bool written = false;
   };
 
-  /// Creates an output file. Files are numbered from 0 in the order of creation.
-  File& add_file(const std::filesystem::path& path);
+  /// Adds an output file. Files are numbered from 0 in this order.
+  File& add_file(const std::filesystem::path& path, OutputFiles files = OutputFiles::kCreated);
   File& file(std::size_t number) { return files_[number]; }
 
   /// copy() through memory, for writers that need to see every byte.

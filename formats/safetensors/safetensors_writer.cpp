@@ -120,22 +120,27 @@ std::uint64_t room_of_all(std::span<const Shard> shards) {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
                                      std::span<const OutputTensor> tensors,
                                      std::map<std::string, std::string> metadata,
-                                     std::uint64_t max_shard_bytes) {
+                                     std::uint64_t max_shard_bytes, OutputFiles files) {
   metadata["format"] = "pt";  // several loaders refuse a file without it
   const auto shards = lay_out(tensors, max_shard_bytes);
-  check_free_space(directory, room_of_all(shards));
+  const bool created = files == OutputFiles::kCreated;
+  if (created) {
+    check_free_space(directory, room_of_all(shards));
+  }
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string header =
         encode_safetensors_header(shards[i].tensors, metadata, shards[i].data_in_block);
-    add_file(directory / shard_name(i, shards.size()))
-        .write_at(0, std::as_bytes(std::span(header)));
+    File& file = add_file(directory / shard_name(i, shards.size()), files);
+    if (created) {
+      file.write_at(0, std::as_bytes(std::span(header)));
+    }
     for (const TensorInfo& tensor : shards[i].tensors) {
       place(tensor.name, {i, header.size() + tensor.begin, tensor.bytes(), false});
       placed.emplace_back(tensor.name, i);
     }
   }
-  if (shards.size() > 1) {
+  if (created && shards.size() > 1) {
     write_text(directory / kIndexFile, encode_index(placed, shards.size(), total_bytes()));
   }
 }

@@ -18,9 +18,11 @@ class SafetensorsWriter : public CheckpointWriter {
   /// headers. A shard also ends where copies continue from another source file. Before large copies
   /// the header is padded so that filesystems can share their blocks. `metadata` is added to every
   /// file, together with "format": "pt". Throws kEnvironment if there is not enough free space.
+  /// With kJoined, only opens the files that another process has made with the same arguments.
   SafetensorsWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
                     std::map<std::string, std::string> metadata,
-                    std::uint64_t max_shard_bytes = kDefaultShardBytes);
+                    std::uint64_t max_shard_bytes = kDefaultShardBytes,
+                    OutputFiles files = OutputFiles::kCreated);
 };
 
 }  // namespace regroup

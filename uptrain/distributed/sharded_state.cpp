@@ -55,6 +55,26 @@ at::Tensor ShardedState::scratch(const Shared& shared) const {
   return at::empty(shared.shape, at::TensorOptions(shared.type).device(group_->device()));
 }
 
+std::vector<StateTensor> ShardedState::part() const {
+  std::vector<StateTensor> tensors;
+  for (const Shared& shared : shared_) {
+    if (group_ == nullptr || shared.owner == group_->rank()) {
+      tensors.push_back(shared.own);
+    }
+  }
+  return tensors;
+}
+
+std::vector<StateTensor> ShardedState::own() const {
+  std::vector<StateTensor> tensors;
+  for (const Shared& shared : shared_) {
+    if (shared.own.value.defined()) {
+      tensors.push_back(shared.own);
+    }
+  }
+  return tensors;
+}
+
 std::vector<StateTensor> ShardedState::gather() const {
   const at::NoGradGuard no_gradients;
   std::vector<StateTensor> all;

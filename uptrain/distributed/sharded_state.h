@@ -1,4 +1,5 @@
-// Named tensors that are sharded over ranks: gathered on the first rank and scattered again.
+// Named tensors that are sharded over ranks: each rank's own, or gathered on the first rank and
+// scattered again.
 #pragma once
 
 #include <string>
@@ -18,6 +19,12 @@ class ShardedState {
   /// `own`: this rank's tensors, read and written in place from now on. Tensors of the same name
   /// are equal on all ranks that have them. `group` is null for a single process.
   ShardedState(ProcessGroup* group, std::vector<StateTensor> own);
+
+  /// The tensors that this rank saves if each saves a part: together those of all ranks, each once.
+  std::vector<StateTensor> part() const;
+
+  /// The tensors that this rank needs.
+  std::vector<StateTensor> own() const;
 
   /// Returns the tensors of all ranks on the first rank: its own, and whole copies of the others in
   /// host memory. Returns nothing on other ranks.

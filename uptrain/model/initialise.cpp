@@ -15,6 +15,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/config/config_reader.h"
 #include "formats/families/family.h"
+#include "uptrain/model/save_parameters.h"
 
 namespace regroup {
 namespace {

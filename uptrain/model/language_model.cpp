@@ -9,6 +9,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/families/family.h"
+#include "uptrain/model/save_parameters.h"
 
 namespace regroup {
 
@@ -51,11 +52,18 @@ void save_model(const Model& source, std::span<const StateTensor> tensors,
                 const std::string& config_text, const std::filesystem::path& destination) {
   refuse_output_inside(source, destination);
   StagedDirectory staged(destination);
-  save_parameters(tensors, source.spec, source.checkpoint, staged.path());
-  write_text(staged.path() / "config.json", config_text);
-  copy_companions(source, staged.path());
-  write_model_card(source, staged.path(), config_text, source.spec);
+  ParametersWriter writer(source.spec, source.checkpoint, staged.path());
+  writer.write(tensors);
+  writer.finish();
+  write_other_files(source, config_text, staged.path());
   staged.publish();
+}
+
+void write_other_files(const Model& source, const std::string& config_text,
+                       const std::filesystem::path& directory) {
+  write_text(directory / "config.json", config_text);
+  copy_companions(source, directory);
+  write_model_card(source, directory, config_text, source.spec);
 }
 
 }  // namespace regroup

@@ -36,4 +36,9 @@ void save_model(const Model& source, const Parameters& parameters, const std::st
 void save_model(const Model& source, std::span<const StateTensor> tensors,
                 const std::string& config_text, const std::filesystem::path& destination);
 
+/// Writes all files of a result but its weights: config.json, the source's other files, and a model
+/// card.
+void write_other_files(const Model& source, const std::string& config_text,
+                       const std::filesystem::path& directory);
+
 }  // namespace regroup

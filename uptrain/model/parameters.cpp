@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "formats/base/printable.h"
 #include "formats/dtype/numbers.h"
 #include "formats/families/family.h"
-#include "formats/safetensors/safetensors_writer.h"
 #include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
@@ -34,42 +32,6 @@ at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at:
   const at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
   checkpoint.read(info, mutable_bytes_of(stored));
   return stored.to(device, type);
-}
-
-// `value` as it is stored in a tensor of `dtype`.
-at::Tensor stored_form(const at::Tensor& value, DType dtype) {
-  return value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
-}
-
-void write_tensor(CheckpointWriter& writer, const std::string& name, const at::Tensor& value,
-                  DType dtype) {
-  const at::Tensor stored = stored_form(value, dtype);
-  writer.write(name, bytes_of(stored));
-}
-
-bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
-  if (one.dtype != other.dtype || one.shape != other.shape) {
-    return false;
-  }
-  std::vector<std::byte> some(one.bytes());
-  std::vector<std::byte> same(other.bytes());
-  source.read(one, some);
-  source.read(other, same);
-  return some == same;
-}
-
-using ByName = std::unordered_map<std::string, const StateTensor*>;
-
-// The parameter of which `tensor` is a copy that the model does not use: the token embedding or, in
-// BERT, the bias of the output. Empty if there is none.
-std::string original_of(const TensorInfo& tensor, const ByName& present, const ModelSpec& spec,
-                        const Checkpoint& source) {
-  for (const std::string& name : {spec.token_embedding, spec.lm_head_bias}) {
-    if (present.contains(name) && are_equal(tensor, source.at(name), source)) {
-      return name;
-    }
-  }
-  return "";
 }
 
 }  // namespace
@@ -251,58 +213,6 @@ Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std:
     entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
   }
   return Parameters(std::move(entries));
-}
-
-void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec,
-                     const Checkpoint& source, const std::filesystem::path& directory) {
-  ByName present;
-  for (const StateTensor& tensor : tensors) {
-    present.emplace(tensor.name, &tensor);
-  }
-  std::vector<OutputTensor> outputs;
-  for (const TensorInfo& tensor : source.tensors()) {
-    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
-  }
-  SafetensorsWriter writer(directory, outputs, source.metadata());
-  for (const TensorInfo& tensor : source.tensors()) {
-    if (present.contains(tensor.name)) {
-      write_tensor(writer, tensor.name, present.at(tensor.name)->read(), tensor.dtype);
-    } else if (const std::string original = original_of(tensor, present, spec, source);
-               !original.empty()) {
-      write_tensor(writer, tensor.name, present.at(original)->read(), tensor.dtype);
-    } else {
-      writer.copy(tensor.name, source, tensor);
-    }
-  }
-  writer.finish();
-}
-
-void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint& checkpoint) {
-  std::map<std::size_t, File> files;
-  for (const StateTensor& tensor : tensors) {
-    const TensorInfo& info = checkpoint.at(tensor.name);
-    const at::Tensor stored = stored_form(tensor.read(), info.dtype);
-    if (!files.contains(info.file)) {
-      files.emplace(info.file, File::open_or_create(checkpoint.file_of(info).path()));
-    }
-    files.at(info.file).write_at(info.begin, bytes_of(stored));
-  }
-  for (auto& [number, file] : files) {
-    file.sync_and_close();
-  }
-}
-
-void save_new_parameters(const Parameters& parameters, DType dtype,
-                         const std::filesystem::path& directory) {
-  std::vector<OutputTensor> outputs;
-  for (const Parameters::Entry& entry : parameters.entries()) {
-    outputs.push_back({entry.name, dtype, entry.value.sizes().vec()});
-  }
-  SafetensorsWriter writer(directory, outputs, {});
-  for (const Parameters::Entry& entry : parameters.entries()) {
-    write_tensor(writer, entry.name, entry.value, dtype);
-  }
-  writer.finish();
 }
 
 }  // namespace regroup

@@ -94,21 +94,4 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 void read_parameters(const Parameters& tensors, const ModelSpec& spec,
                      const Checkpoint& checkpoint);
 
-/// Writes `directory`/model.safetensors (or shards) with the tensors of `source` in its order,
-/// dtypes and metadata: those in `tensors` with their present values, rounded to nearest; a
-/// stored copy of the token embedding (a tied head that was saved as well) or of the output's bias
-/// follows it; all others byte for byte.
-void save_parameters(std::span<const StateTensor> tensors, const ModelSpec& spec,
-                     const Checkpoint& source, const std::filesystem::path& directory);
-
-/// Writes the present values of `tensors`, rounded to nearest, over those of the same names in the
-/// files of `checkpoint`, which belong to a result that is not published yet, and flushes them. The
-/// stored tensors must be contiguous, in safetensors files.
-void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint& checkpoint);
-
-/// The same as save_parameters() for a model that has no source: the tensors in their own order,
-/// all as `dtype`.
-void save_new_parameters(const Parameters& parameters, DType dtype,
-                         const std::filesystem::path& directory);
-
 }  // namespace regroup

@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/save_parameters.h"
 #include "uptrain/objective/training_loss.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/run/trained_model.h"

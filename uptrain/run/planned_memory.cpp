@@ -11,13 +11,15 @@
 namespace regroup {
 namespace {
 
-// Whether the host has memory for a copy of the state, in addition to what training takes of it. A
-// tenth is left for other processes.
+// Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
+// training takes of it. A tenth is left for other processes.
 bool has_memory_for_copy(const UptrainPlan& plan) {
   const MemoryNeed& need = plan.memory_choice.chosen().need;
   const double training = plan.settings.device.is_cpu() ? need.device : need.host;
   const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
-  return available && training + plan.state_bytes < 0.9 * *available;
+  const double copies = plan.state_bytes * static_cast<double>(plan.settings.local_ranks) /
+                        static_cast<double>(plan.settings.ranks);
+  return available && training + copies < 0.9 * *available;
 }
 
 }  // namespace

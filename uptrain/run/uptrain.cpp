@@ -11,16 +11,20 @@
 #include "uptrain/run/run_journal.h"
 #include "uptrain/run/run_loss.h"
 #include "uptrain/run/run_record.h"
+#include "uptrain/run/run_states.h"
+#include "uptrain/run/save_from_ranks.h"
 #include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/rank_agreement.h"
 #include "uptrain/trainer/run_directory.h"
-#include "uptrain/trainer/state_saver.h"
 
 namespace regroup {
 namespace {
 
-RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume) {
+RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume, bool first) {
   const std::string model = fingerprint_of(source);
+  if (!first) {
+    return RunDirectory::join(plan.settings.output, plan.recipe, model);
+  }
   return resume ? RunDirectory::resume(plan.settings.output, plan.recipe, model)
                 : RunDirectory::create(plan.settings.output, plan.recipe, model);
 }
@@ -71,17 +75,16 @@ class Run {
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
         loss_(plan, source, student_.model(), group),
-        state_(group, student_.state()),
-        saver_([this](const auto&... state) { directory_->save(state...); },
-               plan.background_saving) {
+        states_(group, student_.state(), plan.background_saving, events()) {
     // Last, so that an error above leaves no run directory.
-    on_first([&] { directory_.emplace(open_run(plan, source, resume)); });
+    states_.open([&](bool first) { return open_run(plan, source, resume, first); });
   }
 
   UptrainResult execute() {
-    progress_ = load_newest().value_or(TrainingProgress{});
+    progress_ = states_.load_newest().value_or(TrainingProgress{});
     const bool fresh = progress_.step == 0;
-    on_first([&] { journal_.open(directory_->metrics_path(), fresh ? -1 : progress_.step); });
+    on_first(
+        [&] { journal_.open(states_.directory().metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
     Trainer trainer = student_.trainer(loss_.function(), data_, loop_settings(plan_));
     if (fresh) {
@@ -98,14 +101,9 @@ class Run {
     if (!result_.after) {
       result_.after = evaluate_now();
     }
-    const std::vector<StateTensor> whole =
-        ShardedState(group_, student_.masters().tensors()).gather();
-    on_first([&] {
-      save_model(source_, whole, config_of_result(plan_, source_, progress_, result_.after),
-                 plan_.settings.output);
-      tell(saver_.wait());
-      directory_->remove_states();
-    });
+    save_result();
+    states_.finish_saving();
+    on_first([&] { states_.directory().remove_states(); });
     return finish();
   }
 
@@ -118,31 +116,31 @@ class Run {
     }
   }
 
-  std::optional<TrainingProgress> load_newest() {
-    const std::vector<StateTensor> tensors = state_.places();
-    std::optional<TrainingProgress> progress;
-    on_first([&] {
-      progress =
-          directory_->load_newest(tensors, [&](const auto& text) { observer_.on_warning(text); });
-    });
-    if (group_ != nullptr) {
-      progress = progress_of_first(*group_, progress);
+  RunStates::Events events() {
+    return {[this](std::int64_t step) { observer_.on_saved(states_.directory().path(), step); },
+            [this](const std::string& text) { observer_.on_warning(text); }};
+  }
+
+  void save_result() {
+    const std::string config = config_of_result(plan_, source_, progress_, result_.after);
+    const ShardedState masters(group_, student_.masters().tensors());
+    if (states_.shared()) {
+      save_model_from_ranks(*group_, source_, masters.part(), config, plan_.settings.output);
+      return;
     }
-    if (group_ != nullptr && progress) {
-      state_.scatter(tensors);
-    }
-    return progress;
+    const std::vector<StateTensor> whole = masters.gather();
+    on_first([&] { save_model(source_, whole, config, plan_.settings.output); });
   }
 
   void after_step(const StepReport& report) {
     journal_.record_step(report);
     observer_.on_step(report);
-    tell(saver_.outcome());
+    states_.poll();
     if (evaluation_is_due()) {
       result_.after = evaluate_now();
     }
     if (progress_.step == plan_.steps || is_due(plan_.settings.save_every)) {
-      save_or_warn();
+      states_.start_saving(progress_);
     }
   }
 
@@ -189,33 +187,8 @@ class Run {
     }
   }
 
-  // A full disk does not end a run: the previous state remains, and the next save may succeed.
-  void tell(const std::optional<StateSaver::Outcome>& outcome) {
-    if (outcome && outcome->fault.empty()) {
-      observer_.on_saved(directory_->path(), outcome->step);
-    } else if (outcome) {
-      observer_.on_warning(
-          fmt::format("no state saved at step {}: {}", outcome->step, outcome->fault));
-    }
-  }
-
-  // The previous state is written before this one is gathered: the host holds one copy.
-  void save_or_warn() {
-    on_first([&] { tell(saver_.wait()); });
-    const std::vector<StateTensor> tensors = state_.gather();
-    on_first([&] {
-      saver_.start(progress_, tensors, state_.gathered_copies());
-      tell(saver_.outcome());
-    });
-  }
-
   [[noreturn]] void stop_here() {
-    on_first([&] { tell(saver_.wait()); });
-    const std::vector<StateTensor> tensors = state_.gather();
-    on_first([&] {
-      directory_->save(progress_, tensors);
-      observer_.on_saved(directory_->path(), progress_.step);
-    });
+    states_.save_now(progress_);
     throw Error(
         ErrorKind::kInterruptedSaved,
         fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
@@ -238,9 +211,7 @@ class Run {
   std::optional<TokenFile> eval_file_;
   TrainedModel student_;
   RunLoss loss_;
-  ShardedState state_;
-  std::optional<RunDirectory> directory_;  // only the first rank has it
-  StateSaver saver_;
+  RunStates states_;
   TrainingProgress progress_;
   UptrainResult result_;
 };

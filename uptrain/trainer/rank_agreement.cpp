@@ -32,6 +32,28 @@ void check_same_on_all(ProcessGroup& group, const Json& asked) {
   }
 }
 
+std::string fault_of(const std::function<void()>& work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& fault) {
+    return fault.what();
+  }
+}
+
+std::string first_fault(ProcessGroup* group, const std::string& own) {
+  if (group == nullptr) {
+    return own;
+  }
+  const std::vector<std::string> faults = group->exchange(own);
+  for (std::size_t rank = 0; rank < faults.size(); ++rank) {
+    if (!faults[rank].empty()) {
+      return rank == 0 ? faults[rank] : fmt::format("rank {}: {}", rank, faults[rank]);
+    }
+  }
+  return {};
+}
+
 std::optional<Evaluation> evaluation_of_all(const ProcessGroup& group,
                                             const std::optional<Evaluation>& own) {
   const auto tokens = static_cast<double>(own ? own->tokens : 0);

@@ -1,7 +1,9 @@
 // What ranks exchange besides tensors.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "formats/json/json.h"
 #include "uptrain/distributed/process_group.h"
@@ -13,6 +15,13 @@ namespace regroup {
 /// Throws kUsage on every rank, naming rank and settings, unless `asked`, a JSON object, is equal
 /// on all.
 void check_same_on_all(ProcessGroup& group, const Json& asked);
+
+/// What went wrong in `work`; empty if nothing did.
+std::string fault_of(const std::function<void()>& work);
+
+/// Of what went wrong on all ranks, the first rank's with its number; empty if nothing did. `group`
+/// is null for a single process.
+std::string first_fault(ProcessGroup* group, const std::string& own);
 
 /// The mean over the shares that the ranks have evaluated; none if one of them was stopped.
 std::optional<Evaluation> evaluation_of_all(const ProcessGroup& group,

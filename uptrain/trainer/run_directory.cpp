@@ -152,8 +152,13 @@ RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
   RunDirectory run(path_for(output), identity_of(recipe, model));
   run.lock();
   check_same_run(run.path_ / kRunFile, recipe, model);
-  run.remove_partial_states();
+  run.remove_incomplete_states();
   return run;
+}
+
+RunDirectory RunDirectory::join(const fs::path& output, const Json& recipe,
+                                const std::string& model) {
+  return {path_for(output), identity_of(recipe, model)};
 }
 
 void RunDirectory::lock() {
@@ -181,31 +186,48 @@ std::vector<std::int64_t> RunDirectory::saved_steps() const {
   return steps;
 }
 
-void RunDirectory::save(const TrainingProgress& progress,
-                        std::span<const StateTensor> tensors) const {
-  if (!fs::exists(state_path(progress.step))) {
-    save_training_state(state_path(progress.step), progress, tensors, identity_);
+void RunDirectory::save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
+                        const StatePart& part) const {
+  save_training_state(state_path(progress.step), progress, tensors, identity_, part);
+  sync_directory(path_);
+  if (part.number == 0) {
+    remove_old_states();
   }
-  const std::vector<std::int64_t> steps = saved_steps();
-  for (std::size_t i = kStatesKept; i < steps.size(); ++i) {
-    fs::remove_all(state_path(steps[i]));
+}
+
+void RunDirectory::remove_old_states() const {
+  std::size_t complete = 0;
+  for (const std::int64_t step : saved_steps()) {
+    if (complete == kStatesKept) {
+      fs::remove_all(state_path(step));
+    } else if (is_saved(step)) {
+      ++complete;
+    }
   }
 }
 
 std::optional<TrainingProgress> RunDirectory::load_newest(
-    std::span<const StateTensor> tensors,
-    const std::function<void(const std::string&)>& warn) const {
+    std::span<const StateTensor> tensors, const std::function<void(const std::string&)>& warn,
+    const Agree& agree) const {
   const std::vector<std::int64_t> steps = saved_steps();
   std::string last_fault;
   for (const std::int64_t step : steps) {
+    std::optional<TrainingProgress> progress;
+    std::string own_fault;
     try {
-      return load_training_state(state_path(step), tensors, identity_);
+      progress = load_training_state(state_path(step), tensors, identity_);
     } catch (const Error& fault) {
       if (fault.kind() != ErrorKind::kBadInput) {
         throw;  // the disk is at fault, not the state
       }
-      last_fault = fault.what();
-      call_if_given(warn, last_fault);
+      own_fault = fault.what();
+    }
+    last_fault = agree ? agree(own_fault) : own_fault;
+    if (last_fault.empty()) {
+      return progress;
+    }
+    call_if_given(warn, last_fault);
+    if (lock_ >= 0) {
       set_aside(step);
     }
   }
@@ -228,11 +250,13 @@ void RunDirectory::remove_states() const {
   });
 }
 
-// Removes files that a killed process left incomplete. The lock ensures that no other process is
+// Removes states that killed processes left incomplete. The lock ensures that no other process is
 // writing.
-void RunDirectory::remove_partial_states() const {
-  remove_entries(
-      [](const std::string& name) { return name.starts_with(kStatePrefix) && !step_of(name); });
+void RunDirectory::remove_incomplete_states() const {
+  remove_entries([&](const std::string& name) {
+    const auto step = step_of(name);
+    return name.starts_with(kStatePrefix) && !(step && is_saved(*step));
+  });
 }
 
 void RunDirectory::remove_entries(

@@ -15,10 +15,10 @@
 
 namespace regroup {
 
-/// Used by one process at a time:
+/// Used by one process at a time, or by the ranks of one run:
 ///   run.json        the recipe and the model it belongs to
 ///   metrics.jsonl   see MetricsLog
-///   state-<step>/   the last two training states, until the run is complete
+///   state-<step>/   the last two training states, until the run is complete; see StatePart
 class RunDirectory {
  public:
   /// OUT.run for an output OUT.
@@ -45,6 +45,10 @@ class RunDirectory {
   static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
+  /// The directory that another rank of the run has made or opened. It may save and load.
+  static RunDirectory join(const std::filesystem::path& output, const Json& recipe,
+                           const std::string& model);
+
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&&) = delete;
   RunDirectory(const RunDirectory&) = delete;
@@ -54,15 +58,26 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
-  /// Saves a state and removes all except the last two. Keeps an existing state of that step.
-  void save(const TrainingProgress& progress, std::span<const StateTensor> tensors) const;
+  /// Saves a part of a state; with the first one remove_old_states(). Keeps an existing state of
+  /// that step.
+  void save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
+            const StatePart& part = {}) const;
+
+  /// Removes all states before the last two complete ones.
+  void remove_old_states() const;
+
+  /// Whether all parts of the state of a step are saved.
+  bool is_saved(std::int64_t step) const { return is_complete_state(state_path(step)); }
+
+  /// Called with what is wrong with a state, or an empty text; returns what any rank found wrong.
+  using Agree = std::function<std::string(const std::string& fault)>;
 
   /// Reads the newest intact state; none if there are no states. Damaged states are reported
   /// through `warn`, unless it is empty, and set aside. Throws kBadInput if states exist and none
-  /// can be used.
-  std::optional<TrainingProgress> load_newest(
-      std::span<const StateTensor> tensors,
-      const std::function<void(const std::string&)>& warn) const;
+  /// can be used. With `agree`, all ranks read the same state.
+  std::optional<TrainingProgress> load_newest(std::span<const StateTensor> tensors,
+                                              const std::function<void(const std::string&)>& warn,
+                                              const Agree& agree = {}) const;
 
   /// The run is complete: removes its states.
   void remove_states() const;
@@ -73,7 +88,7 @@ class RunDirectory {
   std::vector<std::int64_t> saved_steps() const;  // newest first
   std::filesystem::path state_path(std::int64_t step) const;
   void set_aside(std::int64_t step) const;
-  void remove_partial_states() const;
+  void remove_incomplete_states() const;
   void remove_entries(const std::function<bool(const std::string& name)>& wanted) const;
 
   std::filesystem::path path_;

@@ -1,4 +1,4 @@
-// The state of a run, for bitwise resumption: one directory, complete or absent.
+// The state of a run, for bitwise resumption: a directory with one part per rank that writes.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,30 @@ struct TrainingProgress {
   std::int64_t skipped_in_a_row = 0;
   std::int64_t evaluated = -1;                       ///< the step after which it was last evaluated
   std::optional<double> loss_before = std::nullopt;  ///< of the evaluation before the first step
+
+  bool operator==(const TrainingProgress&) const = default;
 };
 
-/// Writes `tensors` and `progress` as `directory`, which appears only when it is complete: the
-/// tensors in model.safetensors, everything else and a checksum of each in state.json. `run`
-/// identifies the run the state belongs to.
-void save_training_state(const std::filesystem::path& directory, const TrainingProgress& progress,
-                         std::span<const StateTensor> tensors, const std::string& run);
+/// Which of the parts of a state; by default all of it.
+struct StatePart {
+  int number = 0;
+  int count = 1;
+};
 
-/// Reads a state into `tensors`, in place, and returns the progress. Throws kBadInput naming the
-/// file when anything is missing, damaged or belongs to another run; `tensors` are then
-/// unspecified.
+/// Writes `tensors` and `progress` as a part of the state in `directory`, such as part-1-of-4. It
+/// appears only when it is complete: the tensors in model.safetensors, everything else and a
+/// checksum of each in state.json. `run` identifies the run the state belongs to. Does nothing if
+/// the part, or the whole state in other parts, exists.
+void save_training_state(const std::filesystem::path& directory, const TrainingProgress& progress,
+                         std::span<const StateTensor> tensors, const std::string& run,
+                         const StatePart& part = {});
+
+/// Whether all parts of the state are there. They are not opened.
+bool is_complete_state(const std::filesystem::path& directory);
+
+/// Reads `tensors`, in place, from whichever parts hold them, and returns the progress. Throws
+/// kBadInput naming the file when anything is missing, damaged or belongs to another run;
+/// `tensors` are then unspecified.
 TrainingProgress load_training_state(const std::filesystem::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run);
 

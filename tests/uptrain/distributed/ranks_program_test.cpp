@@ -11,6 +11,7 @@
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/distributed/free_port.h"
+#include "tests/uptrain/distributed/two_ranks.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
 #include "tests/uptrain/token_text.h"
 
@@ -18,59 +19,6 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::string> as_rank(int rank, int port) {
-  return {"env", fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-          fmt::format("MASTER_PORT={}", port)};
-}
-
-// Two ranks with the same arguments, unless the second gets its own.
-class TwoRanks {
- public:
-  explicit TwoRanks(const std::vector<std::string>& arguments)
-      : TwoRanks(arguments, arguments, free_port()) {}
-  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others)
-      : TwoRanks(arguments, others, free_port()) {}
-
-  RunningProgram first, second;
-
- private:
-  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others,
-           int port)
-      : first(with(arguments, "--quiet"), as_rank(0, port)),
-        second(with(others, "--quiet"), as_rank(1, port)) {}
-};
-
-void run_two(const std::vector<std::string>& arguments) {
-  TwoRanks ranks(arguments);
-  const ProgramResult second = ranks.second.wait();
-  const ProgramResult first = ranks.first.wait();
-  CAPTURE(first.err, second.err);
-  CHECK(first.exit_code == 0);
-  CHECK(second.exit_code == 0);
-  CHECK(second.out.empty());
-}
-
-// Every loss, gradient norm and evaluation loss of a run, in order.
-std::vector<double> figures_of(const fs::path& run) {
-  std::vector<double> figures;
-  std::ifstream metrics(run / "metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const Json parsed = Json::parse(line);
-    for (const char* key : {"loss", "grad_norm", "eval_loss", "step"}) {
-      if (parsed.contains(key)) {
-        figures.push_back(parsed[key]);
-      }
-    }
-  }
-  return figures;
-}
-
-bool agree(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) {
-           return std::abs(x - y) <= 1e-5 * std::abs(y);
-         });
-}
 
 // A few steps with evaluations.
 std::vector<std::string> short_arguments(const TemporaryDirectory& directory,
@@ -274,36 +222,6 @@ TEST_CASE("a missing rank is waited for no longer than the timeout", "[uptrain][
   CHECK(result.err.find("rank 0: cannot connect to the other ranks, 2 in all") !=
         std::string::npos);
   CHECK_FALSE(fs::exists(directory / "out.run"));
-}
-
-TEST_CASE("SIGINT to one of two ranks stops both and one or two ranks can resume",
-          "[uptrain][ranks]") {
-  const TemporaryDirectory directory;
-  // At this rate, differences in rounding stay below what agree() allows for all of the run.
-  const auto arguments_of = [&](const char* output) {
-    return with_all(uptrain_arguments(directory, output), {"--lr", "2e-4"});
-  };
-  REQUIRE(run_program(with_all(arguments_of("whole"), {"--accumulate", "2"})).exit_code == 0);
-  const auto arguments = arguments_of("stopped");
-  const auto stop_two = [&](const std::vector<std::string>& with_options, std::ptrdiff_t steps) {
-    TwoRanks ranks(with_options);
-    wait_for_steps(directory / "stopped.run", steps);
-    ranks.second.send(SIGINT);
-    const ProgramResult first = ranks.first.wait();
-    CAPTURE(first.err);
-    CHECK(first.exit_code == kExitStateSaved);
-    CHECK(ranks.second.wait().exit_code == kExitStateSaved);
-  };
-  stop_two(arguments, 33);
-  {
-    RunningProgram one(with(arguments, "--resume"));
-    wait_for_steps(directory / "stopped.run", 70);
-    one.send(SIGTERM);
-    CHECK(one.wait().exit_code == kExitStateSaved);
-  }
-  stop_two(with(arguments, "--resume"), 110);
-  CHECK(run_program(with(arguments, "--resume")).exit_code == 0);
-  CHECK(agree(figures_of(directory / "stopped.run"), figures_of(directory / "whole.run")));
 }
 
 TEST_CASE("ranks with different settings report them and end", "[uptrain][ranks]") {

@@ -228,7 +228,8 @@ TEST_CASE("a run without its newest state resumes from the previous one", "[uptr
   run_to_end(settings);
   settings.output = directory / "stopped";
   run_until(settings, 4);
-  const fs::path newest = directory / "stopped.run" / "state-00000004" / "model.safetensors";
+  const fs::path newest =
+      directory / "stopped.run" / "state-00000004" / "part-1-of-1" / "model.safetensors";
   std::string bytes = bytes_of_file(newest);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10);
   put_file(newest, bytes);

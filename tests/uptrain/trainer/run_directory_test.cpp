@@ -1,5 +1,6 @@
 #include "uptrain/trainer/run_directory.h"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,50 @@ TEST_CASE("a saved state reads back", "[uptrain]") {
   }
 }
 
+TEST_CASE("a state in parts reads back whole or in other parts", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  const auto saved = tensors_of(0.5);
+  run.save({.step = 7, .samples = 56}, std::span(saved).first(1), {0, 2});
+  CHECK_FALSE(run.is_saved(7));
+  run.save({.step = 7, .samples = 56}, std::span(saved).subspan(1), {1, 2});
+  CHECK(run.is_saved(7));
+  for (const std::size_t begin : {0, 1, 2}) {
+    const auto tensors = tensors_of(0);
+    const auto wanted = std::span(tensors).subspan(begin);
+    REQUIRE(run.load_newest(wanted, no_warnings));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      CHECK(tensors[i].value.equal(saved[i].value) == (i >= begin));
+    }
+  }
+}
+
+TEST_CASE("parts of different steps or of another place are not one state", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  const auto saved = tensors_of(0.5);
+  run.save({.step = 7, .samples = 56}, std::span(saved).first(1), {0, 2});
+  run.save({.step = 7, .samples = 56}, std::span(saved).subspan(1), {1, 2});
+  run.save({.step = 8, .samples = 64}, std::span(saved).first(1), {0, 2});
+  run.save({.step = 8, .samples = 64}, std::span(saved).subspan(1), {1, 2});
+  const auto part_of = [&](const char* step, const char* part) {
+    return run.path() / (std::string("state-0000000") + step) / part;
+  };
+  fs::remove_all(part_of("8", "part-2-of-2"));
+  fs::copy(part_of("7", "part-2-of-2"), part_of("8", "part-2-of-2"), fs::copy_options::recursive);
+  fs::remove_all(part_of("7", "part-2-of-2"));
+  fs::copy(part_of("7", "part-1-of-2"), part_of("7", "part-2-of-2"), fs::copy_options::recursive);
+  std::vector<std::string> warnings;
+  CHECK_THAT(refusal_of([&] {
+               run.load_newest(tensors_of(0),
+                               [&](const std::string& text) { warnings.push_back(text); });
+             }),
+             is_bad_input("no state is usable"));
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0].find("of different steps") != std::string::npos);
+  CHECK(warnings[1].find("another part of the state") != std::string::npos);
+}
+
 TEST_CASE("a run without states starts at step 0", "[uptrain]") {
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
@@ -83,7 +128,7 @@ TEST_CASE("a damaged state is set aside and the previous one used", "[uptrain]")
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   run.save({.step = 1, .samples = 1}, tensors_of(1));
   run.save({.step = 2, .samples = 2}, tensors_of(2));
-  const fs::path newest = run.path() / "state-00000002";
+  const fs::path newest = run.path() / "state-00000002" / "part-1-of-1";
   const auto* fault = GENERATE("first tensor", "last tensor", "header", "state.json", "truncated",
                                "no weights", "no state.json", "empty state.json");
   CAPTURE(fault);
@@ -122,7 +167,7 @@ TEST_CASE("a run with only damaged states does not start over by itself", "[uptr
   const TemporaryDirectory directory;
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   run.save({.step = 1, .samples = 1}, tensors_of(1));
-  fs::resize_file(run.path() / "state-00000001" / "state.json", 10);
+  fs::resize_file(run.path() / "state-00000001" / "part-1-of-1" / "state.json", 10);
   CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
              is_bad_input("out.run", "no state is usable", "state.json"));
 }
@@ -132,11 +177,15 @@ TEST_CASE("a partially written state is ignored", "[uptrain]") {
   {
     const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
     run.save({.step = 1, .samples = 1}, tensors_of(1));
-    put_file(run.path() / "state-00000002.partial-77" / "model.safetensors", "half");
+    put_file(run.path() / "state-00000002" / "part-1-of-1.partial-77" / "model.safetensors",
+             "half");
+    run.save({.step = 3, .samples = 3}, tensors_of(3),
+             {1, 2});  // the first of two parts is missing
   }
   const RunDirectory run = RunDirectory::resume(directory / "out", kRecipe, "model");
   CHECK(run.load_newest(tensors_of(0), no_warnings)->step == 1);
-  CHECK_FALSE(fs::exists(run.path() / "state-00000002.partial-77"));
+  CHECK_FALSE(fs::exists(run.path() / "state-00000002"));
+  CHECK_FALSE(fs::exists(run.path() / "state-00000003"));
 }
 
 TEST_CASE("resuming with other settings or another model is refused", "[uptrain]") {

@@ -1,0 +1,42 @@
+// `regroup` as two processes that train one model, and what they report.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/child_program.h"
+
+namespace regroup {
+
+/// The environment of one of two ranks that meet at `port`, as a command that sets it.
+std::vector<std::string> as_rank(int rank, int port);
+
+/// Two ranks with the same arguments, unless the second gets its own.
+class TwoRanks {
+ public:
+  explicit TwoRanks(const std::vector<std::string>& arguments);
+  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others);
+
+  /// The first one says everything, not only errors; `before` is a command that runs the second.
+  static TwoRanks verbose(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& others,
+                          const std::vector<std::string>& before = {});
+
+  RunningProgram first, second;
+
+ private:
+  TwoRanks(const std::vector<std::string>& arguments, const std::vector<std::string>& others,
+           const std::vector<std::string>& before, int port);
+};
+
+/// Runs both to their end, which must be a success.
+void run_two(const std::vector<std::string>& arguments);
+
+/// Every loss, gradient norm and evaluation loss of a run, in order.
+std::vector<double> figures_of(const std::filesystem::path& run);
+
+/// Whether figures differ by rounding only.
+bool agree(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace regroup
