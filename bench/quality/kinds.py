@@ -22,6 +22,7 @@ class Scale:
     uptrain_rates: tuple  # candidates; each kind takes the best for mean pooling
     eval_windows: int
     calibration_tokens: int
+    declared: int = 1  # sequences that fit the positions of a model; those after the first are not trained
 
     @property
     def hidden(self):
@@ -47,10 +48,20 @@ SCALES = {
     "large": Scale(head_dim=64, layers=8, sequence=512, batch=32, pretrain_steps=8000,
                    pretrain_rate=1e-3, uptrain_rates=(3e-4, 6e-4, 1e-3), eval_windows=512,
                    calibration_tokens=65536),
+    # For extrapolation.py: as "small", and read in windows of up to 16 sequences.
+    "length-128": Scale(head_dim=16, layers=4, sequence=128, batch=8, pretrain_steps=1400,
+                        pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=512,
+                        calibration_tokens=4096, declared=16),
+    "length-512": Scale(head_dim=16, layers=4, sequence=512, batch=2, pretrain_steps=1400,
+                        pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=128,
+                        calibration_tokens=4096, declared=16),
     # Takes seconds, to check that everything runs. The numbers mean nothing.
     "smoke": Scale(head_dim=4, layers=2, sequence=32, batch=2, pretrain_steps=200,
                    pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=8,
                    calibration_tokens=64),
+    "length-smoke": Scale(head_dim=4, layers=2, sequence=16, batch=2, pretrain_steps=100,
+                          pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=32,
+                          calibration_tokens=64, declared=16),
 }
 
 
@@ -89,7 +100,7 @@ def rope(scale):
         "hidden_size": scale.hidden, "intermediate_size": scale.hidden * 43 // 16,
         "num_hidden_layers": scale.layers, "num_attention_heads": QUERY_HEADS,
         "num_key_value_heads": QUERY_HEADS, "head_dim": scale.head_dim, "vocab_size": BYTES,
-        "max_position_embeddings": 8 * scale.sequence, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": max(8, scale.declared) * scale.sequence, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
         "eos_token_id": None}
 
@@ -106,9 +117,18 @@ def alibi(scale):
 def learned(scale):
     return {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": scale.hidden,
-        "n_layer": scale.layers, "n_head": QUERY_HEADS, "n_positions": scale.sequence,
+        "n_layer": scale.layers, "n_head": QUERY_HEADS, "n_positions": scale.declared * scale.sequence,
         "vocab_size": BYTES, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
         "tie_word_embeddings": True, "eos_token_id": None}
+
+
+def sinusoidal(scale):
+    return {
+        "architectures": ["XGLMForCausalLM"], "model_type": "xglm", "d_model": scale.hidden,
+        "ffn_dim": 4 * scale.hidden, "num_layers": scale.layers, "attention_heads": QUERY_HEADS,
+        "max_position_embeddings": scale.declared * scale.sequence, "vocab_size": BYTES,
+        "activation_function": "gelu", "scale_embedding": True, "init_std": scale.deviation,
+        "tie_word_embeddings": True, "eos_token_id": None, "pad_token_id": None}
 
 
 def t5(scale):
@@ -127,5 +147,8 @@ KINDS = {kind.key: kind for kind in (
     Kind("rope", "RoPE (Llama)", rope),
     Kind("alibi", "ALiBi (BLOOM)", alibi),
     Kind("learned", "learned positions (GPT-2)", learned),
+    Kind("sinusoidal", "sinusoids (XGLM)", sinusoidal),
     Kind("t5", "relative bias (T5)", t5, has_encoder=True),
 )}
+
+COMPARED_KINDS = ("rope", "alibi", "learned", "t5")  # those of the study of methods

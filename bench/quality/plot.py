@@ -3,8 +3,8 @@
 Methods differ by marker, dash and colour. Colours follow the reader's theme.
 """
 import math
-from xml.sax.saxutils import escape
 
+from chart_parts import text
 from results import TOTAL, label_of
 from study import TOTAL_ALPHA
 
@@ -67,10 +67,6 @@ def svg(results):
             for method in methods:
                 parts += panel.series(results, kind.key, ratio, method)
     return "\n".join([*parts, "</svg>", ""])
-
-
-def text(x, y, words, attributes=""):
-    return f"<text x='{x:.1f}' y='{y:.1f}' {attributes}>{escape(words)}</text>"
 
 
 def legend(methods, width):

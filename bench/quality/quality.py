@@ -4,22 +4,19 @@
 Uses only public `regroup` commands and the standard library; see bench/README.md.
 """
 import argparse
-import concurrent.futures
-import contextlib
-import fcntl
 import json
 import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
-from kinds import KINDS, QUERY_HEADS, SCALES
+from kinds import COMPARED_KINDS, KINDS, QUERY_HEADS, SCALES
 from methods import BEST, METHODS
 from plot import svg
 from program import CommandFailed, Program, Stopped, write_atomically
 from results import Results
+from runner import Runner, comma_list, only_user_of
 from stages import (calibrate, chosen_rate, convert, pretrain, source_folder, tune, uptrain,
                     uptrain_at_total, uptrain_source)
 from study import ALPHAS, RATIOS, SEEDS, Conversion, Model, Study
@@ -27,17 +24,6 @@ from table import markdown
 from targets import check_targets
 
 STAGES = ("pretrain", "convert", "uptrain", "report")
-
-
-def comma_list(convert_item, allowed):
-    def parse(text):
-        items = [convert_item(item) for item in text.split(",")]
-        unknown = [item for item in items if allowed and item not in allowed]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]} is not one of "
-                                             f"{', '.join(map(str, allowed))}")
-        return items
-    return parse
 
 
 def parse_arguments():
@@ -54,7 +40,7 @@ def parse_arguments():
     add("--scale", choices=SCALES, default="small", help="size of the models (default: small)")
     add("--smoke", action="store_true", help="a scale that takes seconds, with one ratio, alpha and seed")
     add("--only", choices=STAGES, help="run only this stage (default: all)")
-    add("--kinds", type=comma_list(str, KINDS), default=list(KINDS))
+    add("--kinds", type=comma_list(str, KINDS), default=list(COMPARED_KINDS))
     add("--seeds", type=comma_list(int, None), default=list(SEEDS))
     add("--methods", type=comma_list(str, METHODS), default=list(METHODS))
     add("--ratios", type=comma_list(int, (2, 4, 8)), default=list(RATIOS))
@@ -71,41 +57,6 @@ def parse_arguments():
         options.scale, options.seeds, options.ratios = "smoke", [1], [2]
         options.alphas = [0.05]
     return options
-
-
-class Runner:
-    """Runs tasks a few at a time and shows progress."""
-
-    def __init__(self, jobs, program):
-        self.jobs = jobs
-        self.program = program
-        self.begin = time.monotonic()
-
-    def run(self, stage, tasks):
-        """`tasks` are (label, function) pairs. A function returns the record of an evaluation, or None. Ends with the
-        first function that fails."""
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            futures = {pool.submit(task): label for label, task in tasks}
-            try:
-                for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
-                    self.tell(f"{stage} {done}/{len(tasks)}: {futures[future]}"
-                              f"{outcome(future.result())}")
-            except BaseException:  # a failure or Ctrl-C: running commands are stopped and save their state
-                for future in futures:
-                    future.cancel()
-                self.program.stop()
-                raise
-
-    def tell(self, text):
-        print(f"[{time.monotonic() - self.begin:6.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-def outcome(record):
-    if record is None:
-        return ""
-    if "refused" in record:
-        return f": refused, {record['refused']}"
-    return f": loss {record['report']['loss']:.4f}" if "loss" in record["report"] else ""
 
 
 def run_pretrain(study, runner):
@@ -177,18 +128,6 @@ def write_report(study, folder):
         "seconds_of_all_commands": results.seconds()}
     write_atomically(folder / "quality.json", json.dumps(report, indent=1) + "\n")
     return results
-
-
-@contextlib.contextmanager
-def only_user_of(work):
-    """Two studies in one folder would treat each other's unfinished files as leftovers."""
-    work.mkdir(parents=True, exist_ok=True)
-    with open(work / "lock", "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
-            raise CommandFailed(f"{work}: another study runs in this folder") from fault
-        yield
 
 
 def run_study(study, options, runner):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the study at its smallest scale twice. Checks that every cell exists, and that the second run, which finds
+"""Runs both studies at their smallest scale twice. Checks that every cell exists, and that the second run, which finds
 everything done, writes the same report."""
 import argparse
 import json
@@ -42,6 +42,28 @@ def check_cells(report):
     check({target["point"] for target in report["targets"]} >= {1, 2, 4}, "targets are missing")
 
 
+def run_extrapolation(options, work):
+    subprocess.run([sys.executable, STUDY.with_name("extrapolation.py"), "--length", "smoke", "--kinds", "rope,t5",
+                    "--ratios", "4", "--work", work, "--regroup", options.regroup, "--text", *options.text, "--jobs", "2"],
+                   check=True)
+    return {path.name: path.read_bytes() for path in (work / "smoke/report").iterdir()}
+
+
+def check_extrapolation(options, work):
+    first = run_extrapolation(options, work)
+    cells = json.loads(first["extrapolation.json"])
+    read = {(cell["kind"], cell["positions"], cell["scaling"], cell["method"], cell["ratio"], cell["alpha"]) for cell in cells}
+    check(len(read) == len(cells) == 3 * 6 + 4 + 6, "models of extrapolation.py are missing")
+    for scaling in ("", "linear", "yarn"):
+        check(("rope", "keep", scaling, "lowrank-calibrated", 4, 0.05) in read, f"no grouped model read with {scaling}")
+    losses = {cell["scaling"]: cell["losses"] for cell in cells if cell["kind"] == "rope" and cell["alpha"] == 0
+              and cell["method"] == "source"}
+    check(len({values[-1] for values in losses.values()}) == 3 and len({values[0] for values in losses.values()}) == 1,
+          "the scalings of RoPE do not differ beyond the training length, or differ at it")
+    xml.etree.ElementTree.fromstring(first["extrapolation.svg"])
+    check(run_extrapolation(options, work) == first, "a second run writes another report")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--regroup", required=True, type=Path)
@@ -59,6 +81,7 @@ def main():
         check(run_study(options, work) == first, "a second run writes another report")
         check({path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")} == records,
               "a second run measures again")
+        check_extrapolation(options, Path(folder) / "lengths")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ def pretrain(study, model):
 
 def uptrain_command(study, model, source, output, length, rate, seed=None):
     """The same recipe before and after conversion: AdamW, cosine decay to a tenth, warm-up over a 50th of the steps.
-    The data have another order after conversion."""
+    The data have another order after conversion. Without `rate`, the program finds one by short trials."""
     kind = KINDS[model.kind]
     return ["uptrain", source, "--data", study.data("training"), *length,
             "--sequence", str(kind.window(study.scale)), "--batch", str(kind.batch(study.scale)),
-            "--lr", f"{rate:g}", "--seed", str(seed or UPTRAIN_SEEDS + model.seed),
+            *(["--lr", f"{rate:g}"] if rate else []), "--seed", str(seed or UPTRAIN_SEEDS + model.seed),
             "--save-every", "0", "--output", output, *kind.task_options]
 
 

@@ -92,12 +92,12 @@ class Study:
     def tuning_seed(self):
         return min(self.seeds)
 
-    def write_data(self, text_files, other_files):
+    def write_data(self, text_files, other_files=()):
         """Makes the token files, or checks that they came from the same texts."""
         text = b"".join(Path(file).read_bytes() for file in text_files)
         other = b"".join(Path(file).read_bytes() for file in other_files)
         split = len(text) - len(text) // HELD_OUT_SHARE
-        parts = {"training": text[:split], "held-out": text[split:], "other": other}
+        parts = {"training": text[:split], "held-out": text[split:], **({"other": other} if other_files else {})}
         least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # T5 predicts half of each window
         for name, part in parts.items():
             if len(part) < least:
