@@ -112,12 +112,20 @@ void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
     throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
+  if (spec.has_encoder() && !spec.encoder_layers.front().attention.present()) {
+    throw_usage("{}: ALiBi needs uptraining, and regroup does not compute this encoder's attention",
+                printable(spec.architecture));
+  }
   if (spec.spectrum.present()) {
     throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
                 printable(spec.architecture));
   }
   if (spec.attention_softcap) {
     throw_usage("{}: ALiBi is not supported with soft-capped scores", printable(spec.architecture));
+  }
+  if (spec.sliding_window && !spec.causal) {
+    throw_usage("{}: ALiBi is not supported with an encoder's sliding window",
+                printable(spec.architecture));
   }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};

@@ -42,7 +42,9 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
         std::pair{"qwen2_moe", 3},     std::pair{"qwen3_moe", 2},
         std::pair{"mixtral", 3},       std::pair{"mixtral", 2},
         std::pair{"granitemoe", 3},    std::pair{"deepseek", 3},
-        std::pair{"deepseek", 2}}) {
+        std::pair{"deepseek", 2},      std::pair{"chatglm2", 3},
+        std::pair{"chatglm2", 2},      std::pair{"phimoe", 3},
+        std::pair{"phimoe", 2}}) {
     CAPTURE(name, groups);
     const TemporaryDirectory directory;
     convert(golden(name), directory / "result", {.kv_heads = {groups}, .max_shard_bytes = 9000});
