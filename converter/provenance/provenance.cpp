@@ -96,9 +96,6 @@ std::string config_with_provenance(const std::string& config_text, const Provena
   std::string text = config_text;
   for (const AttentionRole role : spec.roles()) {
     const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
-    if (all_are(heads, 0)) {
-      continue;  // another kind of attention, which has no such heads
-    }
     // If a family's loaders have no such key, it is written only if it differs from the default.
     const bool said_before = facts.source.kv_heads_of(role) != heads;
     if (spec.loaders_read_kv_heads || !all_are(heads, spec.query_heads) ||

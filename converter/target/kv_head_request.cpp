@@ -47,12 +47,6 @@ std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
 std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& request,
                                            const ModelSpec& spec, AttentionRole role) {
   const std::vector<std::int64_t>& present = spec.kv_heads_of(role);
-  if (role == AttentionRole::kEncoder && !spec.attention(role, 0).present()) {
-    throw_usage(
-        "--attention encoder: {} has an encoder with another kind of attention, which stays as it "
-        "is: leave encoder out",
-        printable(spec.architecture));
-  }
   std::vector<std::int64_t> heads = request;
   if (request.size() == 1) {
     heads.assign(present.size(), request.front());
