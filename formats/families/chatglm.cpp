@@ -1,8 +1,11 @@
-// ChatGLM2, ChatGLM3 and GLM-4 in the form of their own code: grouped heads, fused projections,
-// RoPE on half of each head. ChatGLM-6B is another model, whose attention alone is described.
+// ChatGLM2, ChatGLM3 and GLM-4 in the form of their own code (grouped heads, fused projections,
+// RoPE on half of each head), and GLM, the same in transformers. ChatGLM-6B is another model, whose
+// attention alone is described.
 #include "formats/base/error.h"
 #include "formats/config/decoder_sizes.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
+#include "formats/families/llama_layout.h"
 
 namespace regroup {
 namespace {
@@ -110,6 +113,18 @@ ModelSpec describe_chatglm_6b(const ConfigReader& config, const Checkpoint& chec
 }
 
 }  // namespace
+
+ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 2, .head_dim = 128},
+                                       /*default_epsilon=*/1.5625e-7, {.partial = 0.5});
+  spec.rope.interleaved = true;
+  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"attention_bias"}, true)});
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
+    layer.gate = layer.up = linear_at(llama_layer_name(checkpoint, i) + ".mlp.gate_up_proj", false);
+  }
+  return spec;
+}
 
 ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint) {
   const bool first = config.flag_or({"position_encoding_2d"}, false) ||

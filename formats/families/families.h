@@ -52,6 +52,7 @@ ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint);  // chatglm.cpp
 
 // decilm.cpp: Llama's tensors with a config per layer.
 ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);

@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 67> kFamilies{{
+constexpr std::array<FamilyRow, 68> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -56,6 +56,7 @@ constexpr std::array<FamilyRow, 67> kFamilies{{
     {"minicpm", "MiniCPMForCausalLM", "minicpm", describe_minicpm},
     {"qwen", "QWenLMHeadModel", "qwen", describe_qwen},
     {"chatglm", "ChatGLMModel", "chatglm", describe_chatglm},
+    {"glm", "GlmForCausalLM", "glm", describe_glm},
     {"internlm", "InternLMForCausalLM", "internlm", describe_internlm},
     {"internlm2", "InternLM2ForCausalLM", "internlm2", describe_internlm2},
     {"nemotron-nas", "DeciLMForCausalLM", "decilm", describe_nemotron_nas},

@@ -34,6 +34,7 @@ CONVERSIONS = (
     ("mixtral", 3, "eager"),
     ("mixtral_stacked", 2, "eager"),
     ("granitemoe", 2, "eager"),
+    ("glm", 2, "eager"),
     ("phi3_longrope", 3, "eager"),
     ("stablelm", 3, "eager"),
     ("starcoder2", 2, "eager"),

@@ -77,7 +77,7 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2",
       "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe", "mixtral",
       "mixtral_stacked", "granitemoe", "deepseek", "modernbert", "modernbert_biases", "nomic_bert",
-      "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2");
+      "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2", "glm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -99,7 +99,7 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2",
       "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe",
       "mixtral", "mixtral_stacked", "granitemoe", "deepseek", "modernbert", "modernbert_biases",
-      "nomic_bert", "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2");
+      "nomic_bert", "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2", "glm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -225,7 +225,7 @@ TEST_CASE("converted models have the logits that transformers computes from them
        {"minicpm", 3},    {"olmoe", 3},         {"olmoe", 2},
        {"qwen2_moe", 2},  {"qwen3_moe", 3},     {"mixtral", 2},
        {"granitemoe", 3}, {"deepseek", 2},      {"chatglm2", 3},
-       {"chatglm2", 2}}));
+       {"chatglm2", 2},   {"glm", 3},           {"glm", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
