@@ -137,6 +137,8 @@ void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& 
     c.same("relative buckets", source.relative_bias.buckets, target.relative_bias.buckets);
     c.same("relative distance", source.relative_bias.max_distance,
            target.relative_bias.max_distance);
+    c.same("a table of positions", !source.position_embedding.empty(),
+           !target.position_embedding.empty());
   }
 }
 
@@ -210,6 +212,8 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
                      !target.attention.q.bias.empty();
   c.need(source.mlp_norm.present() == target.mlp_norm.present() || folds,
          where + ": a separate norm of the MLP in only one of the two");
+  c.need(source.attention_norm.present() == target.attention_norm.present(),
+         where + ": a norm before attention in one of the two only");
   c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
          where + ": norm biases have no place in the target");
   c.need(source.without_rope == target.without_rope, where + ": RoPE in one of the two only");
@@ -229,6 +233,7 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
          "a last norm in one of the two only");
   c.need(source.project_in.present() == target.project_in.present(),
          "projected embeddings in one of the two only");
+  c.same("embeddings projected after their norm", source.projected_last, target.projected_last);
   c.need(source.head_transform.present() == target.head_transform.present(),
          "a masked-LM head in one of the two only");
   c.need(source.token_type_embedding.empty() == target.token_type_embedding.empty(),

@@ -108,6 +108,16 @@ Json write_granite(const ModelSpec& spec) {
   return config;
 }
 
+Json write_glm(const ModelSpec& spec) {
+  Json config = llama_frame("glm", "GlmForCausalLM", spec);
+  config["head_dim"] = spec.head_dim;
+  config["partial_rotary_factor"] = rotary_fraction(spec);
+  config["rms_norm_eps"] = spec.norm_epsilon;
+  config["attention_bias"] = has_attention_biases(spec);
+  config["pad_token_id"] = nullptr;
+  return config;
+}
+
 Json write_smollm3(const ModelSpec& spec) {
   Json config = llama_frame("smollm3", "SmolLM3ForCausalLM", spec);
   config["head_dim"] = spec.head_dim;
@@ -249,7 +259,7 @@ struct Writer {
   Json (*write)(const ModelSpec&);
 };
 
-constexpr std::array<Writer, 18> kWriters{{
+constexpr std::array<Writer, 19> kWriters{{
     {"LlamaForCausalLM", write_llama},
     {"MistralForCausalLM", write_mistral},
     {"Qwen2ForCausalLM", write_qwen2},
@@ -257,6 +267,7 @@ constexpr std::array<Writer, 18> kWriters{{
     {"Phi3ForCausalLM", write_phi3},
     {"CohereForCausalLM", write_cohere},
     {"GraniteForCausalLM", write_granite},
+    {"GlmForCausalLM", write_glm},
     {"SmolLM3ForCausalLM", write_smollm3},
     {"Starcoder2ForCausalLM", write_starcoder2},
     {"NemotronForCausalLM", write_nemotron},

@@ -46,6 +46,15 @@ void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader:
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
+void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int64_t rows) {
+  spec.position_offset = rows;
+  spec.max_positions = spec.max_positions.value() - rows;
+  if (*spec.max_positions < 1) {
+    throw_bad_input("{}: max_position_embeddings leaves no position after the first {} rows",
+                    config.where(), rows);
+  }
+}
+
 std::string find_prefix(const Checkpoint& checkpoint,
                         std::initializer_list<std::string_view> prefixes, std::string_view name) {
   for (const std::string_view prefix : prefixes) {

@@ -25,6 +25,10 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
 void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
                       const Checkpoint& checkpoint);
 
+/// Lets positions begin at row `rows` of the table of positions, whose size spec.max_positions is.
+/// Throws kBadInput if none is left.
+void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int64_t rows);
+
 /// The first of the given prefixes under which `name` is stored; the first prefix if none matches.
 std::string find_prefix(const Checkpoint& checkpoint,
                         std::initializer_list<std::string_view> prefixes, std::string_view name);

@@ -1,5 +1,5 @@
-// BERT, RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA: encoder-only models with a norm after
-// each residual and a head that predicts masked tokens.
+// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
+// encoder-only models with a norm after each residual and a head that predicts masked tokens.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/config/decoder_sizes.h"
@@ -23,20 +23,36 @@ NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name)
   return old ? NormTensors{name + ".gamma", name + ".beta"} : norm_at(name, true);
 }
 
+// MosaicBERT has one tensor of queries, keys and values.
+AttentionLayout attention_at(const Checkpoint& checkpoint, const std::string& name) {
+  const LinearTensors o = linear_at(name + "output.dense", true);
+  const LinearTensors fused = linear_at(name + "self.Wqkv", true);
+  if (checkpoint.find(fused.weight) != nullptr) {
+    return {Packing::kQueryKeyValue, fused, fused, fused, o, {}, {}};
+  }
+  return {Packing::kSeparate,
+          linear_at(name + "self.query", true),
+          linear_at(name + "self.key", true),
+          linear_at(name + "self.value", true),
+          o,
+          {},
+          {}};
+}
+
 LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
   LayerTensors layer;
-  const std::string attention = name + ".attention.";
-  layer.attention = {Packing::kSeparate,
-                     linear_at(attention + "self.query", true),
-                     linear_at(attention + "self.key", true),
-                     linear_at(attention + "self.value", true),
-                     linear_at(attention + "output.dense", true),
-                     {},
-                     {}};
-  layer.attention_norm = layer_norm_at(checkpoint, attention + "output.LayerNorm");
-  layer.up = linear_at(name + ".intermediate.dense", true);
-  layer.down = linear_at(name + ".output.dense", true);
-  layer.mlp_norm = layer_norm_at(checkpoint, name + ".output.LayerNorm");
+  layer.attention = attention_at(checkpoint, name + ".attention.");
+  layer.attention_norm = layer_norm_at(checkpoint, name + ".attention.output.LayerNorm");
+  const LinearTensors gate_up = linear_at(name + ".mlp.gated_layers", false);
+  if (checkpoint.find(gate_up.weight) != nullptr) {
+    layer.gate = layer.up = gate_up;
+    layer.down = linear_at(name + ".mlp.wo", true);
+    layer.mlp_norm = norm_at(name + ".mlp.layernorm", true);
+  } else {
+    layer.up = linear_at(name + ".intermediate.dense", true);
+    layer.down = linear_at(name + ".output.dense", true);
+    layer.mlp_norm = layer_norm_at(checkpoint, name + ".output.LayerNorm");
+  }
   return layer;
 }
 
@@ -62,10 +78,42 @@ void read_positions(ModelSpec& spec, const ConfigReader& config, const std::stri
   }
 }
 
-// The reason why the block cannot be computed. Its attention can still be converted.
-std::string unsupported_block(const ConfigReader& config) {
-  const std::string kind = config.text_or({"feed_forward_type"}, "original");
-  return kind == "original" ? "" : "feed_forward_type " + printable(kind);
+// Jina's config names the MLP, MosaicBERT's does not: a gated one has GELU there. The head keeps
+// hidden_act.
+void read_mlp(ModelSpec& spec, const ConfigReader& config) {
+  const bool gated = spec.layers.front().gate.present();
+  const std::string kind = config.text_or({"feed_forward_type"}, gated ? "geglu" : "original");
+  if (kind == "original" ? gated : !gated || (kind != "geglu" && kind != "reglu")) {
+    throw_bad_input("{}: feed_forward_type is {}, which the tensors of layer 0 do not fit",
+                    config.where(), printable(kind));
+  }
+  if (gated) {
+    spec.head_activation = spec.activation;
+    spec.activation = kind == "reglu" ? Activation::kRelu : Activation::kGeluErf;
+  }
+}
+
+// MosaicBERT's code pads the vocabulary and has ALiBi, whatever position_embedding_type says.
+void read_mosaic(ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kMultiple = 8;
+  if (config.find("alibi_starting_size") == nullptr) {
+    throw_bad_input(
+        "{}: the checkpoint has Wqkv like MosaicBERT, but there is no alibi_starting_size; other "
+        "models with these tensors are not supported",
+        config.where());
+  }
+  spec.vocab_size = (spec.vocab_size + kMultiple - 1) / kMultiple * kMultiple;
+  spec.positions = PositionKind::kAlibi;
+  spec.position_embedding.clear();
+}
+
+// jina-bert-v2-qk-post-norm has other MLPs and norms of queries and keys.
+void refuse_qk_norms(const ConfigReader& config, const Checkpoint& checkpoint,
+                     const std::string& start) {
+  if (checkpoint.find(start + "encoder.layer.0.attention.self.layer_norm_k.weight") != nullptr) {
+    throw_bad_input("{}: norms of queries and keys (layer_norm_k) in this family are not supported",
+                    config.where());
+  }
 }
 
 // Describes everything except the head. `prefix` is that of models saved with their head.
@@ -79,11 +127,11 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
-  spec.not_computable = unsupported_block(config);
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";
+  refuse_qk_norms(config, checkpoint, start);
   spec.token_embedding = embeddings + "word_embeddings.weight";
   read_positions(spec, config, embeddings);
   spec.token_type_embedding = embeddings + "token_type_embeddings.weight";
@@ -91,6 +139,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = layer_at(checkpoint, start + "encoder.layer." + std::to_string(i));
   }
+  read_mlp(spec, config);
   return spec;
 }
 
@@ -110,21 +159,27 @@ void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& ch
 
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "bert.");
+  const bool mosaic = spec.layers.front().attention.packing == Packing::kQueryKeyValue;
+  if (mosaic) {
+    read_mosaic(spec, config);
+  }
   name_head(spec, config, checkpoint,
             {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
-             "cls.predictions.bias", "cls.predictions.decoder.weight"});
+             mosaic ? "cls.predictions.decoder.bias" : "cls.predictions.bias",
+             "cls.predictions.decoder.weight"});
   return spec;
 }
 
 ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "electra.");
-  // Positions, types and norm would come before the projection.
   const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
   if (width != spec.hidden_size) {
-    throw_bad_input(
-        "{}: embedding_size is {}, the hidden size {}: projected embeddings of this "
-        "family are not supported",
-        config.where(), width, spec.hidden_size);
+    spec.embedding_size = width;
+    spec.projected_last = true;
+    spec.project_in =
+        linear_at(find_prefix(checkpoint, {"electra.", ""}, "embeddings_project.weight") +
+                      "embeddings_project",
+                  true);
   }
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
@@ -136,12 +191,8 @@ ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpo
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "roberta.");
   // Text without padding never uses the rows up to the padding token's id.
-  spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
-  spec.max_positions = *spec.max_positions - spec.position_offset;
-  if (*spec.max_positions < 1) {
-    throw_bad_input("{}: max_position_embeddings leaves no position after the first {} rows",
-                    config.where(), spec.position_offset);
-  }
+  skip_first_positions(spec, config,
+                       config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
             {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"});

@@ -143,15 +143,16 @@ void add_encoder_input(std::vector<ExpectedTensor>& tensors, const ModelSpec& sp
 
 void add_embeddings(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec) {
   tensors.push_back({spec.token_embedding, {spec.vocab_size, spec.embedding_width()}});
+  const std::int64_t width = spec.projected_last ? spec.embedding_width() : spec.hidden_size;
   if (!spec.position_embedding.empty()) {
-    tensors.push_back({spec.position_embedding,
-                       {spec.max_positions.value() + spec.position_offset, spec.hidden_size}});
+    tensors.push_back(
+        {spec.position_embedding, {spec.max_positions.value() + spec.position_offset, width}});
   }
   if (!spec.token_type_embedding.empty()) {
-    tensors.push_back({spec.token_type_embedding, {spec.token_types, spec.hidden_size}});
+    tensors.push_back({spec.token_type_embedding, {spec.token_types, width}});
   }
   add_linear(tensors, spec.project_in, spec.hidden_size, spec.embedding_width());
-  add_norm(tensors, spec.embedding_norm, spec.hidden_size);
+  add_norm(tensors, spec.embedding_norm, width);
   add_encoder_input(tensors, spec);
 }
 
@@ -204,8 +205,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   add_stack(tensors, spec, AttentionRole::kSelf);
   add_norm(tensors, spec.final_norm, spec.hidden_size);
   add_linear(tensors, spec.project_out, width, spec.hidden_size);
-  add_linear(tensors, spec.head_transform, spec.hidden_size, spec.hidden_size);
-  add_norm(tensors, spec.head_norm, spec.hidden_size);
+  const std::int64_t transformed = spec.projected_last ? width : spec.hidden_size;
+  add_linear(tensors, spec.head_transform, transformed, spec.hidden_size);
+  add_norm(tensors, spec.head_norm, transformed);
   if (!spec.lm_head.empty()) {
     tensors.push_back({spec.lm_head, {spec.vocab_size, width}});
   }

@@ -29,6 +29,7 @@ ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& check
 ModelSpec describe_mixtral(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_phimoe(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -43,12 +44,15 @@ ModelSpec describe_cohere2(const ConfigReader& config, const Checkpoint& checkpo
 // phi3.cpp: Llama's block with fused projections.
 ModelSpec describe_phi3(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// baichuan.cpp, minicpm.cpp, qwen.cpp, internlm.cpp: models with code of their own, close to Llama.
+// baichuan.cpp, minicpm.cpp, qwen.cpp, internlm.cpp, chatglm.cpp: models with code of their own,
+// close to Llama.
 ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_minicpm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint);  // chatglm.cpp
 
 // decilm.cpp: Llama's tensors with a config per layer.
 ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -77,6 +81,7 @@ ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint
 // bart.cpp: encoder-decoders with learned positions.
 ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_led(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // marian.cpp: the same blocks with sinusoidal positions.
 ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -91,7 +96,13 @@ ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint
 ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint);
 
-// distilbert.cpp: BERT's block under other names.
+// distilbert.cpp, mpnet.cpp, nomic_bert.cpp: BERT's block under other names or with other
+// positions.
 ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoint);
+ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// modernbert.cpp: encoder-only, norms before attention and MLP.
+ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -24,7 +24,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 61> kFamilies{{
+constexpr std::array<FamilyRow, 68> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -47,6 +47,7 @@ constexpr std::array<FamilyRow, 61> kFamilies{{
     {"mixtral", "MixtralForCausalLM", "mixtral", describe_mixtral},
     {"granitemoe", "GraniteMoeForCausalLM", "granitemoe", describe_granitemoe},
     {"deepseek", "DeepseekForCausalLM", "deepseek", describe_deepseek},
+    {"phimoe", "PhimoeForCausalLM", "phimoe", describe_phimoe},
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
@@ -54,6 +55,8 @@ constexpr std::array<FamilyRow, 61> kFamilies{{
     {"baichuan", "BaiChuanForCausalLM", "baichuan", describe_baichuan},  // the first 7B
     {"minicpm", "MiniCPMForCausalLM", "minicpm", describe_minicpm},
     {"qwen", "QWenLMHeadModel", "qwen", describe_qwen},
+    {"chatglm", "ChatGLMModel", "chatglm", describe_chatglm},
+    {"glm", "GlmForCausalLM", "glm", describe_glm},
     {"internlm", "InternLMForCausalLM", "internlm", describe_internlm},
     {"internlm2", "InternLM2ForCausalLM", "internlm2", describe_internlm2},
     {"nemotron-nas", "DeciLMForCausalLM", "decilm", describe_nemotron_nas},
@@ -76,6 +79,7 @@ constexpr std::array<FamilyRow, 61> kFamilies{{
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},
     {"bart", "BartForConditionalGeneration", "bart", describe_bart},
     {"mbart", "MBartForConditionalGeneration", "bart", describe_mbart},
+    {"led", "LEDForConditionalGeneration", "led", describe_led},
     {"marian", "MarianMTModel", "marian", describe_marian},
     {"m2m_100", "M2M100ForConditionalGeneration", "m2m_100", describe_m2m_100},
     {"pegasus", "PegasusForConditionalGeneration", "pegasus", describe_pegasus},
@@ -86,6 +90,9 @@ constexpr std::array<FamilyRow, 61> kFamilies{{
     {"camembert", "CamembertForMaskedLM", "bert", describe_roberta},
     {"electra", "ElectraForMaskedLM", "bert", describe_electra},
     {"distilbert", "DistilBertForMaskedLM", "bert", describe_distilbert},
+    {"mpnet", "MPNetForMaskedLM", "bert", describe_mpnet},
+    {"nomic_bert", "NomicBertForMaskedLM", "nomic_bert", describe_nomic_bert},
+    {"modernbert", "ModernBertForMaskedLM", "modernbert", describe_modernbert},
 }};
 
 // Prefixes of model_type and architecture for models that stock loaders would compute wrongly,

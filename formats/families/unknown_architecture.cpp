@@ -39,7 +39,7 @@ constexpr auto kHybridKeys = std::to_array<std::string_view>(
 constexpr auto kDifferential = std::to_array<std::string_view>({"diffllama", "motif"});
 
 constexpr auto kSparse = std::to_array<std::string_view>(
-    {"longformer", "led", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
+    {"longformer", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
 constexpr auto kSparseKeys = std::to_array<std::string_view>({"attention_window"});
 
 constexpr auto kHashing = std::to_array<std::string_view>({"reformer"});

@@ -46,7 +46,7 @@ constexpr std::array<AutoClass, 5> kEncoder{
      {"AutoModelForTokenClassification", "ForTokenClassification"},
      {"AutoModelForQuestionAnswering", "ForQuestionAnswering"}}};
 
-// A file of loaders/: modeling_regroup_MODEL_TYPE.py.
+// A file of loaders/: modeling_regroup_MODEL_TYPE.py, with underscores.
 struct LoaderRow {
   std::string_view model_type;
   std::string_view family;  // the prefix of transformers' classes
@@ -55,7 +55,7 @@ struct LoaderRow {
   bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
 };
 
-constexpr std::array<LoaderRow, 22> kRows{{
+constexpr std::array<LoaderRow, 28> kRows{{
     {"gpt2", "GPT2", kGpt2},
     {"gpt_bigcode", "GPTBigCode", kCausal},
     {"gpt_neox", "GPTNeoX", kCausal},
@@ -78,6 +78,12 @@ constexpr std::array<LoaderRow, 22> kRows{{
     {"whisper", "Whisper", kSpeech, "kv_heads"},
     {"bert", "Bert", kEncoder},
     {"roberta", "Roberta", kEncoder},
+    {"xlm-roberta", "XLMRoberta", kEncoder},
+    {"camembert", "Camembert", kEncoder},
+    {"electra", "Electra", kEncoder},
+    {"distilbert", "DistilBert", kEncoder},
+    {"mpnet", "MPNet", kEncoder},
+    {"modernbert", "ModernBert", kEncoder},
 }};
 
 LoaderFile file_named(std::string_view name) {
@@ -124,7 +130,8 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
       ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
     return std::nullopt;
   }
-  const std::string module = fmt::format("{}{}", kModulePrefix, model_type);
+  std::string module = fmt::format("{}{}", kModulePrefix, model_type);
+  std::replace(module.begin(), module.end(), '-', '_');
   const std::string family =
       fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
   LoaderCode code{Json::object(), {file_named(kSharedFile), file_named(module + ".py")}};

@@ -58,10 +58,10 @@ struct ExpertTensors {
 
 /// The tensors of one block, in the order of computation.
 struct LayerTensors {
-  NormTensors attention_norm;
-  AttentionLayout attention;  ///< absent in layers without attention (Nemotron-NAS)
-  std::string relative_bias;  ///< T5: [buckets, H]; empty: the previous layer's is used
-  NormTensors cross_norm;     ///< encoder-decoder models: between attention and MLP
+  NormTensors attention_norm;  ///< absent in ModernBERT's first layer
+  AttentionLayout attention;   ///< absent in layers without attention (Nemotron-NAS)
+  std::string relative_bias;   ///< T5: [buckets, H]; empty: the previous layer's is used
+  NormTensors cross_norm;      ///< encoder-decoder models: between attention and MLP
   AttentionLayout cross_attention;
   bool without_rope = false;           ///< SmolLM3's NoPE layers: positions do not apply
   bool without_window = false;         ///< the model's sliding window does not apply

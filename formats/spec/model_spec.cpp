@@ -67,9 +67,15 @@ double ModelSpec::share_of_experts(std::uint64_t tokens) const {
 }
 
 std::vector<AttentionRole> ModelSpec::roles() const {
-  return has_encoder()
-             ? std::vector{AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross}
-             : std::vector{AttentionRole::kSelf};
+  if (!has_encoder()) {
+    return {AttentionRole::kSelf};
+  }
+  // LED's encoder has another kind of attention.
+  const bool other =
+      !encoder_kv_heads.empty() && std::all_of(encoder_kv_heads.begin(), encoder_kv_heads.end(),
+                                               [](std::int64_t heads) { return heads == 0; });
+  return other ? std::vector{AttentionRole::kSelf, AttentionRole::kCross}
+               : std::vector{AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross};
 }
 
 const std::vector<LayerTensors>& ModelSpec::stack(AttentionRole role) const {
@@ -116,8 +122,16 @@ void use_alibi(ModelSpec& spec) {
     throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
                 printable(spec.architecture));
   }
+  if (!spec.not_computable.empty()) {
+    throw_usage("{}: ALiBi needs uptraining, and regroup does not compute {}",
+                printable(spec.architecture), printable(spec.not_computable));
+  }
   if (spec.attention_softcap) {
     throw_usage("{}: ALiBi is not supported with soft-capped scores", printable(spec.architecture));
+  }
+  if (spec.sliding_window && !spec.causal) {
+    throw_usage("{}: ALiBi is not supported with an encoder's sliding window",
+                printable(spec.architecture));
   }
   spec.positions = PositionKind::kAlibi;
   spec.rope = {};

@@ -106,8 +106,9 @@ struct ModelSpec {
   std::optional<RopeSpec> window_rope;
   AlibiSpec alibi;                 ///< if positions is kAlibi
   SinusoidSpec sinusoids;          ///< if positions is kSinusoidal
-  RelativeBiasSpec relative_bias;  ///< if positions is kRelativeBias
-  /// Tokens that a query attends to, including itself, in layers that are not without_window.
+  RelativeBiasSpec relative_bias;  ///< if positions is kRelativeBias; MPNet has a table as well
+  /// Tokens that a query attends to, including itself, in layers that are not without_window. In
+  /// models that are not causal, as many after it as before it: |i - j| < window.
   std::optional<std::int64_t> sliding_window;
 
   NormKind norm = NormKind::kRmsNorm;
@@ -125,14 +126,17 @@ struct ModelSpec {
   std::optional<double> attention_softcap, logit_softcap;
   bool residual_after_norm = false;  ///< BLOOM's apply_residual_connection_post_layernorm
 
-  double residual_scale = 1.0;       ///< Granite: factor of what attention and MLP add
-  double embedding_scale = 1.0;      ///< Gemma: √D
-  std::int64_t embedding_size = 0;   ///< width of the embeddings; 0: D
+  double residual_scale = 1.0;      ///< Granite: factor of what attention and MLP add
+  double embedding_scale = 1.0;     ///< Gemma: √D
+  std::int64_t embedding_size = 0;  ///< width of the embeddings; 0: D
+  /// Whether token types, positions and the embedding norm come before project_in, and the head's
+  /// transform maps back to the width of the embeddings (ELECTRA); otherwise they have D features.
+  bool projected_last = false;
   std::int64_t position_offset = 0;  ///< index of position 0 in the position embedding (OPT: 2)
 
   std::string token_embedding;
-  /// Empty unless positions is kLearned, or kSinusoidal with a stored table, which then counts
-  /// instead of the formula.
+  /// Empty unless positions is kLearned, kSinusoidal with a stored table, which then counts instead
+  /// of the formula, or MPNet's kRelativeBias.
   std::string position_embedding;
   std::string encoder_position_embedding;  ///< the encoder's own, in encoder-decoders
   /// Position tensors that are stored but never read. They are kept or dropped together with the
@@ -214,7 +218,8 @@ struct ModelSpec {
 
   /// Whether positions are rows of a table, so that a sequence can be too long for it.
   bool has_position_table() const {
-    return positions == PositionKind::kLearned || positions == PositionKind::kSinusoidal;
+    return positions == PositionKind::kLearned || positions == PositionKind::kSinusoidal ||
+           !position_embedding.empty();
   }
 
   /// Weights of the experts that do not compute a given token, over all layers.

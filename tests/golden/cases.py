@@ -1,6 +1,7 @@
 """The models of the fixtures, one entry per directory."""
 
 import families_encoder
+import families_encoder_newer
 import families_experts
 import families_fused
 import families_multimodal
@@ -94,4 +95,5 @@ CASES = {
 }
 CASES |= families_separate.CASES | families_fused.CASES | rope_scaling.CASES | families_encoder.CASES
 CASES |= families_newer.CASES | families_seq2seq.CASES | families_multimodal.CASES
+CASES |= families_encoder_newer.CASES
 CASES |= families_own_code.CASES | families_windows.CASES | families_experts.CASES

@@ -1,8 +1,10 @@
 """Cases of decoder families whose code is on the hub and not in transformers."""
 
 import torch
-from case import Case
+from case import Case, rope
+from own_chatglm import ChatGLMConfig
 from own_code import BaichuanConfig, InternLM2Config, InternLMConfig, MiniCPMConfig, QWenConfig
+from transformers import GlmConfig
 
 SIZES = dict(vocab_size=48, hidden_size=24, num_hidden_layers=2, intermediate_size=40)
 OTHERS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=None, tie_word_embeddings=False)
@@ -23,7 +25,38 @@ def qwen(**settings):
     )
 
 
+def chatglm(**settings):
+    sizes = dict(padded_vocab_size=48, hidden_size=24, num_layers=2, ffn_hidden_size=40, kv_channels=8, seq_length=16)
+    flags = dict(add_bias_linear=False, add_qkv_bias=True, apply_residual_connection_post_layernorm=False, rmsnorm=True)
+    heads = dict(num_attention_heads=6, multi_query_attention=True, multi_query_group_num=6, layernorm_epsilon=0.02)
+    return ChatGLMConfig(**sizes | flags | heads | OTHERS | settings, post_layer_norm=True, original_rope=True)
+
+
 CASES = {
+    "chatglm2": Case(
+        chatglm(),
+        dtype=torch.bfloat16,
+        pool=(3, 2),
+        controls=({"layernorm_epsilon": 1e-6}, {"apply_residual_connection_post_layernorm": True}),
+    ),
+    "glm": Case(
+        GlmConfig(
+            **SIZES | OTHERS,
+            num_attention_heads=6,
+            num_key_value_heads=6,
+            head_dim=8,
+            max_position_embeddings=16,
+            rms_norm_eps=0.02,
+            rope_parameters=rope(300.0, partial_rotary_factor=0.5),
+        ),
+        dtype=torch.bfloat16,
+        pool=(3, 2),
+        controls=(
+            {"rope_parameters": rope(10000.0, partial_rotary_factor=0.5)},
+            {"rope_parameters": rope(300.0, partial_rotary_factor=1.0)},
+            {"rms_norm_eps": 1e-6},
+        ),
+    ),
     "baichuan_7b": Case(
         baichuan(6, max_position_embeddings=16),
         dtype=torch.bfloat16,

@@ -17,8 +17,11 @@ import numpy as np
 HEAD_NORM = re.compile(r"(.*\.k_layernorm\.norms\.)(\d+)\.weight")
 
 
+KV_HEADS_KEYS = {"falcon": "num_kv_heads", "chatglm": "multi_query_group_num"}
+
+
 def kv_heads_key(config):
-    return "num_kv_heads" if config.model_type == "falcon" else "num_key_value_heads"
+    return KV_HEADS_KEYS.get(config.model_type, "num_key_value_heads")
 
 
 def kv_heads(config):

@@ -73,8 +73,9 @@ def write_file(path, tensors):
 
 
 KEYS_AND_VALUES = (".k_proj.", ".v_proj.", "Attention.k.", "Attention.v.", ".self.key.", ".self.value.")
-KEYS_AND_VALUES += (".k_lin.", ".v_lin.")
-ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+KEYS_AND_VALUES += (".k_lin.", ".v_lin.", ".attn.k.", ".attn.v.")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "mpnet", "nomic_bert", "modernbert")
+OWN_CLASSES = []  # functions from a config to a class of a model that transformers does not have, or None
 
 
 def is_key_or_value(name):
@@ -97,6 +98,9 @@ def text_config(config):
 
 
 def auto_class(config):
+    for own_class in OWN_CLASSES:
+        if own_class(config) is not None:
+            return own_class(config)
     if config.model_type == "whisper":
         return transformers.AutoModelForSpeechSeq2Seq
     if hasattr(config, "text_config"):
@@ -113,7 +117,9 @@ def random_model(config, seed, std=0.3, untie=False):
     RandomState, because its stream is frozen across numpy versions. Names are sorted, because the order in which
     modules are declared may change.
     """
-    model = auto_class(config).from_config(config, attn_implementation="eager").eval()
+    cls = auto_class(config)
+    options = {"attn_implementation": "eager"}
+    model = (cls.from_config if hasattr(cls, "from_config") else cls._from_config)(config, **options).eval()
     if untie:  # its own output projection; transformers ties every model's
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     random = np.random.RandomState(seed)

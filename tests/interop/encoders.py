@@ -16,7 +16,10 @@ from transformers import (
     M2M100Config,
     MarianConfig,
     MBartConfig,
+    ModernBertConfig,
+    MPNetConfig,
     MT5Config,
+    NomicBertConfig,
     PegasusConfig,
     RobertaConfig,
     T5Config,
@@ -49,6 +52,14 @@ MODELS = {
 }
 
 
+SPECIAL = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1)
+MODELS |= {
+    "small ELECTRA": ElectraConfig(**BERT, embedding_size=20, max_position_embeddings=160),
+    "ModernBERT": ModernBertConfig(**BERT, **SPECIAL, local_attention=18, max_position_embeddings=160),
+    "NomicBERT": NomicBertConfig(**BERT, max_position_embeddings=160),
+    "MPNet": MPNetConfig(**BERT, max_position_embeddings=160),
+}
+
 # 64 buckets: one for each distance up to 15, in both directions.
 BUCKETS = dict(relative_attention_num_buckets=64, relative_attention_max_distance=128)
 ALL_ROLES = ("--attention", "self,cross,encoder")
@@ -60,7 +71,11 @@ def first_attention(model):
         return decoder.block[0].layer[1].EncDecAttention.v if hasattr(decoder, "block") else decoder.layers[0].encoder_attn.v_proj
     if model.config.model_type == "distilbert":
         return model.base_model.transformer.layer[0].attention.v_lin
-    return model.base_model.encoder.layer[0].attention.self.value
+    if model.config.model_type in ("modernbert", "nomic_bert"):
+        attention = model.base_model.layers[0]
+        return attention.attn.Wqkv if hasattr(attention, "attn") else attention.self_attn.v_proj
+    attention = model.base_model.encoder.layer[0].attention
+    return attention.attn.v if model.config.model_type == "mpnet" else attention.self.value
 
 
 def check_model(regroup, source, tokens, name):

@@ -78,6 +78,24 @@ class Qwen(Phi3):
     fused = ("attn.c_attn.weight", "attn.c_attn.bias")
 
 
+class MosaicBert(Phi3):
+    """The same with a bias. The model_type is that of BERT, which has no fused tensors."""
+
+    fused = ("attention.self.Wqkv.weight", "attention.self.Wqkv.bias")
+
+
+class ChatGLM(Phi3):
+    """The same with a bias."""
+
+    fused = ("self_attention.query_key_value.weight", "self_attention.query_key_value.bias")
+
+
+class Wqkv(Phi3):
+    """The same with a bias, in ModernBERT and NomicBERT."""
+
+    fused = ("attn.Wqkv.weight", "attn.Wqkv.bias")
+
+
 class InternLM2(Bloom):
     """The same under other names."""
 
@@ -113,6 +131,10 @@ BY_MODEL_TYPE = {
     "persimmon": Persimmon,
     "baichuan": Baichuan,
     "qwen": Qwen,
+    "bert": MosaicBert,
+    "chatglm": ChatGLM,
+    "modernbert": Wqkv,
+    "nomic_bert": Wqkv,
     "internlm2": InternLM2,
 }
 

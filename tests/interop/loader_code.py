@@ -38,6 +38,10 @@ NEO = dict(vocab_size=64, hidden_size=24, num_layers=3, num_heads=6, max_positio
 NEO |= dict(attention_types=[[["global", "local", "local"], 1]], window_size=3)
 XGLM = dict(vocab_size=64, d_model=24, ffn_dim=32, num_layers=2, attention_heads=6, max_position_embeddings=64)
 
+DISTILBERT = dict(vocab_size=64, dim=24, hidden_dim=32, n_layers=2, n_heads=6, max_position_embeddings=64)
+MODERNBERT = dict(intermediate_size=32, local_attention=6, pad_token_id=0, bos_token_id=1, eos_token_id=1)
+MODERNBERT |= dict(cls_token_id=1, sep_token_id=1)
+
 # Name: config, kv heads of the result (a list: per layer), and whether transformers has sdpa for it.
 MODELS = {
     "gpt2": (transformers.GPT2Config(**FUSED), 2, True),
@@ -74,6 +78,12 @@ MODELS = {
     "whisper": (transformers.WhisperConfig(**{key: BART[key] for key in BART if key != "max_position_embeddings"}, **WHISPER), [1, 3], True),
     "bert": (transformers.BertConfig(**FUSED, intermediate_size=32), [2, 1, 6], True),
     "roberta": (transformers.RobertaConfig(**FUSED, intermediate_size=32), 2, True),
+    "xlm-roberta": (transformers.XLMRobertaConfig(**FUSED, intermediate_size=32), 3, True),
+    "camembert": (transformers.CamembertConfig(**FUSED, intermediate_size=32), 2, True),
+    "electra": (transformers.ElectraConfig(**FUSED, intermediate_size=32, embedding_size=16), [2, 1, 6], True),
+    "distilbert": (transformers.DistilBertConfig(**DISTILBERT), [3, 1], True),
+    "mpnet": (transformers.MPNetConfig(**FUSED, intermediate_size=32), [2, 1, 6], False),
+    "modernbert": (transformers.ModernBertConfig(**FUSED, **MODERNBERT), [2, 1, 6], True),
 }
 
 
@@ -175,7 +185,8 @@ def check_training(model, tokens, what):
     inputs = torch.tensor(tokens)
     model.train()
     model.config.use_cache = False
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if model.supports_gradient_checkpointing:  # transformers' MPNet does not
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     torch.manual_seed(0)
@@ -225,7 +236,7 @@ def check_model(regroup, scratch, name, grouping):
         expect_same_logits(ours, checkpoints.logits(load(result, "sdpa"), tokens), f"{what}, sdpa")
     if of_family(name) == "whisper":
         check_decoding(model, kv_heads, tokens, what)
-    elif of_family(name) not in ("bert", "roberta"):
+    elif of_family(name) not in checkpoints.ENCODERS:
         check_generation(model, kv_heads, what)
     if grouping == "contiguous" and of_family(name) in ("gpt2", "opt", "gpt_neox", "gpt_bigcode"):
         check_other_attention(model, kv_heads, tokens, ours, what)

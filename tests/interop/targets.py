@@ -11,7 +11,9 @@ from transformers import LlamaConfig
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
 import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
+import own_chatglm  # noqa: E402, F401
 import own_code  # noqa: E402, F401
+import own_encoders  # noqa: E402, F401
 import own_experts  # noqa: E402, F401
 
 LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
@@ -19,6 +21,7 @@ LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_la
 # Fixture, kv heads of the result, target (transformers adds Falcon's ALiBi twice in "eager").
 RETARGETED = (
     ("gpt_neox", 2, "PhiForCausalLM"),
+    ("chatglm2", 2, "GlmForCausalLM"),  # not by "auto": its own code takes groups
     ("gpt_neox", 1, "PhiForCausalLM"),
     ("gpt_neox_sequential", 3, "Starcoder2ForCausalLM"),
     ("gptj", 2, "PhiForCausalLM"),
@@ -56,6 +59,9 @@ EXPANDED = (
     ("baichuan2_13b", 4, "eager"),
     ("internlm", 2, "eager"),
     ("qwen", 2, "eager"),
+    ("chatglm2", 2, "eager"),
+    ("jina_bert", 4, "eager"),
+    ("mosaic_bert", 3, "eager"),
     ("bloom", 2, "eager"),
     ("bloom_12", 4, "eager"),
     ("mpt", 2, "eager"),
@@ -67,7 +73,7 @@ EXPANDED = (
 def check(regroup, scratch):
     for name, kv_heads, architecture in RETARGETED:
         target, grouped = scratch / f"{name}_{kv_heads}_auto", scratch / f"{name}_{kv_heads}_grouped"
-        regroup.convert(GOLDEN / name, target, kv_heads, "--target", "auto")
+        regroup.convert(GOLDEN / name, target, kv_heads, "--target", "glm" if name == "chatglm2" else "auto")
         regroup.convert(GOLDEN / name, grouped, kv_heads)
         model = checkpoints.load(target)  # fails on missing, unexpected and mismatched keys
         expect(type(model).__name__ == architecture, f"{name} was written as {type(model).__name__}")

@@ -76,7 +76,7 @@ at::Tensor normed(const std::optional<Norm>& norm, const at::Tensor& x) {
 at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
   if (block.attention.present()) {
-    x = x + block.attention_norm(attention(block, spec, x, pass));
+    x = x + normed(block.attention_norm, attention(block, spec, x, pass));
   }
   return block.has_mlp() ? x + normed(block.mlp_norm, mlp(block, spec, x, pass)) : x;
 }
@@ -84,7 +84,7 @@ at::Tensor norm_after_sublayer(const Block& block, const ModelSpec& spec, at::Te
 at::Tensor norm_after_residual(const Block& block, const ModelSpec& spec, at::Tensor x,
                                const Pass& pass) {
   if (block.attention.present()) {
-    x = block.attention_norm(x + attention(block, spec, x, pass));
+    x = normed(block.attention_norm, x + attention(block, spec, x, pass));
   }
   if (block.cross.present()) {
     x = block.cross_norm(x + cross_attention(block.cross, spec, x, pass));
@@ -97,7 +97,7 @@ at::Tensor both_at_once(const Block& block, const ModelSpec& spec, const at::Ten
   at::Tensor sum = x;
   at::Tensor input = x;
   if (block.attention.present()) {
-    input = block.attention_norm(x);
+    input = normed(block.attention_norm, x);
     sum = sum + attention(block, spec, input, pass);
   }
   return block.has_mlp()
@@ -125,7 +125,7 @@ at::Tensor norm_before_or_around(const Block& block, const ModelSpec& spec, cons
                                  const Pass& pass) {
   Residual residual{x, {}};
   if (block.attention.present()) {
-    const at::Tensor input = residual.normed(block.attention_norm);
+    const at::Tensor input = block.attention_norm ? residual.normed(*block.attention_norm) : x;
     const at::Tensor update =
         normed(block.attention_output_norm, attention(block, spec, input, pass));
     residual = {spec.residual_after_norm ? input : residual.x, update};
@@ -149,7 +149,9 @@ Block make_block(const ModelSpec& spec, AttentionRole role, std::size_t layer,
   const LayerTensors& names = spec.stack(role)[layer];
   Block block;
   if (names.attention.present()) {
-    block.attention_norm = make_norm(names.attention_norm, spec, parameters);
+    if (names.attention_norm.present() || spec.norm_without_parameters) {
+      block.attention_norm = make_norm(names.attention_norm, spec, parameters);
+    }
     block.attention =
         make_attention_layer(names.attention, spec, spec.kv_heads_of(role)[layer], parameters);
     block.attention.without_rope = names.without_rope;

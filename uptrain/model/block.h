@@ -22,9 +22,9 @@ namespace regroup {
 
 /// The parameters of one block.
 struct Block {
-  Norm attention_norm;
-  AttentionLayer attention;  ///< absent where the block has none
-  at::Tensor relative_bias;  ///< [buckets, H]; undefined: reuses the previous block's
+  std::optional<Norm> attention_norm;  ///< none in ModernBERT's first block
+  AttentionLayer attention;            ///< absent where the block has none
+  at::Tensor relative_bias;            ///< [buckets, H]; undefined: reuses the previous block's
   /// ALiBi slopes of bidirectional attention, fp64 [1, H, 1, 1]; undefined: the previous block's.
   at::Tensor symmetric_slopes;
   Norm cross_norm;

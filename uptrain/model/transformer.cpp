@@ -26,10 +26,12 @@ void check_computable(const ModelSpec& spec) {
     throw_bad_input("{}: cannot be computed: {}", printable(spec.architecture),
                     printable(spec.not_computable));
   }
-  if (spec.sliding_window &&
-      (!spec.causal || spec.has_encoder() || spec.positions == PositionKind::kRelativeBias)) {
+  if (spec.sliding_window && (spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
+                              (!spec.causal && spec.positions == PositionKind::kAlibi))) {
     throw_bad_input(
-        "{}: sliding windows are supported only in causal attention without a relative bias",
+        "{}: sliding windows are supported only in models of one stack, without a relative bias, "
+        "and "
+        "with ALiBi only in causal attention",
         printable(spec.architecture));
   }
   if (spec.attention_softcap &&
@@ -242,7 +244,8 @@ Passes Transformer::make_passes(std::int64_t length) const {
   }
   if (spec_.sliding_window && length > *spec_.sliding_window) {
     if (!window_) {
-      window_ = std::make_shared<SlidingWindow>(*spec_.sliding_window, token_embedding_.options());
+      window_ = std::make_shared<SlidingWindow>(*spec_.sliding_window, token_embedding_.options(),
+                                                spec_.causal);
     }
     passes.in_window.window = window_;
   }
@@ -281,7 +284,7 @@ at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
     block_weights_->begin_pass();
   }
   at::Tensor x = at::embedding(token_embedding_, tokens);  // [B, T] -> [B, T, D]
-  if (project_in_.present()) {
+  if (project_in_.present() && !spec_.projected_last) {
     x = project_in_(x);
   }
   if (spec_.embedding_scale != 1.0) {
@@ -293,7 +296,8 @@ at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
   if (const at::Tensor positions = positions_of(own, first, tokens.size(1)); positions.defined()) {
     x = x + positions;
   }
-  return own.norm ? (*own.norm)(x) : x;
+  x = own.norm ? (*own.norm)(x) : x;
+  return spec_.projected_last ? project_in_(x) : x;
 }
 
 }  // namespace regroup

@@ -114,20 +114,22 @@ Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_
           all.narrow(1, query_heads + kv_heads, kv_heads)};
 }
 
-SlidingWindow::SlidingWindow(std::int64_t width, const at::TensorOptions& options)
+SlidingWindow::SlidingWindow(std::int64_t width, const at::TensorOptions& options, bool causal)
     : width_(width),
       block_(std::max(kLeastQueriesInBlock, width / 8 / kMaskAlignment * kMaskAlignment)),
       lead_((width - 1 + kMaskAlignment - 1) / kMaskAlignment * kMaskAlignment),
+      causal_(causal),
       options_(options.requires_grad(false)) {}
 
 // Key j of a block is j - lead places after the first query: query i sees keys i + lead - width + 1
-// to i + lead.
+// to i + lead, or to i + lead + width - 1.
 at::Tensor SlidingWindow::mask(std::int64_t count, std::int64_t copies) {
   at::Tensor& mask = masks_[{count, copies}];
   if (!mask.defined()) {
     const double hidden = -std::numeric_limits<double>::infinity();
-    const at::Tensor all = at::full({1, 1, count, lead_ + block_}, hidden, options_);
-    mask = fold_mask(all.tril(lead_ - width_) + all.triu(lead_ + 1), copies, 1).contiguous();
+    const at::Tensor all = at::full({1, 1, count, keys()}, hidden, options_);
+    const at::Tensor after = all.triu(lead_ + (causal_ ? 1 : width_));
+    mask = fold_mask(all.tril(lead_ - width_) + after, copies, 1).contiguous();
   }
   return mask;
 }
@@ -139,11 +141,12 @@ at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
   for (std::int64_t first = 0; first < length; first += window.block()) {
     const std::int64_t count = std::min(window.block(), length - first);
     const std::int64_t before = std::min(first, window.lead());
+    const std::int64_t after = std::min(length - first - count, window.tail());
     const auto seen = [&](const at::Tensor& x) {
-      return x.narrow(2, first - before, before + count);
+      return x.narrow(2, first - before, before + count + after);
     };
     const Heads block = {heads.q.narrow(2, first, count), seen(heads.k), seen(heads.v)};
-    outputs.push_back(first == 0 && count <= window.width()
+    outputs.push_back(window.causal() && first == 0 && count <= window.width()
                           ? attend(block, {}, scale)
                           : attend_in_block(block, window, before, scale));
   }

@@ -32,28 +32,34 @@ at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
 /// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
 at::Tensor merge_heads(const at::Tensor& heads);
 
-/// A sliding window: a query sees itself and the width-1 positions before it. Queries are computed
-/// in blocks, each with the keys that it may see. Time grows with T·(width + block), and a mask
-/// holds block·(width + block) numbers. All blocks of all layers share the masks, which the first
-/// calls make, so no two threads may use one object.
+/// A sliding window: a query sees itself and the width-1 positions before it, and if it is not
+/// causal also those after it. Queries are computed in blocks, each with the keys that it may see.
+/// Time grows with T·(width + block), and a mask holds block·(width + block) numbers. All blocks of
+/// all layers share the masks, which the first calls make, so no two threads may use one object.
 class SlidingWindow {
  public:
   /// `width`: at least 1. `options`: dtype and device of the queries.
-  SlidingWindow(std::int64_t width, const at::TensorOptions& options);
+  SlidingWindow(std::int64_t width, const at::TensorOptions& options, bool causal = true);
 
   std::int64_t width() const { return width_; }
+  bool causal() const { return causal_; }
   /// Queries of a block, a multiple of eight.
   std::int64_t block() const { return block_; }
   /// Keys before a block that belong to it: width-1, rounded up to a multiple of eight, so that
   /// rows of the mask are aligned as CUDA's kernels want them.
   std::int64_t lead() const { return lead_; }
+  /// Keys after a block that belong to it.
+  std::int64_t tail() const { return causal_ ? 0 : lead_; }
+  /// Keys of a whole block.
+  std::int64_t keys() const { return lead_ + block_ + tail(); }
 
   /// The additive mask of `count` queries of a block, repeated `copies` times: [1, 1, copies·count,
-  /// lead + block].
+  /// keys].
   at::Tensor mask(std::int64_t count, std::int64_t copies);
 
  private:
   std::int64_t width_, block_, lead_;
+  bool causal_;
   at::TensorOptions options_;
   std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> masks_;
 };

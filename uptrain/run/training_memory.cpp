@@ -100,11 +100,10 @@ double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
   if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {
     return 0.0;
   }
-  const SlidingWindow window(*spec.sliding_window, {});
+  const SlidingWindow window(*spec.sliding_window, {}, spec.causal);
   const std::int64_t fewest = *std::min_element(spec.kv_heads.begin(), spec.kv_heads.end());
   const std::int64_t copies = settings.device.is_cpu() ? 1 : spec.query_heads / fewest;
-  const auto numbers =
-      static_cast<double>(copies * window.block() * (window.lead() + window.block()));
+  const auto numbers = static_cast<double>(copies * window.block() * window.keys());
   return 2 * numbers * bytes_per_element(settings.precision);
 }
 

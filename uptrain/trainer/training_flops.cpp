@@ -72,9 +72,10 @@ std::int64_t count_parameters(const ModelSpec& spec) {
 
 std::int64_t multiplied_weights(const ModelSpec& spec) {
   std::int64_t multiplied = count_parameters(spec) - spec.idle_expert_weights();
+  const std::int64_t width = spec.projected_last ? spec.embedding_width() : spec.hidden_size;
   for (const std::string& table : {spec.position_embedding, spec.encoder_position_embedding}) {
     if (!table.empty()) {
-      multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * spec.hidden_size;
+      multiplied -= (spec.max_positions.value_or(0) + spec.position_offset) * width;
     }
   }
   if (!spec.lm_head.empty()) {

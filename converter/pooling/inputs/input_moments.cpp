@@ -18,9 +18,11 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
   const std::vector<LayerTensors>& layers = spec.stack(role);
   switch (spec.norm_placement) {
     case NormPlacement::kBefore:
-    case NormPlacement::kAround:
-      return role == AttentionRole::kCross ? layers[layer].cross_norm
-                                           : layers[layer].attention_norm;
+    case NormPlacement::kAround: {
+      const NormTensors& own =
+          role == AttentionRole::kCross ? layers[layer].cross_norm : layers[layer].attention_norm;
+      return own.present() || layer > 0 ? own : spec.embedding_norm;  // ModernBERT's first layer
+    }
     case NormPlacement::kAfterResidual:
       if (role == AttentionRole::kCross) {
         return layers[layer].attention_norm;

@@ -27,16 +27,55 @@ bool is_encoders(const TensorInfo& tensor) { return tensor.name.starts_with("enc
 
 TEST_CASE("keys and values of every role are pooled bit for bit and other tensors are copied",
           "[converter]") {
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>(
-      {{"t5", 4},         {"t5", 3},          {"t5_v1_1", 4},     {"mt5", 3},
-       {"umt5", 3},       {"bart", 3},        {"bart", 2},        {"mbart", 2},
-       {"marian", 3},     {"m2m_100", 2},     {"pegasus", 3},     {"pegasus", 2},
-       {"whisper", 3},    {"whisper", 2},     {"bert", 4},        {"bert", 3},
-       {"biogpt", 2},     {"biogpt", 3},      {"persimmon", 2},   {"persimmon", 3},
-       {"roberta", 4},    {"xlm_roberta", 4}, {"camembert", 4},   {"electra", 4},
-       {"distilbert", 3}, {"distilbert", 4},  {"baichuan_7b", 2}, {"baichuan2_13b", 4},
-       {"internlm", 3},   {"qwen", 2},        {"codegen", 4},     {"codegen", 2},
-       {"gpt_neo", 3},    {"gpt_neo", 2},     {"xglm", 3},        {"xglm", 2}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
+                                                                         {"t5", 3},
+                                                                         {"t5_v1_1", 4},
+                                                                         {"mt5", 3},
+                                                                         {"umt5", 3},
+                                                                         {"bart", 3},
+                                                                         {"bart", 2},
+                                                                         {"mbart", 2},
+                                                                         {"marian", 3},
+                                                                         {"m2m_100", 2},
+                                                                         {"pegasus", 3},
+                                                                         {"pegasus", 2},
+                                                                         {"whisper", 3},
+                                                                         {"whisper", 2},
+                                                                         {"bert", 4},
+                                                                         {"bert", 3},
+                                                                         {"biogpt", 2},
+                                                                         {"biogpt", 3},
+                                                                         {"persimmon", 2},
+                                                                         {"persimmon", 3},
+                                                                         {"roberta", 4},
+                                                                         {"xlm_roberta", 4},
+                                                                         {"camembert", 4},
+                                                                         {"electra", 4},
+                                                                         {"distilbert", 3},
+                                                                         {"distilbert", 4},
+                                                                         {"baichuan_7b", 2},
+                                                                         {"baichuan2_13b", 4},
+                                                                         {"internlm", 3},
+                                                                         {"qwen", 2},
+                                                                         {"codegen", 4},
+                                                                         {"codegen", 2},
+                                                                         {"gpt_neo", 3},
+                                                                         {"gpt_neo", 2},
+                                                                         {"xglm", 3},
+                                                                         {"xglm", 2},
+                                                                         {"modernbert", 3},
+                                                                         {"modernbert", 2},
+                                                                         {"modernbert_biases", 2},
+                                                                         {"nomic_bert", 3},
+                                                                         {"nomic_bert", 2},
+                                                                         {"mpnet", 4},
+                                                                         {"mpnet", 3},
+                                                                         {"jina_bert", 4},
+                                                                         {"jina_bert", 3},
+                                                                         {"mosaic_bert", 4},
+                                                                         {"mosaic_bert", 3},
+                                                                         {"electra_small", 4},
+                                                                         {"electra_small", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});
@@ -53,6 +92,37 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
     changed += grouped ? 1 : 0;
   }
   CHECK(changed == pooled.tensors().size());
+}
+
+TEST_CASE("LED's decoder is grouped and its encoder stays as it is", "[converter]") {
+  const std::int64_t groups = GENERATE(3, 2);
+  const TemporaryDirectory directory;
+  convert(golden("led"), directory / "result", {.kv_heads = {groups}});
+  const Checkpoint source = open_checkpoint(golden("led"));
+  const Checkpoint result = open_checkpoint(directory / "result");
+  const Checkpoint pooled = grouped_by_hand("led", groups);
+  CHECK(result.tensors().size() == source.tensors().size());
+  std::size_t changed = 0;
+  for (const TensorInfo& tensor : result.tensors()) {
+    const bool grouped = pooled.find(tensor.name) != nullptr;
+    CHECK((bytes_of(result, tensor.name) == bytes_of(grouped ? pooled : source, tensor.name)));
+    changed += grouped ? 1 : 0;
+  }
+  CHECK(changed == pooled.tensors().size());
+  const Model model = open_model(directory / "result");
+  CHECK_FALSE(model.config.contains("encoder_num_key_value_heads"));
+  CHECK(model.spec.kv_heads == Heads{groups, groups});
+  CHECK(model.spec.cross_kv_heads == Heads{groups, groups});
+  CHECK(changed == 2 * 2 * 4);  // two layers, two attentions, weights and biases of keys and values
+  CHECK_THAT(refusal_of([&] {
+               convert(golden("led"), directory / "other", {.kv_heads = {2}, .roles = kAllRoles});
+             }),
+             is_wrong_usage("--attention encoder", "another kind of attention"));
+  CHECK_THAT(refusal_of([&] {
+               convert(golden("led"), directory / "other",
+                       {.kv_heads = {2}, .positions = PositionChange::kAlibi});
+             }),
+             is_wrong_usage("ALiBi", "encoder"));
 }
 
 TEST_CASE("the encoder keeps its heads by default", "[converter]") {

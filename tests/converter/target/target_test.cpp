@@ -48,6 +48,7 @@ TEST_CASE("a family without a kv head key is written as an equivalent architectu
   CHECK(target_of("baichuan_7b", 2) == "LlamaForCausalLM");
   CHECK(target_of("internlm", 2) == "LlamaForCausalLM");
   CHECK(target_of("internlm2", 2, "llama") == "LlamaForCausalLM");
+  CHECK(target_of("chatglm2", 2, "glm") == "GlmForCausalLM");
   CHECK(target_of("qwen", 2) == "Qwen2ForCausalLM");  // without zeros as biases of o
   CHECK(target_of("gpt_neox_sequential", 2, "starcoder2") == "Starcoder2ForCausalLM");
   CHECK(target_of("gpt_neox_sequential", 2, "Starcoder2ForCausalLM") == "Starcoder2ForCausalLM");

@@ -224,9 +224,6 @@ TEST_CASE("a BERT with ALiBi has slopes in both directions and no position embed
   const ModelSummary summary = summary_of(model);
   CHECK(summary.positions == "alibi");
   CHECK(summary.alibi_slopes.size() == spec.layers.size());
-  // Its usual MLP has gate and values in one tensor.
-  model.set("feed_forward_type", "\"geglu\"");
-  CHECK(spec_of(model).not_computable == "feed_forward_type geglu");
 }
 
 TEST_CASE("a BERT configured as a decoder is refused", "[formats]") {
@@ -287,8 +284,6 @@ TEST_CASE("relatives of BERT are read with their own names and refused where the
   CHECK(distilbert.layers[1].attention.k.weight ==
         "distilbert.transformer.layer.1.attention.k_lin.weight");
   const auto refusal = [](const TinyModel& tiny) { return refusal_of([&] { spec_of(tiny); }); };
-  CHECK_THAT(refusal(with("electra", "embedding_size", "12")),
-             is_bad_input("embedding_size is 12", "projected embeddings"));
   CHECK_THAT(refusal(with("electra", "is_decoder", "true")), is_bad_input("is_decoder"));
   CHECK_THAT(refusal(with("distilbert", "n_heads", "7")), is_bad_input("no multiple of 7 heads"));
 }

@@ -22,11 +22,21 @@ std::optional<LoaderCode> code_for(const char* fixture) {
 }
 
 TEST_CASE("every entry of an auto_map names a class in one of the files", "[formats]") {
-  for (const char* fixture :
-       {"gpt2",   "gpt_bigcode_mha", "gpt_neox", "gptj",      "persimmon", "opt",     "gpt_neo",
-        "xglm",   "bloom",           "mpt",      "falcon_rw", "t5",        "mt5",     "umt5",
-        "bart",   "mbart",           "marian",   "m2m_100",   "pegasus",   "whisper", "bert",
-        "roberta"}) {
+  for (const char* fixture : {"gpt2",        "gpt_bigcode_mha",
+                              "gpt_neox",    "gptj",
+                              "persimmon",   "opt",
+                              "gpt_neo",     "xglm",
+                              "bloom",       "mpt",
+                              "falcon_rw",   "t5",
+                              "mt5",         "umt5",
+                              "bart",        "mbart",
+                              "marian",      "m2m_100",
+                              "pegasus",     "whisper",
+                              "bert",        "roberta",
+                              "xlm_roberta", "camembert",
+                              "electra",     "electra_small",
+                              "distilbert",  "mpnet",
+                              "modernbert"}) {
     CAPTURE(fixture);
     const auto code = code_for(fixture);
     REQUIRE(code);
@@ -69,6 +79,9 @@ TEST_CASE("results with regroup's own model_type name a config class of that mod
 TEST_CASE("there is no code for what the classes would compute differently", "[formats]") {
   CHECK_FALSE(code_for("llama"));
   CHECK_FALSE(code_for("falcon_40b"));  // another key and layout
+  CHECK_FALSE(code_for("jina_bert"));   // BERTs with ALiBi, which transformers' BERT ignores
+  CHECK_FALSE(code_for("mosaic_bert"));
+  CHECK_FALSE(code_for("nomic_bert"));  // transformers cuts its projection into equal thirds
   const Model bert = open_model(golden("bert"));
   ModelSpec spec = bert.spec;
   spec.positions = PositionKind::kAlibi;  // transformers' BERT ignores it

@@ -76,7 +76,8 @@ TEST_CASE("logits equal those of transformers", "[uptrain]") {
       "qwen2_5_vl", "qwen3_vl", "baichuan_7b", "baichuan2_7b", "baichuan2_13b", "internlm",
       "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2",
       "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe", "mixtral",
-      "mixtral_stacked", "granitemoe", "deepseek");
+      "mixtral_stacked", "granitemoe", "deepseek", "modernbert", "modernbert_biases", "nomic_bert",
+      "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2", "glm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -97,7 +98,8 @@ TEST_CASE("logits with two value heads swapped differ from those of transformers
       "granite", "smollm3", "biogpt", "persimmon", "llava", "qwen2_5_vl", "qwen3_vl", "baichuan_7b",
       "baichuan2_13b", "internlm", "internlm2", "qwen", "codegen", "olmo3", "gpt_neo", "gemma2",
       "gemma3", "cohere2", "qwen2_windows", "xglm", "minicpm", "olmoe", "qwen2_moe", "qwen3_moe",
-      "mixtral", "mixtral_stacked", "granitemoe", "deepseek");
+      "mixtral", "mixtral_stacked", "granitemoe", "deepseek", "modernbert", "modernbert_biases",
+      "nomic_bert", "mpnet", "jina_bert", "mosaic_bert", "electra_small", "chatglm2", "glm");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Parameters parameters = parameters_of(golden);
@@ -120,8 +122,9 @@ TEST_CASE("logits without positions differ from those of transformers", "[uptrai
 
 TEST_CASE("logits without the sliding window differ from those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  GoldenCase golden = load_golden_case(GENERATE("mistral", "phi3_longrope_short", "olmo3",
-                                                "gpt_neo", "gemma2", "gemma3", "qwen2_windows"));
+  GoldenCase golden =
+      load_golden_case(GENERATE("mistral", "phi3_longrope_short", "olmo3", "gpt_neo", "gemma2",
+                                "gemma3", "qwen2_windows", "modernbert", "modernbert_biases"));
   const Parameters parameters = parameters_of(golden);
   golden.source.spec.sliding_window.reset();
   CHECK(largest_difference(logits_of(golden.source.spec, parameters, golden.tokens),
@@ -221,7 +224,8 @@ TEST_CASE("converted models have the logits that transformers computes from them
        {"cohere2", 3},    {"qwen2_windows", 2}, {"minicpm", 2},
        {"minicpm", 3},    {"olmoe", 3},         {"olmoe", 2},
        {"qwen2_moe", 2},  {"qwen3_moe", 3},     {"mixtral", 2},
-       {"granitemoe", 3}, {"deepseek", 2}}));
+       {"granitemoe", 3}, {"deepseek", 2},      {"chatglm2", 3},
+       {"chatglm2", 2},   {"glm", 3},           {"glm", 2}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "converted", {.kv_heads = {groups}});
@@ -279,26 +283,80 @@ TEST_CASE("a BERT with one wrong setting has other logits than transformers", "[
         kClearlyWrong);
 }
 
+TEST_CASE("a newer encoder with one wrong setting has other logits", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  CHECK(differs("modernbert", [](ModelSpec& spec) { spec.window_rope.reset(); }));
+  CHECK(differs("modernbert", [](ModelSpec& spec) { ++*spec.sliding_window; }));
+  CHECK(differs("modernbert", [](ModelSpec& spec) { --*spec.sliding_window; }));
+  CHECK(differs("modernbert",
+                [](ModelSpec& spec) { spec.layers[0].attention_norm = spec.layers[1].mlp_norm; }));
+  CHECK(differs("modernbert", [](ModelSpec& spec) { spec.head_activation = Activation::kRelu; }));
+  CHECK(differs("nomic_bert", [](ModelSpec& spec) { spec.rope.theta = 10000.0; }));
+  CHECK(differs("nomic_bert",
+                [](ModelSpec& spec) { std::swap(spec.layers[0].gate, spec.layers[0].up); }));
+  CHECK(differs("mpnet", [](ModelSpec& spec) { spec.position_embedding.clear(); }));
+  CHECK(differs("mpnet", [](ModelSpec& spec) { spec.position_offset = 1; }));
+  CHECK(differs("mpnet", [](ModelSpec& spec) { spec.layers[0].relative_bias.clear(); }));
+  CHECK(differs("mpnet", [](ModelSpec& spec) { spec.relative_bias.max_distance = 40; }));
+  CHECK(differs("mpnet", [](ModelSpec& spec) { spec.attention_scale = 1.0; }));
+  for (const char* name : {"jina_bert", "mosaic_bert"}) {
+    CAPTURE(name);
+    CHECK(differs(name, [](ModelSpec& spec) { spec.positions = PositionKind::kNone; }));
+    CHECK(differs(name, [](ModelSpec& spec) { spec.alibi.bias_max = 4.0; }));
+    CHECK(differs(name, [](ModelSpec& spec) { spec.activation = Activation::kRelu; }));
+    CHECK(differs(name, [](ModelSpec& spec) { spec.head_activation = Activation::kRelu; }));
+  }
+}
+
 TEST_CASE("converted encoder models equal repeated heads in transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
-  const auto [name, groups] =
-      GENERATE(table<const char*, std::int64_t>({{"t5", 4},          {"t5", 3},
-                                                 {"t5_v1_1", 4},     {"mt5", 3},
-                                                 {"umt5", 3},        {"bart", 3},
-                                                 {"bart", 2},        {"mbart", 2},
-                                                 {"marian", 3},      {"m2m_100", 2},
-                                                 {"pegasus", 3},     {"pegasus", 2},
-                                                 {"bert", 4},        {"bert", 3},
-                                                 {"biogpt", 2},      {"biogpt", 3},
-                                                 {"persimmon", 2},   {"persimmon", 3},
-                                                 {"roberta", 4},     {"xlm_roberta", 4},
-                                                 {"camembert", 4},   {"electra", 4},
-                                                 {"distilbert", 3},  {"distilbert", 4},
-                                                 {"baichuan_7b", 2}, {"baichuan2_13b", 4},
-                                                 {"internlm", 3},    {"qwen", 2},
-                                                 {"codegen", 4},     {"codegen", 2},
-                                                 {"gpt_neo", 2},     {"gpt_neo", 3},
-                                                 {"xglm", 2},        {"xglm", 3}}));
+  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
+                                                                         {"t5", 3},
+                                                                         {"t5_v1_1", 4},
+                                                                         {"mt5", 3},
+                                                                         {"umt5", 3},
+                                                                         {"bart", 3},
+                                                                         {"bart", 2},
+                                                                         {"mbart", 2},
+                                                                         {"marian", 3},
+                                                                         {"m2m_100", 2},
+                                                                         {"pegasus", 3},
+                                                                         {"pegasus", 2},
+                                                                         {"bert", 4},
+                                                                         {"bert", 3},
+                                                                         {"biogpt", 2},
+                                                                         {"biogpt", 3},
+                                                                         {"persimmon", 2},
+                                                                         {"persimmon", 3},
+                                                                         {"roberta", 4},
+                                                                         {"xlm_roberta", 4},
+                                                                         {"camembert", 4},
+                                                                         {"electra", 4},
+                                                                         {"distilbert", 3},
+                                                                         {"distilbert", 4},
+                                                                         {"baichuan_7b", 2},
+                                                                         {"baichuan2_13b", 4},
+                                                                         {"internlm", 3},
+                                                                         {"qwen", 2},
+                                                                         {"codegen", 4},
+                                                                         {"codegen", 2},
+                                                                         {"gpt_neo", 2},
+                                                                         {"gpt_neo", 3},
+                                                                         {"xglm", 2},
+                                                                         {"xglm", 3},
+                                                                         {"modernbert", 3},
+                                                                         {"modernbert", 2},
+                                                                         {"modernbert_biases", 2},
+                                                                         {"nomic_bert", 3},
+                                                                         {"nomic_bert", 2},
+                                                                         {"mpnet", 4},
+                                                                         {"mpnet", 3},
+                                                                         {"jina_bert", 4},
+                                                                         {"jina_bert", 3},
+                                                                         {"mosaic_bert", 4},
+                                                                         {"mosaic_bert", 3},
+                                                                         {"electra_small", 4},
+                                                                         {"electra_small", 3}}));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "grouped", {.kv_heads = {groups}, .roles = kAllRoles});

@@ -68,7 +68,7 @@ TEST_CASE("a CodeGen with one wrong setting has other logits than transformers",
         kOtherLogits);
 }
 
-TEST_CASE("models with code of their own keep their logits as Llama, Qwen2 or Granite",
+TEST_CASE("models with code of their own keep their logits as Llama, Qwen2, Granite or GLM",
           "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [name, architecture] =
@@ -76,11 +76,14 @@ TEST_CASE("models with code of their own keep their logits as Llama, Qwen2 or Gr
                                                 {"baichuan2_7b", "LlamaForCausalLM"},
                                                 {"internlm", "LlamaForCausalLM"},
                                                 {"qwen", "Qwen2ForCausalLM"},
+                                                {"chatglm2", "GlmForCausalLM"},
                                                 {"minicpm", "GraniteForCausalLM"}}));
   CAPTURE(name);
   const TemporaryDirectory directory;
-  // MiniCPM's own code takes groups, so "auto" would leave it as it is.
-  const char* target = std::string_view(name) == "minicpm" ? "granite" : "auto";
+  // The own code of these two takes groups, so "auto" would leave them as they are.
+  const char* target = std::string_view(name) == "minicpm"    ? "granite"
+                       : std::string_view(name) == "chatglm2" ? "glm"
+                                                              : "auto";
   convert(golden(name), directory / "written", {.kv_heads = {3}, .target = target});
   const Model source = open_computable_model(directory / "written");
   CHECK(source.spec.architecture == architecture);

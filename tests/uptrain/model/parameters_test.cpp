@@ -17,9 +17,10 @@
 namespace regroup {
 
 TEST_CASE("saving an unchanged model gives the same bytes", "[uptrain]") {
-  const auto* name =
-      GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base", "t5_small", "mt5",
-               "umt5", "bert_base", "roberta", "bart_copies", "mbart", "marian_tables");
+  const auto* name = GENERATE("llama", "llama_bf16", "llama_fp16", "gpt2_base", "bloom_base",
+                              "t5_small", "mt5", "umt5", "bert_base", "roberta", "bart_copies",
+                              "mbart", "marian_tables", "modernbert_biases", "nomic_bert", "mpnet",
+                              "jina_bert", "mosaic_bert", "electra_small", "chatglm2");
   CAPTURE(name);
   const TemporaryDirectory directory;
   const Model source = open_computable_model(golden(name));

@@ -16,12 +16,15 @@ Error refusal_with_window(const char* name) {
 
 }  // namespace
 
-TEST_CASE("sliding windows need causal attention without encoder and relative bias", "[uptrain]") {
+TEST_CASE("sliding windows need one stack without relative bias, or with ALiBi a causal one",
+          "[uptrain]") {
   const Model causal = load_golden_case("mistral").source;
   REQUIRE(causal.spec.sliding_window);
   CHECK_NOTHROW(load_transformer(causal, at::kFloat, at::kCPU));
-  CHECK_THAT(refusal_with_window("bert"), is_bad_input("sliding windows", "causal attention"));
-  CHECK_THAT(refusal_with_window("t5"), is_bad_input("sliding windows", "causal attention"));
+  for (const char* name : {"t5", "bart", "mpnet", "jina_bert"}) {
+    CAPTURE(name);
+    CHECK_THAT(refusal_with_window(name), is_bad_input("sliding windows", "causal attention"));
+  }
 }
 
 TEST_CASE("sliding windows with a relative bias are refused in a decoder as well", "[uptrain]") {

@@ -70,13 +70,13 @@ void check_gradients(const Model& source, const at::Tensor& tokens, AlibiForm fo
 }  // namespace
 
 TEST_CASE("gradients of every parameter equal differences of the loss", "[uptrain]") {
-  const auto* name =
-      GENERATE("llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "t5_small",
-               "t5_v1_1", "umt5", "bert", "roberta", "nemotron_nas", "stablelm_qk", "qwen3",
-               "olmo2", "phi3", "phi3_longrope", "cohere", "granite", "smollm3", "biogpt",
-               "persimmon", "bart", "mbart", "m2m_100", "pegasus", "llava", "baichuan2_13b",
-               "internlm2", "qwen", "olmo3", "gpt_neo", "gemma2", "gemma3", "cohere2", "xglm",
-               "olmoe", "qwen2_moe", "mixtral_stacked", "granitemoe", "deepseek");
+  const auto* name = GENERATE(
+      "llama", "llama_mha", "qwen2", "mistral", "gpt2", "bloom", "bloom_12", "t5_small", "t5_v1_1",
+      "umt5", "bert", "roberta", "nemotron_nas", "stablelm_qk", "qwen3", "olmo2", "phi3",
+      "phi3_longrope", "cohere", "granite", "smollm3", "biogpt", "persimmon", "bart", "mbart",
+      "m2m_100", "pegasus", "llava", "baichuan2_13b", "internlm2", "qwen", "olmo3", "gpt_neo",
+      "gemma2", "gemma3", "cohere2", "xglm", "olmoe", "qwen2_moe", "mixtral_stacked", "granitemoe",
+      "deepseek", "modernbert", "nomic_bert", "mpnet", "jina_bert", "electra_small", "chatglm2");
   const auto form = GENERATE(AlibiForm::kBias, AlibiForm::kExtraDimensions);
   const GoldenCase golden = load_golden_case(name);
   if (golden.source.spec.positions != PositionKind::kAlibi && form == AlibiForm::kExtraDimensions) {

@@ -43,7 +43,7 @@ Heads random_heads(at::ScalarType type, std::int64_t length = kLength) {
 
 // The definition, written explicitly: every query head has its own copy of keys and values.
 at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes,
-                           std::int64_t window) {
+                           std::int64_t window, bool causal = true) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const auto repeated = [](const at::Tensor& x) {
     return x.to(at::kDouble).repeat_interleave(kQueryHeads / kKvHeads, 1);
@@ -53,7 +53,8 @@ at::Tensor plain_attention(const Heads& heads, const std::vector<double>& slopes
   at::Tensor scores = at::matmul(heads.q.to(at::kDouble), repeated(heads.k).transpose(2, 3)) /
                       std::sqrt(static_cast<double>(kHeadDim));
   scores = scores - at::tensor(slopes, wide).view({1, -1, 1, 1}) * behind;
-  const at::Tensor hidden = behind.lt(0).logical_or(behind.ge(window));
+  const at::Tensor hidden =
+      causal ? behind.lt(0).logical_or(behind.ge(window)) : behind.abs().ge(window);
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   return at::matmul(at::softmax(scores, -1), repeated(heads.v));
 }
@@ -107,6 +108,20 @@ TEST_CASE("sliding-window attention equals the definition", "[uptrain]") {
   const auto computed = output_and_gradients(attend_in_window(heads, sliding), heads);
   const auto defined = output_and_gradients(plain_attention(heads, kNoSlopes, window), heads);
   CHECK(worst_of(computed, defined) <= 1e-5);
+}
+
+TEST_CASE("a sliding window on both sides of a query equals the definition", "[uptrain]") {
+  const auto [length, window] = GENERATE(table<std::int64_t, std::int64_t>(
+      {{kLength, 1}, {kLength, 5}, {256, 65}, {300, 1}, {300, 65}, {300, 129}, {300, 299}}));
+  CAPTURE(length, window);
+  const Heads heads = random_heads(at::kFloat, length);
+  SlidingWindow sliding(window, heads.q.options(), /*causal=*/false);
+  const auto computed = output_and_gradients(attend_in_window(heads, sliding), heads);
+  const auto defined =
+      output_and_gradients(plain_attention(heads, kNoSlopes, window, /*causal=*/false), heads);
+  CHECK(worst_of(computed, defined) <= 1e-5);
+  const auto wider = plain_attention(heads, kNoSlopes, window + 1, /*causal=*/false);
+  CHECK(worst_of(computed, output_and_gradients(wider, heads)) > 1e-2);
 }
 
 TEST_CASE("ALiBi in both forms equals the definition including gradients", "[uptrain]") {

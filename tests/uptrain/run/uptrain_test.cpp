@@ -116,7 +116,8 @@ TEST_CASE("a run stopped after any step resumes to the same bytes", "[uptrain]")
 }
 
 TEST_CASE("models with an encoder learn with and without grouping", "[uptrain]") {
-  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta", "bart", "mbart");
+  const auto* name = GENERATE("t5", "t5_v1_1", "mt5", "umt5", "bert", "roberta", "bart", "mbart",
+                              "modernbert", "nomic_bert", "mpnet", "jina_bert", "electra_small");
   CAPTURE(name);
   const TemporaryDirectory directory;
   UptrainSettings settings = encoder_run(directory.path(), name, 40);
