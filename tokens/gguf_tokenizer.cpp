@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_json.h"
 #include "tokens/json_tokenizer.h"
@@ -26,7 +26,7 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
 }
 
 std::unique_ptr<Tokenizer> open_gguf_tokenizer(const std::filesystem::path& file) {
-  return make_gguf_tokenizer(open_gguf(file).metadata);
+  return make_gguf_tokenizer(gguf_metadata_of(file));
 }
 
 }  // namespace regroup

@@ -8,6 +8,7 @@
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf.h"
 #include "formats/json/json.h"
 #include "tokens/gguf_tokenizer.h"
@@ -146,10 +147,13 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   }
   const fs::path path = resolve_model_path(name);
   std::error_code fault;
-  if (fs::is_directory(path, fault)) {
-    return open_directory(path);
+  if (!fs::is_directory(path, fault)) {
+    return open_file(path);
   }
-  return open_file(path);
+  const bool of_its_own =
+      path_exists(path / "tokenizer.json") || path_exists(path / "tokenizer.model");
+  const fs::path weights = of_its_own ? path : resolve_weights_path(path);
+  return is_gguf_file(weights) ? open_file(weights) : open_directory(path);
 }
 
 }  // namespace regroup

@@ -17,6 +17,7 @@
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf.h"
 
 namespace regroup {
@@ -53,7 +54,7 @@ std::optional<Container> container_of(const ConvertOptions& options) {
     return kContainers.at(options.container);
   }
   return std::filesystem::path(options.destination).extension() == ".gguf" &&
-                 !is_gguf_file(options.source)
+                 !is_gguf_file(resolve_weights_path(options.source))
              ? std::optional(Container::kGguf)
              : std::nullopt;
 }

@@ -57,7 +57,8 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
   if (!a.empty() && !b.empty()) {
     found = differences_between(a, b);
   }
-  const bool no_gguf = !is_gguf_file(options.before) && !is_gguf_file(options.after);
+  const bool no_gguf = !is_gguf_file(resolve_weights_path(options.before)) &&
+                       !is_gguf_file(resolve_weights_path(options.after));
   if (no_gguf && !before.metadata().empty() && !after.metadata().empty()) {
     for (JsonDifference& difference :
          differences_between(Json(before.metadata()), Json(after.metadata()), "__metadata__")) {

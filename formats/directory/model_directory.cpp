@@ -14,6 +14,7 @@
 #include "formats/directory/meta_checkpoint.h"
 #include "formats/directory/training_wrappers.h"
 #include "formats/directory/weight_index.h"
+#include "formats/gguf/gguf_split.h"
 
 namespace regroup {
 namespace {
@@ -121,6 +122,9 @@ void check_exists(const fs::path& path) {
 }
 
 std::vector<Checkpoint::Part> open_single(const fs::path& file) {
+  if (is_gguf_file(file)) {
+    return open_gguf_files(file).parts;
+  }
   std::vector<Checkpoint::Part> parts;
   parts.push_back(open_weight_file(file));
   return parts;
@@ -160,6 +164,15 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
 
 }  // namespace
 
+fs::path resolve_weights_path(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  std::error_code unusable;
+  if (!fs::is_directory(path, unusable) || weights_in(path) || is_meta_directory(path)) {
+    return path;
+  }
+  return gguf_model_in(path).value_or(path);
+}
+
 fs::path directory_of_model(const fs::path& given) {
   const fs::path path = resolve_model_path(given);
   check_exists(path);
@@ -167,7 +180,7 @@ fs::path directory_of_model(const fs::path& given) {
 }
 
 Checkpoint open_checkpoint(const fs::path& given) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   check_exists(path);
   if (is_meta_directory(path)) {
     return open_meta_checkpoint(path);

@@ -44,6 +44,11 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source);
 /// Throws kUsage if `destination` is the source's directory or inside it.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
 
+/// The path of what is opened for `path`, which may be a name in the local hub cache
+/// (formats/base/hub_cache.h): for a directory without weights in another format, its GGUF model's
+/// only or first file. Throws kBadInput if it has several such models.
+std::filesystem::path resolve_weights_path(const std::filesystem::path& path);
+
 /// Opens the weights of a directory (Meta's convention included), an index, or a single file. No
 /// config.json is needed. `path` may be a name in the local hub cache (formats/base/hub_cache.h).
 Checkpoint open_checkpoint(const std::filesystem::path& path);

@@ -9,7 +9,7 @@
 
 namespace regroup {
 
-/// True for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K.
+/// True for all block types except NVFP4, Q1_0 and Q2_0.
 bool can_dequantise(DType dtype);
 
 /// Dequantises whole blocks of `dtype`. Each value equals the float that ggml's reference code

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include "formats/base/callback.h"
-#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/directory/meta_checkpoint.h"
 #include "formats/directory/model_directory.h"
-#include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_split.h"
 
 namespace regroup {
 namespace {
@@ -92,9 +91,9 @@ Json json_of(const GgufMetadata& metadata) {
 }
 
 Json settings_of(const fs::path& given) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   if (is_gguf_file(path)) {
-    return json_of(open_gguf(path).metadata);
+    return json_of(gguf_metadata_of(path));
   }
   const fs::path config = path / (is_meta_directory(path) ? kMetaParamsFile : "config.json");
   std::error_code fault;

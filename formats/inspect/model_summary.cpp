@@ -8,11 +8,10 @@
 #include <fmt/ranges.h>
 
 #include "formats/base/error.h"
-#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
-#include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_split.h"
 #include "formats/inspect/disagreements.h"
 #include "formats/inspect/model_parts.h"
 #include "formats/layout_files/layout_file.h"
@@ -254,7 +253,7 @@ void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
 
 ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint,
                              const fs::path& layout) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   ModelSummary summary;
   summary.path = path;
   count_tensors(summary, checkpoint);
@@ -279,7 +278,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
   } else {
     describe_bare_file(summary, checkpoint);
     if (is_gguf_file(path)) {
-      name_unknown_graph(summary, open_gguf(path).metadata);
+      name_unknown_graph(summary, gguf_metadata_of(path));
     }
   }
   if (auto disagreement = disagreement_of_index(path, checkpoint)) {

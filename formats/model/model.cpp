@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/directory/meta_checkpoint.h"
 #include "formats/directory/weight_index.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf/gguf_model.h"
 #include "formats/families/meta_llama.h"
-#include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_split.h"
 #include "formats/layout_files/layout_file.h"
 #include "formats/llama2c/llama2c.h"
 #include "formats/spec/head.h"
@@ -27,12 +26,10 @@ ModelDirectory lone_file(const fs::path& path, Checkpoint checkpoint) {
 }
 
 Model open_gguf_model(const fs::path& path) {
-  GgufFile file = open_gguf(path);
-  std::vector<Checkpoint::Part> parts;
-  parts.push_back(std::move(file.part));
-  ModelDirectory model = lone_file(path, Checkpoint(std::move(parts)));
-  ModelSpec spec = describe_gguf(file.metadata, model.checkpoint);
-  return {std::move(model), Convention::kGguf, std::move(spec), std::move(file.metadata), {}};
+  GgufModelFiles files = open_gguf_files(path);
+  ModelDirectory model = lone_file(path, Checkpoint(std::move(files.parts)));
+  ModelSpec spec = describe_gguf(files.metadata, model.checkpoint);
+  return {std::move(model), Convention::kGguf, std::move(spec), std::move(files.metadata), {}};
 }
 
 Model open_meta_model(const fs::path& path) {
@@ -100,7 +97,7 @@ std::string_view name_of(Convention convention) {
 }  // namespace
 
 Model open_model(const fs::path& given, const OpenOptions& options) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   if (is_gguf_file(path)) {
     return open_gguf_model(path);
   }
@@ -121,7 +118,7 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
 }
 
 Model open_model_outline(const fs::path& given, const OpenOptions& options) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   const bool names_config = path.filename() == "config.json";
   const fs::path directory = names_config ? fs::absolute(path).parent_path() : path;
   if (is_meta_directory(directory) || !is_config_alone(directory)) {
@@ -157,9 +154,9 @@ void check_writable(const Model& model) {
 
 std::optional<ModelSpec> describe_without_config(const fs::path& given,
                                                  const Checkpoint& checkpoint) {
-  const fs::path path = resolve_model_path(given);
+  const fs::path path = resolve_weights_path(given);
   if (is_gguf_file(path)) {
-    const GgufMetadata metadata = open_gguf(path).metadata;
+    const GgufMetadata metadata = gguf_metadata_of(path);
     return is_known_gguf_model(metadata) ? std::optional(describe_gguf(metadata, checkpoint))
                                          : std::nullopt;
   }

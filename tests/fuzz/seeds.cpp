@@ -269,6 +269,21 @@ void put_gguf(Seeds& seeds) {
   both({.version = 2, .entries = entries, .more_tensors = 1U << 30, .more_entries = 7});
 }
 
+// Two parts with a tensor each, and a third that says it is the second one.
+void put_gguf_parts(Seeds& seeds) {
+  const auto part = [](std::uint32_t number, std::uint32_t count) {
+    return GgufPieces{.entries = {gguf_entry("split.no", 4, gguf_u32(number)),
+                                  gguf_entry("split.count", 4, gguf_u32(count)),
+                                  gguf_entry("split.tensors.count", 4, gguf_u32(count))},
+                      .tensors = {gguf_tensor(fmt::format("w{}", number), {4}, 0, 0)},
+                      .data_bytes = 16}
+        .text();
+  };
+  const std::string next = "\n--part--\n";
+  seeds.put("gguf_split", "m-00001-of-00002.gguf\n" + part(0, 2) + next + part(1, 2));
+  seeds.put("gguf_split", "m.gguf\n" + part(0, 3) + next + part(1, 3) + next + part(1, 3));
+}
+
 void put_llama2c(Seeds& seeds) {
   for (const int vocabulary : {5, -5}) {
     std::string header;
@@ -319,6 +334,7 @@ int main(int argc, char** argv) {
   regroup::put_layouts(seeds);
   regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);
+  regroup::put_gguf_parts(seeds);
   regroup::put_llama2c(seeds);
   regroup::put_json(seeds);
   return 0;

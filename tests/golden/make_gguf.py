@@ -25,15 +25,33 @@ SCALES = {
     Type.Q5_K: (0, 2),
     Type.Q6_K: (208,),
 }
+# The same of types that the models above do not use: their random numbers are drawn after all others. IQ1_M spreads its
+# scale over four numbers, and MXFP4's is a byte.
+MORE_SCALES = {
+    Type.IQ2_XXS: (0,),
+    Type.IQ2_XS: (0,),
+    Type.IQ2_S: (0,),
+    Type.IQ3_XXS: (0,),
+    Type.IQ3_S: (0,),
+    Type.IQ1_S: (0,),
+    Type.IQ1_M: (),
+    Type.IQ4_NL: (0,),
+    Type.IQ4_XS: (0,),
+    Type.TQ1_0: (52,),
+    Type.TQ2_0: (64,),
+    Type.MXFP4: (),
+}
 
 
 def random_blocks(kind, rows, blocks, random):
     """uint8 [rows, blocks · bytes]: random quants, and scales of all sizes and signs."""
     size = gguf.GGML_QUANT_SIZES[kind][1]
     data = random.randint(0, 256, (rows * blocks, size)).astype(np.uint8)
-    for at in SCALES[kind]:
+    for at in (SCALES | MORE_SCALES)[kind]:
         scale = random.standard_normal(rows * blocks) * 2.0 ** random.randint(-12, 0, rows * blocks)
         data[:, at : at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
+    if kind == Type.IQ1_M:
+        data[:, 55] = data[:, 55] & 0xBF | 0x20  # the scale's exponent is neither 0 nor that of infinity
     return data.reshape(rows, blocks * size)
 
 
@@ -52,6 +70,15 @@ def make_blocks(random):
     tensors["quantised.values"] = values
     tensors["quantised.blocks"] = quants.quantize(values, Type.Q8_0)
     save_file(tensors, HERE / "blocks.safetensors")
+
+
+def make_more_blocks(random):
+    tensors = {}
+    for kind in MORE_SCALES:
+        blocks = random_blocks(kind, 1, 4, random)
+        tensors[f"{kind.name}.blocks"] = blocks
+        tensors[f"{kind.name}.values"] = quants.dequantize(blocks, kind)
+    save_file(tensors, HERE / "more_blocks.safetensors")
 
 
 class Model:
@@ -186,7 +213,7 @@ def make_gptneox(random):
 def main():
     HERE.mkdir(exist_ok=True)
     random = np.random.RandomState(7)
-    for make in (make_blocks, make_llama, make_gpt2, make_bloom, make_gptneox):
+    for make in (make_blocks, make_llama, make_gpt2, make_bloom, make_gptneox, make_more_blocks):
         make(random)
 
 

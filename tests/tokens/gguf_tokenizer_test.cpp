@@ -45,6 +45,20 @@ std::unique_ptr<Tokenizer> opened_gguf(const TemporaryDirectory& directory,
 
 #if REGROUP_WITH_TOKENIZER_JSON
 
+TEST_CASE("the directory of a GGUF model has the tokenizer in the file", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "model.gguf", gguf_of("gpt2", "gpt-2").text());
+  const auto tokenizer = open_tokenizer(directory.path());
+  CHECK(tokenizer->file() == directory / "model.gguf");
+  CHECK(tokenizer->vocabulary() == 5);
+  GgufPieces second = gguf_of("gpt2", "gpt-2");
+  second.entries.push_back(gguf_entry("split.no", kU32Type, gguf_u32(1)));
+  second.entries.push_back(gguf_entry("split.count", kU32Type, gguf_u32(2)));
+  put_file(directory / "m-00002-of-00002.gguf", second.text());
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "m-00002-of-00002.gguf"); }),
+             is_bad_input("part 2 of 2", "m-00001-of-00002.gguf"));
+}
+
 TEST_CASE("a GGUF file's byte-level BPE encodes text", "[tokens]") {
   const TemporaryDirectory directory;
   const auto tokenizer = opened_gguf(directory, gguf_of("gpt2", "gpt-2"));

@@ -7,6 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/directory/model_directory.h"
+#include "formats/dtype/codebooks.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -28,16 +29,55 @@ std::string q8_0_of(const std::vector<double>& values) {
 
 constexpr std::array kReadable{DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
                                DType::kQ2K,  DType::kQ3K,  DType::kQ4K,  DType::kQ5K,  DType::kQ6K};
+constexpr std::array kMoreReadable{DType::kIq2Xxs, DType::kIq2Xs, DType::kIq2S,  DType::kIq3Xxs,
+                                   DType::kIq3S,   DType::kIq1S,  DType::kIq1M,  DType::kIq4Nl,
+                                   DType::kIq4Xs,  DType::kTq1_0, DType::kTq2_0, DType::kMxfp4};
 
-TEST_CASE("blocks of every type are read bit for bit as llama.cpp reads them", "[formats]") {
-  const Checkpoint golden_blocks = open_checkpoint(golden("gguf/blocks.safetensors"));
-  for (const DType dtype : kReadable) {
+void check_blocks(const char* file, std::span<const DType> types) {
+  const Checkpoint golden_blocks = open_checkpoint(golden(file));
+  CHECK(golden_blocks.tensors().size() >= 2 * types.size());
+  for (const DType dtype : types) {
     const std::string name(name_of(dtype));
     CAPTURE(name);
     CHECK(can_dequantise(dtype));
-    CHECK(dequantised(dtype, bytes_of(golden_blocks, name + ".blocks")) ==
-          values_of(golden_blocks, name + ".values"));
+    const std::string blocks = bytes_of(golden_blocks, name + ".blocks");
+    const std::vector<double> expected = values_of(golden_blocks, name + ".values");
+    CHECK(dequantised(dtype, blocks) == expected);
+    for (std::size_t i = 0; i < block_bytes(dtype); ++i) {  // every byte matters
+      std::string changed = blocks;
+      changed[i] = static_cast<char>(changed[i] ^ 0x11);
+      CHECK(dequantised(dtype, changed) != expected);
+    }
   }
+}
+
+TEST_CASE("blocks of every type are read bit for bit as llama.cpp reads them", "[formats]") {
+  check_blocks("gguf/blocks.safetensors", kReadable);
+  check_blocks("gguf/more_blocks.safetensors", kMoreReadable);
+}
+
+TEST_CASE("codebooks have as many groups as their numbers can name", "[formats]") {
+  CHECK(iq2_xxs_codebook().size() == 256);
+  CHECK(iq2_xs_codebook().size() == 512);
+  CHECK(iq2_s_codebook().size() == 1024);
+  CHECK(iq3_xxs_codebook().size() == 256);
+  CHECK(iq3_s_codebook().size() == 512);
+  CHECK(iq1_codebook().size() == 2048);
+}
+
+TEST_CASE("an IQ4_NL block and an MXFP4 block equal the hand-computed ones", "[formats]") {
+  std::string block(18, '\x88');           // every quant is 8, which stands for 1
+  block.replace(0, 3, "\x00\xc0\xf0", 3);  // scale -2; the first byte has the quants 0 and 15
+  std::vector<double> values = dequantised(DType::kIq4Nl, block);
+  CHECK(values[0] == 254.0);
+  CHECK(values[1] == -2.0);
+  CHECK(values[16] == -226.0);
+  std::string microscaled(17, '\0');
+  microscaled.replace(0, 2, "\x80\x9f", 2);  // scale 2; the first byte has -6 and -0.5
+  values = dequantised(DType::kMxfp4, microscaled);
+  CHECK(values[0] == -12.0);
+  CHECK(values[16] == -1.0);
+  CHECK(values[1] == 0.0);
 }
 
 TEST_CASE("Q8_0 is written bit for bit as llama.cpp writes it", "[formats]") {
@@ -70,9 +110,9 @@ TEST_CASE("unsupported types and lengths are refused", "[formats]") {
   std::string block(34, '\0');
   const auto bytes = std::as_writable_bytes(std::span(block));
   CHECK_FALSE(can_dequantise(DType::kF32));
-  CHECK_FALSE(can_dequantise(DType::kIq2S));
-  CHECK_THAT(refusal_of([&] { dequantise_to_double(DType::kMxfp4, bytes, values); }),
-             is_wrong_usage("MXFP4"));
+  CHECK_FALSE(can_dequantise(DType::kNvfp4));
+  CHECK_THAT(refusal_of([&] { dequantise_to_double(DType::kNvfp4, bytes, values); }),
+             is_wrong_usage("NVFP4"));
   CHECK_THAT(refusal_of([&] { dequantise_to_double(DType::kQ4_0, bytes, values); }),
              is_wrong_usage("34 bytes", "32 elements", "Q4_0"));
   CHECK_THAT(refusal_of([&] { quantise_to_q8_0(std::span(values).first(31), bytes); }),
