@@ -8,15 +8,14 @@ bench/README.md.
 import argparse
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 import lengths
 from kinds import KINDS
 from length_report import chart, markdown
-from program import CommandFailed, Program, Stopped, write_atomically
-from runner import Runner, comma_list, only_user_of
+from program import Program, write_atomically
+from runner import Runner, comma_list, exit_code_of, only_user_of
 from stages import calibrate, convert, pretrain
 from study import Study
 
@@ -59,21 +58,16 @@ def main():
     options = parse_arguments()
     work = options.work / options.length
     program = Program(options.regroup.resolve(), work.resolve(), "cpu", options.threads)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+
+    def run():
         study = Study(work, f"length-{options.length}", program, options.kinds, options.seeds, METHODS, options.ratios, [])
         runner = Runner(options.jobs, program)
         with only_user_of(study.work):
             study.write_data(options.text)
             run_study(study, runner)
             write_report(study, runner)
-    except (KeyboardInterrupt, Stopped):
-        print("extrapolation: stopped; the same command continues", file=sys.stderr)
-        return 130
-    except (CommandFailed, OSError) as fault:
-        print(f"extrapolation: {fault}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_code_of("extrapolation", run)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
 from kinds import COMPARED_KINDS, KINDS, QUERY_HEADS, SCALES
 from methods import BEST, METHODS
 from plot import svg
-from program import CommandFailed, Program, Stopped, write_atomically
+from program import Program, write_atomically
 from results import Results
-from runner import Runner, comma_list, only_user_of
+from runner import Runner, comma_list, exit_code_of, only_user_of
 from stages import (calibrate, chosen_rate, convert, pretrain, source_folder, tune, uptrain,
                     uptrain_at_total, uptrain_source)
 from study import ALPHAS, RATIOS, SEEDS, Conversion, Model, Study
@@ -148,19 +147,14 @@ def main():
     options = parse_arguments()
     program = Program(options.regroup.resolve(), options.work.resolve(), options.device,
                       options.threads)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+
+    def run():
         study = Study(options.work, options.scale, program, options.kinds, options.seeds,
                       options.methods, options.ratios, options.alphas)
         with only_user_of(study.work):
             run_study(study, options, Runner(options.jobs, program))
-    except (KeyboardInterrupt, Stopped):
-        print("quality: stopped; the same command continues", file=sys.stderr)
-        return 130
-    except (CommandFailed, OSError) as fault:
-        print(f"quality: {fault}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_code_of("quality", run)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@ import argparse
 import concurrent.futures
 import contextlib
 import fcntl
+import signal
 import sys
 import time
 
-from program import CommandFailed
+from program import CommandFailed, Stopped
 
 
 def comma_list(convert_item, allowed):
@@ -65,3 +66,17 @@ def only_user_of(work):
         except BlockingIOError as fault:
             raise CommandFailed(f"{work}: another study runs in this folder") from fault
         yield
+
+
+def exit_code_of(name, work):
+    """Runs a study; what stops it is one line on stderr."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        work()
+    except (KeyboardInterrupt, Stopped):
+        print(f"{name}: stopped; the same command continues", file=sys.stderr)
+        return 130
+    except (CommandFailed, OSError) as fault:
+        print(f"{name}: {fault}", file=sys.stderr)
+        return 1
+    return 0

@@ -62,6 +62,20 @@ void check_data(const UptrainOptions& options, const Launch& launch) {
   }
 }
 
+void set_ranks(UptrainOptions& options, const Launch& launch) {
+  UptrainSettings& settings = options.settings;
+  if (options.planned_ranks && !launch.alone()) {
+    refuse_without_effect("--ranks", "this process is one of several ranks already");
+  }
+  settings.ranks = options.planned_ranks.value_or(launch.ranks);
+  settings.local_ranks = options.planned_ranks_per_machine.value_or(
+      options.planned_ranks.value_or(launch.local_ranks));
+  if (settings.local_ranks > settings.ranks) {
+    throw_usage("--ranks-per-machine: {}, allowed are up to {}, the number of ranks",
+                settings.local_ranks, settings.ranks);
+  }
+}
+
 // Sets and checks the settings that the options and the launch determine.
 void complete_settings(UptrainOptions& options, const Launch& launch) {
   UptrainSettings& settings = options.settings;
@@ -73,8 +87,7 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
   }
   take_recorded(options);
   settings.documents = options.documents.settings();
-  settings.ranks = launch.ranks;
-  settings.local_ranks = launch.local_ranks;
+  set_ranks(options, launch);
   settings.accumulation = options.accumulation.value_or(settings.ranks);
   settings.device = device_of_rank(options.device, launch);
   settings.precision = parse_precision(options.precision);

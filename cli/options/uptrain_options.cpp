@@ -128,6 +128,9 @@ void add_run_options(Command command, UptrainOptions& options) {
           "none, do nothing if the output is complete")
       .one_of({"yes", "auto"});
   command.add_flag("--dry-run", options.dry_run, "show the plan and do nothing");
+  add_count(command, "--ranks", options.planned_ranks, "plan for this many ranks", {2, 1U << 20});
+  add_count(command, "--ranks-per-machine", options.planned_ranks_per_machine,
+            "of --ranks, those that share the memory of a host (default: all)", {1, 1U << 20});
   command.add_flag("--json", options.json, "report as JSON");
 }
 

@@ -35,6 +35,8 @@ struct UptrainOptions {
   std::optional<std::int64_t> accumulation;
   int threads = 0;
   std::optional<int> timeout;
+  std::optional<std::int64_t> planned_ranks;  ///< of a plan, in place of the ranks of this launch
+  std::optional<std::int64_t> planned_ranks_per_machine;
   MemoryCheck memory_check;
   std::string resuming;  ///< "", "yes" or "auto"
   bool resume = false;   ///< whether this run resumes an earlier one

@@ -258,4 +258,34 @@ TEST_CASE("the plan of several ranks counts all their batches", "[uptrain][ranks
   CHECK(run_program(arguments, as_rank(1, free_port())).out.empty());
 }
 
+TEST_CASE("a plan for ranks that are not there is that of these ranks", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  for (const char* shard : {"optimizer", "full"}) {
+    const auto arguments = with_all(uptrain_arguments(directory, "out"),
+                                    {"--dry-run", "--json", "--shard", shard});
+    const Json there = run_program(arguments, as_rank(0, free_port())).json();
+    CHECK(run_program(with_all(arguments, {"--ranks", "2"})).json() == there);
+    const Json more = run_program(with_all(arguments, {"--ranks", "4"})).json();
+    CHECK(more["ranks"] == 4);
+    CHECK(more["tokens_per_step"] == 4 * 2 * 12);
+    CHECK(more["memory"] != there["memory"]);
+  }
+}
+
+TEST_CASE("only a plan can be for ranks that are not there", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--ranks", "2"});
+  const auto refused = [](const ProgramResult& result, const std::string& why) {
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.one_line_of_error());
+    CHECK(result.err.find(why) != std::string::npos);
+  };
+  refused(run_program(arguments), "--dry-run");
+  refused(run_program(with(arguments, "--dry-run"), as_rank(0, free_port())),
+          "one of several ranks already");
+  refused(run_program(with_all(arguments, {"--dry-run", "--ranks-per-machine", "4"})),
+          "allowed are up to 2");
+}
+
 }  // namespace regroup
