@@ -24,7 +24,7 @@ NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name)
 }
 
 // MosaicBERT has one tensor of queries, keys and values.
-AttentionLayout attention_at(const Checkpoint& checkpoint, const std::string& name) {
+AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& name) {
   const LinearTensors o = linear_at(name + "output.dense", true);
   const LinearTensors fused = linear_at(name + "self.Wqkv", true);
   if (checkpoint.find(fused.weight) != nullptr) {
@@ -41,7 +41,7 @@ AttentionLayout attention_at(const Checkpoint& checkpoint, const std::string& na
 
 LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
   LayerTensors layer;
-  layer.attention = attention_at(checkpoint, name + ".attention.");
+  layer.attention = bert_attention(checkpoint, name + ".attention.");
   layer.attention_norm = layer_norm_at(checkpoint, name + ".attention.output.LayerNorm");
   const LinearTensors gate_up = linear_at(name + ".mlp.gated_layers", false);
   if (checkpoint.find(gate_up.weight) != nullptr) {
