@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/eval_speech.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/text_tokens.h"
 #include "cli/options/command.h"
@@ -35,7 +36,7 @@ namespace {
 
 struct EvalOptions {
   std::string model;
-  std::string data;
+  std::string data, features;
   TextInput text;
   DocumentOptions documents;
   std::vector<std::int64_t> contexts;
@@ -225,6 +226,12 @@ void run_eval(const EvalOptions& options, const Console& console) {
   if (!options.logits.empty()) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});
   }
+  if (!options.features.empty()) {
+    run_speech_eval({options.model, options.features, options.batch, options.device,
+                     options.precision, options.logits, options.json},
+                    console);
+    return;
+  }
   const EvalRequest request = make_request(options);
   warn_of_precision(parse_precision(options.precision), request.device, console);
   for (const std::string& warning : warnings_of(request)) {
@@ -266,6 +273,7 @@ void add_eval_command(Command program, Console& console) {
   add_task_options(command, options->task, "continuation");
   add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",
             kAnySeed);
+  add_features_option(command, options->features);
   command.add_option("--write-logits", options->logits,
                      "instead write the logits of consecutive windows, [windows, context, "
                      "vocabulary], to this safetensors file");

@@ -3,6 +3,7 @@
 // num_key_value_heads as another name of encoder_attention_heads.
 #include "formats/families/bart_layout.h"
 #include "formats/families/families.h"
+#include "formats/spec/spectra.h"
 
 namespace regroup {
 
@@ -14,7 +15,9 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
   spec.max_positions = config.count({"max_target_positions"});
   spec.positions = PositionKind::kLearned;
   spec.denoising = Denoising::kNone;
-  spec.not_computable = "its encoder reads audio, regroup only tokens";
+  if (spec.not_computable.empty()) {
+    spec.not_computable = kReadsSpectra;
+  }
   spec.loaders_compute = true;
   const std::string prefix = bart_prefix(checkpoint);
   const std::string encoder = prefix + "encoder.", decoder = prefix + "decoder.";

@@ -4,9 +4,6 @@
 #include <cmath>
 #include <optional>
 #include <span>
-#include <string>
-#include <unistd.h>
-#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -15,8 +12,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
-#include "formats/safetensors/safetensors.h"
-#include "uptrain/model/tensor_bytes.h"
+#include "uptrain/evaluate/logits_file.h"
 
 namespace regroup {
 namespace {
@@ -77,51 +73,6 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   const std::int64_t all = (file.size() - width) / settings.context + 1;
   const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);
   return std::min(all, (wanted - 1) / predictions + 1);
-}
-
-// A file that gets its final name when it is complete.
-class PendingFile {
- public:
-  explicit PendingFile(std::filesystem::path path)
-      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {}
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-  ~PendingFile() {
-    std::error_code ignored;
-    std::filesystem::remove(staging_, ignored);  // a published file is no longer there
-  }
-
-  File& file() { return file_; }
-
-  void publish() {
-    file_.sync_and_close();
-    std::error_code fault;
-    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
-    if (fault) {
-      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
-    }
-  }
-
- private:
-  static std::filesystem::path staging_name(const std::filesystem::path& path) {
-    if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
-      throw_usage("{}: exists already", printable(path.string(), 0));
-    }
-    return path.string() + ".partial-" + std::to_string(::getpid());
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path staging_;
-  File file_;
-};
-
-std::string logits_header(std::int64_t windows, std::int64_t positions, std::int64_t vocab) {
-  TensorInfo logits;
-  logits.name = "logits";
-  logits.dtype = DType::kF32;
-  logits.shape = {windows, positions, vocab};
-  logits.end = tensor_bytes(logits.dtype, logits.shape);
-  return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
 }
 
 }  // namespace
@@ -192,23 +143,12 @@ void write_logits(const Transformer& model, const TokenFile& file,
           ? predictions_in({.objective = Objective::kContinuation}, settings.context)
           : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
-  PendingFile pending(path);
-  const std::string header = logits_header(windows, positions, model.lm_head().size(0));
-  pending.file().write_at(0, std::as_bytes(std::span(header)));
-  std::uint64_t offset = header.size();
+  LogitsFile pending(path, windows, positions, model.lm_head().size(0));
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     throw_if_stopped(stop, "evaluation was stopped");
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, {}, first, count, settings.context, settings.context);
-    const at::Tensor logits = window_logits(model, ids.to(model.device()))
-                                  .to(at::kCPU, at::kFloat)
-                                  .contiguous();  // [count, positions, V]
-    if (!logits.isfinite().all().item<bool>()) {
-      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                      printable(file.path().string(), 0), first, first + count - 1);
-    }
-    pending.file().write_at(offset, bytes_of(logits));
-    offset += logits.nbytes();
+    pending.append(window_logits(model, ids.to(model.device())), file.path(), first);
     call_if_given(progress, first + count, windows);
   }
   pending.publish();

@@ -13,13 +13,17 @@
 
 namespace regroup {
 
-Model open_computable_model(const std::filesystem::path& path) {
-  Model model = open_model(path);
+void check_computable_model(const Model& model) {
   if (!model.spec.not_computable.empty()) {
-    throw_bad_input("{}: this model cannot be computed: {}", printable(path.string(), 0),
+    throw_bad_input("{}: this model cannot be computed: {}", printable(model.path.string(), 0),
                     printable(model.spec.not_computable));
   }
   check_all_shapes(model.spec, model.checkpoint);
+}
+
+Model open_computable_model(const std::filesystem::path& path) {
+  Model model = open_model(path);
+  check_computable_model(model);
   return model;
 }
 

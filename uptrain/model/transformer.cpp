@@ -13,46 +13,13 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/block_weights.h"
+#include "uptrain/model/computable.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/rope.h"
 #include "uptrain/ops/sinusoids.h"
 #include "uptrain/ops/softcap.h"
 
 namespace regroup {
-namespace {
-
-void check_computable(const ModelSpec& spec) {
-  if (!spec.not_computable.empty()) {
-    throw_bad_input("{}: cannot be computed: {}", printable(spec.architecture),
-                    printable(spec.not_computable));
-  }
-  if (spec.sliding_window && (spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
-                              (!spec.causal && spec.positions == PositionKind::kAlibi))) {
-    throw_bad_input(
-        "{}: sliding windows are supported only in models of one stack, without a relative bias, "
-        "and "
-        "with ALiBi only in causal attention",
-        printable(spec.architecture));
-  }
-  if (spec.attention_softcap &&
-      (!spec.causal || spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
-       spec.positions == PositionKind::kAlibi)) {
-    throw_bad_input("{}: soft-capped scores are supported only in causal attention without biases",
-                    printable(spec.architecture));
-  }
-}
-
-void check_length(const ModelSpec& spec, std::int64_t length) {
-  if (spec.limited_to_positions && length > spec.max_positions.value()) {
-    throw_usage(
-        "sequences of {} tokens: {} is computed up to {} tokens only; beyond, its own code changes "
-        "its attention",
-        length, printable(spec.architecture), *spec.max_positions);
-  }
-}
-
-}  // namespace
-
 Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
     : spec_(std::move(spec)),
       token_embedding_(parameters.at(spec_.token_embedding)),
@@ -69,6 +36,7 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
   encoder_embedding_ =
       make_embedding(spec_.encoder_position_embedding, spec_.encoder_embedding_norm, parameters);
   embedding_ = make_embedding(spec_.position_embedding, spec_.embedding_norm, parameters);
+  spectrum_ = SpectrumConvolutions(spec_, parameters);
   if (spec_.has_encoder()) {
     encoder_ = make_stack(AttentionRole::kEncoder, spec_.encoder_final_norm, parameters);
   }
@@ -113,6 +81,9 @@ at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor
 }
 
 at::Tensor Transformer::encode(const at::Tensor& source) const {
+  if (spectrum_.present()) {
+    return run_stack(encoder_, spectrum_(source) + encoder_embedding_.positions, {});
+  }
   return run_stack(encoder_, embed(source, 0, AttentionRole::kEncoder), {});
 }
 

@@ -7,7 +7,7 @@ namespace regroup {
 namespace {
 
 // A fake estimate: 8 units per sequence and 40 for weights and optimizer.
-double bytes_of(const UptrainSettings& settings) {
+double bytes_needed(const UptrainSettings& settings) {
   double bytes = 8.0 * static_cast<double>(settings.batch);
   bytes /= settings.recomputing ? 4 : 1;
   bytes /= settings.precision == Precision::kBf16 ? 2 : 1;
@@ -33,8 +33,8 @@ TEST_CASE("each option that suffices alone is listed with its memory", "[uptrain
   UptrainSettings settings;
   settings.batch = 8;
   settings.accumulation = 2;
-  REQUIRE(bytes_of(settings) == 124);
-  const std::vector<LeanerRun> runs = leaner_runs(settings, 104, bytes_of);
+  REQUIRE(bytes_needed(settings) == 124);
+  const std::vector<LeanerRun> runs = leaner_runs(settings, 104, bytes_needed);
   CHECK(options_of(runs) == std::vector<std::string>{"--activation-checkpointing",
                                                      "--batch 4 --accumulate 4", "--dtype bf16",
                                                      "--optimizer adafactor", "--train attention",
@@ -48,7 +48,7 @@ TEST_CASE("each option that suffices alone is listed with its memory", "[uptrain
 TEST_CASE("several options are combined if none suffices alone", "[uptrain]") {
   UptrainSettings settings;
   settings.batch = 8;
-  const std::vector<LeanerRun> runs = leaner_runs(settings, 61, bytes_of);
+  const std::vector<LeanerRun> runs = leaner_runs(settings, 61, bytes_needed);
   CHECK(
       options_of(runs) ==
       std::vector<std::string>{"--activation-checkpointing --batch 1 --accumulate 8 --dtype bf16"});
@@ -58,7 +58,7 @@ TEST_CASE("several options are combined if none suffices alone", "[uptrain]") {
 TEST_CASE("the leanest run is listed if no options suffice", "[uptrain]") {
   UptrainSettings settings;
   settings.batch = 6;
-  const std::vector<LeanerRun> runs = leaner_runs(settings, 1, bytes_of);
+  const std::vector<LeanerRun> runs = leaner_runs(settings, 1, bytes_needed);
   CHECK(options_of(runs) ==
         std::vector<std::string>{"--activation-checkpointing --batch 3 --accumulate 2 --dtype bf16 "
                                  "--optimizer adafactor --train kv"});

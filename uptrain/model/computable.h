@@ -1,0 +1,16 @@
+// Which models and sequences can be computed.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+/// Throws kBadInput for a model that Transformer cannot compute, with the reason.
+void check_computable(const ModelSpec& spec);
+
+/// Throws kUsage if the model's own code computes sequences of that length in another way.
+void check_length(const ModelSpec& spec, std::int64_t length);
+
+}  // namespace regroup
