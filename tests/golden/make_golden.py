@@ -198,4 +198,5 @@ def main():
         alibi_slopes.write(arguments.out / "alibi_slopes.json")
 
 
-main()
+if __name__ == "__main__":
+    main()
