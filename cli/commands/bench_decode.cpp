@@ -52,7 +52,7 @@ struct BenchRow {
     return static_cast<double>(load.batch) / speed.seconds_per_token;
   }
   double bytes_per_second() const {
-    return static_cast<double>(variant->step_weight_bytes + speed.cache_bytes) /
+    return (variant->step_weight_bytes(load.batch) + static_cast<double>(speed.cache_bytes)) /
            speed.seconds_per_token;
   }
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -126,6 +127,16 @@ std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {
   return static_cast<std::uint64_t>(load.batch) * (cost.at(context) - saved);
 }
 
+std::set<std::string> names_of_experts(const ModelSpec& spec) {
+  std::set<std::string> names;
+  for (const LayerTensors& layer : spec.layers) {
+    for (const auto* experts : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+      names.insert(experts->begin(), experts->end());
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec,
@@ -134,10 +145,17 @@ DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec
   for (const Parameters::Entry& entry : parameters.entries()) {
     variant.weight_bytes += entry.value.nbytes();
   }
+  const std::set<std::string> experts = names_of_experts(spec);
   for (const std::string& tensor : names_read_per_step(spec)) {
-    variant.step_weight_bytes += parameters.at(tensor).nbytes();
+    (experts.contains(tensor) ? variant.expert_bytes : variant.dense_bytes) +=
+        parameters.at(tensor).nbytes();
   }
   return variant;
+}
+
+double DecodeVariant::step_weight_bytes(std::int64_t batch) const {
+  const double share = model.spec().share_of_experts(static_cast<std::uint64_t>(batch));
+  return static_cast<double>(dense_bytes) + share * static_cast<double>(expert_bytes);
 }
 
 DecodeVariant with_leading_kv_heads(const std::string& name, const ModelSpec& spec,

@@ -17,7 +17,12 @@ struct DecodeVariant {
   std::string name;
   Transformer model;
   std::uint64_t weight_bytes = 0;
-  std::uint64_t step_weight_bytes = 0;  ///< bytes of these that each step reads
+  std::uint64_t dense_bytes = 0;   ///< of these, read by each step
+  std::uint64_t expert_bytes = 0;  ///< of all experts
+
+  /// Bytes of weights that a step of `batch` sequences is expected to read; of experts see
+  /// ModelSpec::share_of_experts().
+  double step_weight_bytes(std::int64_t batch) const;
 };
 
 DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec,

@@ -1,4 +1,6 @@
 // `regroup bench decode` as a program: reported sizes and refusals. Speed is not tested.
+#include <cmath>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/child_program.h"
@@ -66,6 +68,24 @@ TEST_CASE("bench decode runs all kinds of models and configs without weights", "
   CAPTURE(fewer.err);
   CHECK(fewer.exit_code == 0);
   CHECK(fewer.out.find("speed-up") != std::string::npos);
+}
+
+TEST_CASE("bench decode counts the experts that a step uses", "[uptrain]") {
+  const std::string model = golden("olmoe").string();
+  const ProgramResult result = bench_decode(
+      model, {"--context", "5", "--batch", "1,3", "--dtype", "fp32", "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json rows = result.json()["results"];
+  const auto weights_read = [](const Json& row) {
+    return row["bytes_per_second"].get<double>() * row["seconds_per_token"].get<double>() -
+           row["cache_bytes"].get<double>();
+  };
+  const Json plan = run_program({"plan", model, "--json"}).json();
+  const auto all = rows[0]["weight_bytes"].get<double>();
+  CHECK(std::abs(weights_read(rows[0]) - plan["costs"][0]["weight_bytes_per_step"].get<double>()) < 1);
+  CHECK(weights_read(rows[1]) > weights_read(rows[0]) + 1);
+  CHECK(weights_read(rows[1]) < all);
 }
 
 TEST_CASE("bench decode reports the cache with a window and attention sinks", "[uptrain]") {
