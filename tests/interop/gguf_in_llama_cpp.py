@@ -32,6 +32,17 @@ CONVERSIONS = (
     ("cohere", 2, SILU),
     ("granite", 2, SILU),
     ("smollm3", 2, SILU),
+    ("olmo", 2, SILU),
+    ("olmo2", 2, SILU),
+    ("qwen3", 2, SILU),
+    ("internlm2", 2, SILU),
+    ("baichuan_7b", 2, SILU),
+    ("minicpm", 2, SILU),
+    ("mixtral", 2, SILU),
+    ("granitemoe", 2, SILU),
+    ("deepseek", 2, SILU),
+    ("gemma", 2, GELU),
+    ("stablelm", 2, SILU),
     ("gpt2", 2, GELU),
     ("gpt2", 1, GELU),
     ("gpt_neox", 2, GELU),
@@ -62,8 +73,8 @@ def check(regroup, scratch):
     for name, kv_heads, tolerance in CONVERSIONS:
         label = "_".join(map(str, kv_heads)) if isinstance(kv_heads, list) else kv_heads
         target, grouped = scratch / f"{name}_{label}.gguf", scratch / f"{name}_{label}"
-        regroup.convert(GOLDEN / name, target, kv_heads, "--to", "gguf", "--dtype", "fp32")
         regroup.convert(GOLDEN / name, grouped, kv_heads, "--dtype", "fp32")
+        regroup.convert(grouped, target, kv_heads, "--to", "gguf")
         tokens = checkpoints.random_tokens(regroup.inspect(grouped)["vocab_size"], 2, 13, seed=1)
         ours, theirs = regroup.logits(grouped, tokens), logits_of(target, tokens)
         difference = float(np.abs(ours - theirs).max())
