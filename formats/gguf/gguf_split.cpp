@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "split.";
+constexpr std::string_view kSplitPrefix = "split.";
 constexpr std::string_view kNumber = "split.no";
 constexpr std::string_view kCount = "split.count";
 constexpr std::string_view kTensors = "split.tensors.count";
@@ -97,7 +97,7 @@ void check_same_model(const GgufMetadata& first, const GgufMetadata& part) {
   }
   for (const GgufMetadata::Entry& entry : part.entries()) {
     const GgufMetadata::Entry* other = first.find(entry.key);
-    const bool of_the_file = entry.key.starts_with(kPrefix) || entry.key == kGgufAlignmentKey;
+    const bool of_the_file = entry.key.starts_with(kSplitPrefix) || entry.key == kGgufAlignmentKey;
     if (!of_the_file && other != nullptr &&
         (other->type != entry.type || other->bytes != entry.bytes)) {
       throw_bad_input("{}: is not a part of the model of {}: {} has another value there",
@@ -109,7 +109,7 @@ void check_same_model(const GgufMetadata& first, const GgufMetadata& part) {
 void remove_split_keys(GgufMetadata& metadata) {
   std::vector<std::string> keys;
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    if (entry.key.starts_with(kPrefix)) {
+    if (entry.key.starts_with(kSplitPrefix)) {
       keys.push_back(entry.key);
     }
   }

@@ -72,8 +72,8 @@ TEST_CASE("bench decode runs all kinds of models and configs without weights", "
 
 TEST_CASE("bench decode counts the experts that a step uses", "[uptrain]") {
   const std::string model = golden("olmoe").string();
-  const ProgramResult result = bench_decode(
-      model, {"--context", "5", "--batch", "1,3", "--dtype", "fp32", "--json"});
+  const ProgramResult result =
+      bench_decode(model, {"--context", "5", "--batch", "1,3", "--dtype", "fp32", "--json"});
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
   const Json rows = result.json()["results"];
@@ -83,7 +83,8 @@ TEST_CASE("bench decode counts the experts that a step uses", "[uptrain]") {
   };
   const Json plan = run_program({"plan", model, "--json"}).json();
   const auto all = rows[0]["weight_bytes"].get<double>();
-  CHECK(std::abs(weights_read(rows[0]) - plan["costs"][0]["weight_bytes_per_step"].get<double>()) < 1);
+  CHECK(std::abs(weights_read(rows[0]) - plan["costs"][0]["weight_bytes_per_step"].get<double>()) <
+        1);
   CHECK(weights_read(rows[1]) > weights_read(rows[0]) + 1);
   CHECK(weights_read(rows[1]) < all);
 }
