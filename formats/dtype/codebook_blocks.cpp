@@ -22,7 +22,7 @@ std::size_t group_number(int low, int high) { return static_cast<std::size_t>(lo
 
 }  // namespace
 
-// In all of these types a block has 256 elements. A scale of 4 bits stands for a half more.
+// A block of these types has 256 elements. A 4-bit scale s means s + 1/2.
 
 void read_iq2_xxs(const Block& block, std::span<double> values) {
   const Codebook& book = iq2_xxs_codebook();

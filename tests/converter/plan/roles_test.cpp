@@ -1,6 +1,7 @@
 // Encoders, decoders and cross-attention: which of them a conversion groups.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include "formats/spec/alibi.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
+#include "tests/grouped_cases.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
@@ -27,55 +29,7 @@ bool is_encoders(const TensorInfo& tensor) { return tensor.name.starts_with("enc
 
 TEST_CASE("keys and values of every role are pooled bit for bit and other tensors are copied",
           "[converter]") {
-  const auto [name, groups] = GENERATE(table<const char*, std::int64_t>({{"t5", 4},
-                                                                         {"t5", 3},
-                                                                         {"t5_v1_1", 4},
-                                                                         {"mt5", 3},
-                                                                         {"umt5", 3},
-                                                                         {"bart", 3},
-                                                                         {"bart", 2},
-                                                                         {"mbart", 2},
-                                                                         {"marian", 3},
-                                                                         {"m2m_100", 2},
-                                                                         {"pegasus", 3},
-                                                                         {"pegasus", 2},
-                                                                         {"whisper", 3},
-                                                                         {"whisper", 2},
-                                                                         {"bert", 4},
-                                                                         {"bert", 3},
-                                                                         {"biogpt", 2},
-                                                                         {"biogpt", 3},
-                                                                         {"persimmon", 2},
-                                                                         {"persimmon", 3},
-                                                                         {"roberta", 4},
-                                                                         {"xlm_roberta", 4},
-                                                                         {"camembert", 4},
-                                                                         {"electra", 4},
-                                                                         {"distilbert", 3},
-                                                                         {"distilbert", 4},
-                                                                         {"baichuan_7b", 2},
-                                                                         {"baichuan2_13b", 4},
-                                                                         {"internlm", 3},
-                                                                         {"qwen", 2},
-                                                                         {"codegen", 4},
-                                                                         {"codegen", 2},
-                                                                         {"gpt_neo", 3},
-                                                                         {"gpt_neo", 2},
-                                                                         {"xglm", 3},
-                                                                         {"xglm", 2},
-                                                                         {"modernbert", 3},
-                                                                         {"modernbert", 2},
-                                                                         {"modernbert_biases", 2},
-                                                                         {"nomic_bert", 3},
-                                                                         {"nomic_bert", 2},
-                                                                         {"mpnet", 4},
-                                                                         {"mpnet", 3},
-                                                                         {"jina_bert", 4},
-                                                                         {"jina_bert", 3},
-                                                                         {"mosaic_bert", 4},
-                                                                         {"mosaic_bert", 3},
-                                                                         {"electra_small", 4},
-                                                                         {"electra_small", 3}}));
+  const auto [name, groups] = GENERATE(from_range(kGroupedCases), from_range(kGroupedSpeechCases));
   CAPTURE(name, groups);
   const TemporaryDirectory directory;
   convert(golden(name), directory / "result", {.kv_heads = {groups}, .roles = kAllRoles});

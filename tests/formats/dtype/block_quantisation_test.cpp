@@ -66,7 +66,7 @@ TEST_CASE("codebooks have as many groups as their numbers can name", "[formats]"
 }
 
 TEST_CASE("an IQ4_NL block and an MXFP4 block equal the hand-computed ones", "[formats]") {
-  std::string block(18, '\x88');           // every quant is 8, which stands for 1
+  std::string block(18, '\x88');           // all quants are 8, whose value is 1
   block.replace(0, 3, "\x00\xc0\xf0", 3);  // scale -2; the first byte has the quants 0 and 15
   std::vector<double> values = dequantised(DType::kIq4Nl, block);
   CHECK(values[0] == 254.0);

@@ -80,7 +80,7 @@ TEST_CASE("a part that is not the first is refused, and the first is named", "[f
   CHECK_THAT(refusal_of([&] { gguf_metadata_of(split.part(3)); }), is_bad_input("part 3 of 3"));
 }
 
-TEST_CASE("a GGUF part that stands in for another one is refused", "[formats]") {
+TEST_CASE("a GGUF part under the name of another one is refused", "[formats]") {
   const SplitModel split;
   fs::copy_file(split.part(2), split.part(3), fs::copy_options::overwrite_existing);
   CHECK_THAT(split.refusal(),
@@ -148,7 +148,8 @@ TEST_CASE("numbers of GGUF parts beyond the limits are refused without opening a
   CHECK_THAT(refusal_with({0, 3, ~0U}), is_bad_input("split.tensors.count", "-1"));
 }
 
-TEST_CASE("the directory of a GGUF model stands for it, unless it has other weights", "[formats]") {
+TEST_CASE("the directory of a GGUF model can be given in its place, unless it has other weights",
+          "[formats]") {
   const TemporaryDirectory directory;
   CHECK_FALSE(gguf_model_in(directory.path()));
   fs::copy_file(kUnsplit, directory / "b.gguf");

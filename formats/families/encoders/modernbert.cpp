@@ -2,6 +2,7 @@
 #include "formats/config/decoder_sizes.h"
 #include "formats/config/layer_windows.h"
 #include "formats/config/rope_config.h"
+#include "formats/families/encoders/encoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {
@@ -65,16 +66,10 @@ void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm
 
 ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
-  spec.intermediate_size = config.count({"intermediate_size"});
-  spec.causal = false;
-  spec.norm = NormKind::kLayerNorm;
+  read_encoder_sizes(spec, config, checkpoint);
   spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
   spec.activation =
       activation_from_name(config.text_or({"hidden_activation"}, "gelu"), config.where());
-  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   read_local_attention(spec, config);
   read_modernbert_rope(spec, config);
 

@@ -3,6 +3,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/config/decoder_sizes.h"
+#include "formats/families/encoders/encoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {
@@ -54,14 +55,6 @@ LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
     layer.mlp_norm = layer_norm_at(checkpoint, name + ".output.LayerNorm");
   }
   return layer;
-}
-
-void read_bert_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
-  spec.intermediate_size = config.count({"intermediate_size"});
-  spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
 }
 
 // Positions are rows of a table or, with "alibi" (Jina's BERT), ALiBi in both directions.
@@ -121,13 +114,11 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
                           std::string_view prefix) {
   refuse_decoder(config);
   ModelSpec spec;
-  read_bert_sizes(spec, config, checkpoint);
-  spec.causal = false;
-  spec.norm = NormKind::kLayerNorm;
+  read_encoder_sizes(spec, config, checkpoint);
+  spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
-  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";

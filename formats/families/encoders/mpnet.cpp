@@ -1,5 +1,6 @@
 // MPNet: BERT's block with a table of positions and a relative bias that all layers share.
 #include "formats/config/decoder_sizes.h"
+#include "formats/families/encoders/encoder_sizes.h"
 #include "formats/families/families.h"
 
 namespace regroup {
@@ -41,16 +42,10 @@ void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std
 
 ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
-  spec.intermediate_size = config.count({"intermediate_size"});
-  spec.causal = false;
-  spec.norm = NormKind::kLayerNorm;
+  read_encoder_sizes(spec, config, checkpoint);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
-  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   const std::string prefix =
       find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
   spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
