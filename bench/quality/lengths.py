@@ -66,8 +66,9 @@ def cells_with_alibi(study, model):
 
 
 def make(study, cell):
-    """Converts what convert() did not, and trains. Returns None, since nothing is measured yet."""
-    if cell.positions != "keep" and not (study.work / cell.source).exists():
+    """Converts what convert() did not, and trains. Cells that differ in alpha share their source. Returns None, since
+    nothing is measured yet."""
+    if cell.positions != "keep":
         study.program.run_once(
             f"{cell.source}.json",
             ["convert", cell.model.trained, cell.source, "--kv-heads", str(Conversion(cell.model, "", cell.ratio).kv_heads),

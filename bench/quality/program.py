@@ -3,6 +3,7 @@
 A record is a JSON file: {"command": [...], "report": {...}, "seconds": s}, or {"refused": "why"} instead of a report.
 Commands run in the study's folder, so that they can be repeated there by hand.
 """
+import collections
 import json
 import os
 import shutil
@@ -43,6 +44,7 @@ class Program:
         self.help_ = {}
         self.running_ = set()
         self.lock_ = threading.Lock()
+        self.record_locks_ = collections.defaultdict(threading.Lock)
         self.stopping_ = False
 
     def has_option(self, command, option):
@@ -56,7 +58,13 @@ class Program:
 
     def run_once(self, record, arguments, output=None, may_refuse=False):
         """Returns the record of `regroup ARGUMENTS`, which makes `output` (a path in the work folder). An interrupted
-        run continues from its saved state."""
+        run continues from its saved state. Of tasks that ask for one record at a time, the first runs the command."""
+        with self.lock_:
+            making = self.record_locks_[record]
+        with making:
+            return self.run_unless_recorded_(record, arguments, output, may_refuse)
+
+    def run_unless_recorded_(self, record, arguments, output, may_refuse):
         path = self.work / record
         found = read_record(path)
         if found is not None:

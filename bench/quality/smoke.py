@@ -2,12 +2,15 @@
 """Runs both studies at their smallest scale twice. Checks that every cell exists, and that the second run, which finds
 everything done, writes the same report."""
 import argparse
+import concurrent.futures
 import json
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
+
+from program import Program
 
 STUDY = Path(__file__).with_name("quality.py")
 KINDS = ("rope", "t5")
@@ -24,6 +27,20 @@ def run_study(options, work):
 def check(truth, what):
     if not truth:
         sys.exit(f"smoke: {what}")
+
+
+def check_shared_record(work):
+    """Two tasks that need the same model at the same time: one makes it, the other waits for it."""
+    work.mkdir()
+    command = work / "regroup"
+    command.write_text("#!/bin/sh\n[ $2 != --help ] || exit 0\necho run >>runs; sleep 0.5; echo '{}'\n", encoding="utf-8")
+    command.chmod(0o755)
+    program = Program(command, work, "cpu", 1)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(program.run_once, "model.json", ["convert", "a", "b"], "b") for _ in range(2)]
+        records = [task.result() for task in tasks]
+    check(records[0] == records[1], "two tasks read two records of one command")
+    check((work / "runs").read_text(encoding="utf-8") == "run\n", "two tasks ran one command at the same time")
 
 
 def check_cells(report):
@@ -71,6 +88,7 @@ def main():
     parser.add_argument("--other-text", nargs="+", required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        check_shared_record(Path(folder) / "shared")
         work = Path(folder) / "study"
         first = run_study(options, work)
         records = {path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")}
