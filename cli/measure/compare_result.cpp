@@ -14,13 +14,22 @@
 namespace regroup {
 namespace {
 
+// Differences of logits as a share of the largest one. Moved numbers only change the order of sums;
+// rounding errors of weights grow on their way to the logits.
+constexpr double kReordered = 1e-4;
+constexpr double kRounded = 0.05;
+
+// A tensor's rounding error as a share of it. Q8_0, the coarsest, has about 0.006.
+constexpr double kTensorRounding = 0.02;
+
 // The request for the reference: the source's architecture, with means rounded to the requested
-// dtype. GGUF stores some tensors in F32 whatever the dtype, so for GGUF the reference rounds
-// nothing.
+// dtype. GGUF stores some tensors in F32 whatever the dtype, so for GGUF the reference has the
+// source's dtype or F32.
 ConversionRequest reference_request(ConversionRequest request, const ConversionPlan& plan) {
   request.target = "same";
   request.container = std::nullopt;
-  if (request.dtype && (is_block_type(*request.dtype) || plan.container == Container::kGguf)) {
+  if (request.dtype && *request.dtype != DType::kF32 &&
+      (is_block_type(*request.dtype) || plan.container == Container::kGguf)) {
     request.dtype = std::nullopt;
   }
   return request;
@@ -45,14 +54,12 @@ bool rounds_differently(const TensorStep& step, const ConversionRequest& referen
   return (narrow || pools) && dtype != reference.dtype.value_or(before);
 }
 
-// The allowed difference as a share of the largest logit. Moved numbers only change the order of
-// sums; rounding errors of weights grow on their way to the logits.
-double allowed_share(const ConversionPlan& plan, const ConversionRequest& reference,
-                     const Checkpoint& source) {
-  const bool rounded = std::any_of(
-      plan.steps.begin(), plan.steps.end(),
-      [&](const TensorStep& step) { return rounds_differently(step, reference, source); });
-  return rounded ? 0.05 : 1e-4;
+// Whether numbers of any tensor may be.
+bool rounds_differently(const ConversionPlan& plan, const ConversionRequest& reference,
+                        const Checkpoint& source) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [&](const TensorStep& step) {
+    return rounds_differently(step, reference, source);
+  });
 }
 
 // Whether the requested dtype, to which the reference is rounded as well, has fewer digits than the
@@ -78,6 +85,29 @@ Model as_source_computes(Model result, const Model& source) {
   return result;
 }
 
+Model opened(const std::filesystem::path& result, const Model& source) {
+  return as_source_computes(open_computable_model(result), source);
+}
+
+// The largest difference of logits before weights are rounded, if it and the rounding of each
+// tensor are small: then the result has the right form, and rounding changes its logits by more
+// than usual. It does so where experts are chosen.
+std::optional<double> difference_of_forms(const Model& source, ConversionRequest request,
+                                          ConversionRequest reference,
+                                          const std::filesystem::path& result) {
+  request.dtype = DType::kF32;
+  reference.dtype = DType::kF32;
+  FormComparison found;
+  with_torch_errors([&] {
+    found = compare_forms(plan_reference(source, reference), plan_reference(source, request),
+                          source, opened(result, source), interrupt_requested());
+  });
+  const double allowed = kReordered * std::max(1.0, found.logits.largest_logit);
+  return found.logits.largest_difference <= allowed && found.largest_rounding <= kTensorRounding
+             ? std::optional(found.logits.largest_difference)
+             : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<OutputComparison> compare_with_source(const Model& source,
@@ -96,23 +126,26 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
   OutputComparison comparison;
   const auto compare = [&](const ConversionPlan& expected) {
     with_torch_errors([&] {
-      const LogitComparison found = compare_logits(
-          expected, source, as_source_computes(open_computable_model(result), source),
-          interrupt_requested());
+      const LogitComparison found =
+          compare_logits(expected, source, opened(result, source), interrupt_requested());
       comparison.largest_difference = found.largest_difference;
       comparison.largest_output = found.largest_logit;
     });
   };
   compare(reference);
+  const bool rounded = rounds_differently(plan, same, source.checkpoint);
   const double allowed =
-      allowed_share(plan, same, source.checkpoint) * std::max(1.0, comparison.largest_output);
+      (rounded ? kRounded : kReordered) * std::max(1.0, comparison.largest_output);
   if (!(comparison.largest_difference <= allowed)) {
-    throw Error(ErrorKind::kDifference,
-                fmt::format("written as {}, the model computes other logits: they differ by up to "
-                            "{:.3g}, {:.3g} is allowed; the result was removed",
-                            plan.target.architecture, comparison.largest_difference, allowed));
-  }
-  if (loses_digits(plan, same, source.checkpoint)) {
+    comparison.without_rounding =
+        rounded ? difference_of_forms(source, request, same, result) : std::nullopt;
+    if (!comparison.without_rounding) {
+      throw Error(ErrorKind::kDifference,
+                  fmt::format("written as {}, the model computes other logits: they differ by up "
+                              "to {:.3g}, {:.3g} is allowed; the result was removed",
+                              plan.target.architecture, comparison.largest_difference, allowed));
+    }
+  } else if (loses_digits(plan, same, source.checkpoint)) {
     comparison.without_rounding = comparison.largest_difference;
     ConversionRequest exact = same;
     exact.dtype = std::nullopt;

@@ -180,8 +180,8 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
 std::string exactness_text(const OutputComparison& comparison, const ConversionPlan& plan) {
   const std::string rounding =
       comparison.without_rounding
-          ? fmt::format(", {:.3g} without rounding to {}", *comparison.without_rounding,
-                        name_of(plan.dtype.value()))
+          ? fmt::format(", {:.3g} without rounding{}", *comparison.without_rounding,
+                        plan.dtype ? fmt::format(" to {}", name_of(*plan.dtype)) : "")
           : "";
   return fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
                      comparison.largest_difference, comparison.largest_output, rounding);

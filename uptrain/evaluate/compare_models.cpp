@@ -1,6 +1,7 @@
 #include "uptrain/evaluate/compare_models.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -8,12 +9,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/norm.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/families/family.h"
+#include "uptrain/model/larger.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 
@@ -74,10 +77,12 @@ std::size_t layers_per_run(const ModelSpec& spec) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, kRunParameters / parameters));
 }
 
-}  // namespace
-
-LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
-                               const Model& result, const std::atomic<bool>& stop) {
+// Compares `reference` with a model of `result`'s form whose parameters `parameters_of` gives for a
+// part of it.
+LogitComparison compare_parts(const ConversionPlan& reference, const Model& source,
+                              const ModelSpec& result,
+                              const std::function<Parameters(const ModelSpec&)>& parameters_of,
+                              const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   const ModelSpec& spec = reference.target;
   const std::int64_t length = std::min(kTokens, spec.max_positions.value_or(kTokens));
@@ -90,17 +95,57 @@ LogitComparison compare_logits(const ConversionPlan& reference, const Model& sou
     throw_if_stopped(stop, "interrupted; nothing was left behind");
     const std::size_t end = std::min(layers, begin + run);
     const ModelSpec part = part_of(spec, begin, end);
-    const ModelSpec other = part_of(result.spec, begin, end);
+    const ModelSpec other = part_of(result, begin, end);
     const at::Tensor expected =
         logits_of(part, planned_parameters(reference, source, part), tokens);
-    const at::Tensor found =
-        logits_of(other, load_parameters(other, result.checkpoint, at::kFloat, at::kCPU), tokens);
+    const at::Tensor found = logits_of(other, parameters_of(other), tokens);
     comparison.largest_difference =
-        std::max(comparison.largest_difference, (expected - found).abs().max().item().toDouble());
+        larger(comparison.largest_difference, (expected - found).abs().max().item().toDouble());
     comparison.largest_logit =
-        std::max(comparison.largest_logit, expected.abs().max().item().toDouble());
+        larger(comparison.largest_logit, expected.abs().max().item().toDouble());
   }
   return comparison;
+}
+
+Parameters stored_parameters(const ModelSpec& part, const Model& model) {
+  return load_parameters(part, model.checkpoint, at::kFloat, at::kCPU);
+}
+
+// The largest ‖stored − planned‖ / ‖planned‖; 0 / 0 counts as 0.
+double largest_rounding(const Parameters& planned, const Parameters& stored) {
+  double largest = 0.0;
+  for (const Parameters::Entry& entry : planned.entries()) {
+    const at::Tensor exact = entry.value.to(at::kDouble);
+    const double difference = (stored.at(entry.name) - exact).norm().item().toDouble();
+    largest =
+        difference == 0.0 ? largest : larger(largest, difference / exact.norm().item().toDouble());
+  }
+  return largest;
+}
+
+}  // namespace
+
+LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
+                               const Model& result, const std::atomic<bool>& stop) {
+  return compare_parts(
+      reference, source, result.spec,
+      [&](const ModelSpec& part) { return stored_parameters(part, result); }, stop);
+}
+
+FormComparison compare_forms(const ConversionPlan& reference, const ConversionPlan& form,
+                             const Model& source, const Model& result,
+                             const std::atomic<bool>& stop) {
+  FormComparison found;
+  found.logits = compare_parts(
+      reference, source, result.spec,
+      [&](const ModelSpec& part) {
+        Parameters planned = planned_parameters(form, source, part);
+        found.largest_rounding = larger(found.largest_rounding,
+                                        largest_rounding(planned, stored_parameters(part, result)));
+        return planned;
+      },
+      stop);
+  return found;
 }
 
 }  // namespace regroup

@@ -2,7 +2,6 @@
 #include "uptrain/layerwise/compare_predictions.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -16,6 +15,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
+#include "uptrain/model/larger.h"
 #include "uptrain/model/output_head.h"
 
 namespace regroup {
@@ -46,9 +46,6 @@ LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
   inputs.hidden = at::cat(parts, 0);
   return inputs;
 }
-
-// Unlike std::max, this keeps NaN.
-double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 // Adds n predictions. Means are sums until the end. Both inputs: [n, V] in fp64.
 void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {

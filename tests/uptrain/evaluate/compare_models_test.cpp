@@ -83,6 +83,36 @@ void clear_norm(const fs::path& file, const std::string& name) {
   put_file(file, bytes);
 }
 
+TEST_CASE("rounding that changes the choice of experts is told from another form", "[uptrain]") {
+  const Model source = open_model(golden("mixtral_stacked"));
+  const ConversionRequest exact = {.dtype = DType::kF32};
+  const ConversionPlan reference = plan_conversion(source, exact);
+  const std::atomic<bool> stop{false};
+  const auto forms = [&](const ConversionRequest& request, const fs::path& result) {
+    ConversionRequest wide = request;
+    wide.dtype = DType::kF32;
+    return compare_forms(reference, plan_conversion(source, wide), source, open_model(result),
+                         stop);
+  };
+  const TemporaryDirectory directory;
+  convert(source.path, directory / "rounded", {.dtype = DType::kBF16});
+  const FormComparison rounded = forms({}, directory / "rounded");
+  const double largest = rounded.logits.largest_logit;
+  CHECK(compare_logits(reference, source, open_model(directory / "rounded"), stop)
+            .largest_difference > 0.1 * largest);
+  CHECK(rounded.logits.largest_difference < 1e-5 * largest);
+  CHECK(rounded.largest_rounding > 1e-4);
+  CHECK(rounded.largest_rounding < 1.0 / 256);
+
+  // Other weights than planned, and other heads than the reference's.
+  clear_norm(directory / "rounded" / "model.safetensors", "model.layers.1.input_layernorm.weight");
+  CHECK(forms({}, directory / "rounded").largest_rounding == 1.0);
+  convert(source.path, directory / "grouped", {.kv_heads = {1}, .dtype = DType::kBF16});
+  const FormComparison grouped = forms({.kv_heads = {1}}, directory / "grouped");
+  CHECK(grouped.largest_rounding < 1.0 / 256);
+  CHECK(grouped.logits.largest_difference > 0.1 * largest);
+}
+
 TEST_CASE("norm weights of zero are folded without a division by zero", "[uptrain]") {
   const TemporaryDirectory directory;
   fs::copy(golden("gpt_neox"), directory / "source");
