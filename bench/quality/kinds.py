@@ -1,12 +1,12 @@
 """The models of the study: their architecture and training.
 
 There is one kind for each way to encode positions. Every kind has 8 query heads, which allows ratios of 2:1, 4:1 and
-8:1 (multi-query), and reads bytes: token i is byte i.
+8:1 (multi-query), and reads bytes, token i is byte i, or the tokens of a tokenizer.
 """
 from dataclasses import dataclass
 
 QUERY_HEADS = 8
-BYTES = 256  # the vocabulary; T5 has one more token, with which its decoder starts
+BYTES = 256  # the vocabulary without a tokenizer
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Scale:
     eval_windows: int
     calibration_tokens: int
     declared: int = 1  # sequences that fit the positions of a model; those after the first are not trained
+    vocabulary: int = BYTES  # T5 has one more token, with which its decoder starts
+    dtype: str = "fp32"  # of the computation of training
 
     @property
     def hidden(self):
@@ -44,6 +46,10 @@ SCALES = {
     "small": Scale(head_dim=16, layers=4, sequence=128, batch=8, pretrain_steps=1400,
                    pretrain_rate=3e-3, uptrain_rates=(1e-3, 2e-3, 4e-3), eval_windows=256,
                    calibration_tokens=4096),
+    # 27 million parameters with 8192 tokens: an hour on two cores, for one kind and one seed.
+    "medium": Scale(head_dim=64, layers=6, sequence=256, batch=8, pretrain_steps=1000,
+                    pretrain_rate=1e-3, uptrain_rates=(5e-4, 1e-3), eval_windows=128,
+                    calibration_tokens=16384, dtype="bf16"),
     # 25 million parameters: for a GPU, and more text than a few megabytes.
     "large": Scale(head_dim=64, layers=8, sequence=512, batch=32, pretrain_steps=8000,
                    pretrain_rate=1e-3, uptrain_rates=(3e-4, 6e-4, 1e-3), eval_windows=512,
@@ -99,7 +105,7 @@ def rope(scale):
         "architectures": ["LlamaForCausalLM"], "model_type": "llama",
         "hidden_size": scale.hidden, "intermediate_size": scale.hidden * 43 // 16,
         "num_hidden_layers": scale.layers, "num_attention_heads": QUERY_HEADS,
-        "num_key_value_heads": QUERY_HEADS, "head_dim": scale.head_dim, "vocab_size": BYTES,
+        "num_key_value_heads": QUERY_HEADS, "head_dim": scale.head_dim, "vocab_size": scale.vocabulary,
         "max_position_embeddings": max(8, scale.declared) * scale.sequence, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
         "eos_token_id": None}
@@ -109,7 +115,7 @@ def alibi(scale):
     return {
         "architectures": ["BloomForCausalLM"], "model_type": "bloom",
         "hidden_size": scale.hidden, "n_layer": scale.layers, "n_head": QUERY_HEADS,
-        "vocab_size": BYTES, "layer_norm_epsilon": 1e-5,
+        "vocab_size": scale.vocabulary, "layer_norm_epsilon": 1e-5,
         "apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True,
         "eos_token_id": None}
 
@@ -118,7 +124,7 @@ def learned(scale):
     return {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": scale.hidden,
         "n_layer": scale.layers, "n_head": QUERY_HEADS, "n_positions": scale.declared * scale.sequence,
-        "vocab_size": BYTES, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+        "vocab_size": scale.vocabulary, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
         "tie_word_embeddings": True, "eos_token_id": None}
 
 
@@ -126,7 +132,7 @@ def sinusoidal(scale):
     return {
         "architectures": ["XGLMForCausalLM"], "model_type": "xglm", "d_model": scale.hidden,
         "ffn_dim": 4 * scale.hidden, "num_layers": scale.layers, "attention_heads": QUERY_HEADS,
-        "max_position_embeddings": scale.declared * scale.sequence, "vocab_size": BYTES,
+        "max_position_embeddings": scale.declared * scale.sequence, "vocab_size": scale.vocabulary,
         "activation_function": "gelu", "scale_embedding": True, "init_std": scale.deviation,
         "tie_word_embeddings": True, "eos_token_id": None, "pad_token_id": None}
 
@@ -137,10 +143,10 @@ def t5(scale):
         "is_encoder_decoder": True, "d_model": scale.hidden, "d_kv": scale.head_dim,
         "d_ff": 2 * scale.hidden, "num_layers": max(1, scale.layers // 2),
         "num_decoder_layers": max(1, scale.layers - 1), "num_heads": QUERY_HEADS,
-        "vocab_size": BYTES + 1, "feed_forward_proj": "gated-gelu",
+        "vocab_size": scale.vocabulary + 1, "feed_forward_proj": "gated-gelu",
         "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
-        "layer_norm_epsilon": 1e-6, "tie_word_embeddings": False, "pad_token_id": BYTES,
-        "decoder_start_token_id": BYTES}
+        "layer_norm_epsilon": 1e-6, "tie_word_embeddings": False, "pad_token_id": scale.vocabulary,
+        "decoder_start_token_id": scale.vocabulary}
 
 
 KINDS = {kind.key: kind for kind in (

@@ -35,6 +35,8 @@ def parse_arguments():
         help="files to train and calibrate on; their last tenth is held out")
     add("--other-text", nargs="+", required=True, type=Path,
         help="files for the calibration from another text")
+    add("--tokenizer", type=Path,
+        help="tokenizer.json that cuts the texts into tokens (default: bytes are tokens)")
     add("--report", type=Path, help="folder for quality.md, .json and .svg (default: WORK/report)")
     add("--scale", choices=SCALES, default="small", help="size of the models (default: small)")
     add("--smoke", action="store_true", help="a scale that takes seconds, with one ratio, alpha and seed")
@@ -150,7 +152,7 @@ def main():
 
     def run():
         study = Study(options.work, options.scale, program, options.kinds, options.seeds,
-                      options.methods, options.ratios, options.alphas)
+                      options.methods, options.ratios, options.alphas, options.tokenizer)
         with only_user_of(study.work):
             run_study(study, options, Runner(options.jobs, program))
 

@@ -39,6 +39,7 @@ def uptrain_command(study, model, source, output, length, rate, seed=None):
     return ["uptrain", source, "--data", study.data("training"), *length,
             "--sequence", str(kind.window(study.scale)), "--batch", str(kind.batch(study.scale)),
             *(["--lr", f"{rate:g}"] if rate else []), "--seed", str(seed or UPTRAIN_SEEDS + model.seed),
+            *([] if study.scale.dtype == "fp32" else ["--dtype", study.scale.dtype]),
             "--save-every", "0", "--output", output, *kind.task_options]
 
 

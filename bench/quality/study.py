@@ -11,7 +11,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from kinds import KINDS, QUERY_HEADS, SCALES
+from kinds import BYTES, KINDS, QUERY_HEADS, SCALES
 from methods import METHODS
 from program import CommandFailed, write_atomically
 
@@ -19,6 +19,7 @@ ALPHAS = (0.01, 0.05, 0.10)
 TOTAL_ALPHA = 0.01  # calibration, refit and uptraining together
 RATIOS = (2, 4, 8)
 SEEDS = (1, 2, 3)
+TOKEN_BYTES = 2  # of an id in a token file
 HELD_OUT_SHARE = 10  # the last tenth of the text
 TUNING_ALPHA, TUNING_RATIO = 0.05, 4
 
@@ -63,10 +64,11 @@ class Conversion:
 class Study:
     """The request: `scale` and `data` determine the numbers, and the other members select which are computed."""
 
-    def __init__(self, work, scale, program, kinds, seeds, methods, ratios, alphas):
+    def __init__(self, work, scale, program, kinds, seeds, methods, ratios, alphas, tokenizer=None):
         self.work = Path(work).resolve()
         self.scale_name = scale
-        self.scale = SCALES[scale]
+        self.tokenizer = Path(tokenizer).read_text(encoding="utf-8") if tokenizer else None
+        self.scale = dataclasses.replace(SCALES[scale], vocabulary=vocabulary_of(self.tokenizer))
         self.program = program
         self.kinds = [KINDS[key] for key in kinds]
         self.seeds = seeds
@@ -75,6 +77,11 @@ class Study:
         self.notes = []
         self.methods = [METHODS[key] for key in methods if self.is_known_(METHODS[key])]
         self.models = [Model(kind.key, seed) for seed in seeds for kind in self.kinds]
+
+    @property
+    def unit(self):
+        """What a model predicts at each position."""
+        return "byte" if self.tokenizer is None else "token"
 
     def is_known_(self, method):
         missing = [option for option in method.needs
@@ -98,22 +105,35 @@ class Study:
         other = b"".join(Path(file).read_bytes() for file in other_files)
         split = len(text) - len(text) // HELD_OUT_SHARE
         parts = {"training": text[:split], "held-out": text[split:], **({"other": other} if other_files else {})}
-        least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # T5 predicts half of each window
-        for name, part in parts.items():
-            if len(part) < least:
-                raise CommandFailed(f"{name} text: {len(part)} bytes, at least {least} are needed")
         self.check_settings_({name: hashlib.sha256(part).hexdigest()
                               for name, part in parts.items()})
+        least = 2 * self.scale.sequence * self.scale.eval_windows + 1  # T5 predicts half of each window
         for name, part in parts.items():
-            path = self.work / self.data(name)
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                staged = path.with_suffix(".partial")
-                staged.write_bytes(byte_tokens(part))
-                staged.replace(path)
+            if not (self.work / self.data(name)).exists():
+                self.write_tokens_(name, part)
+            tokens = (self.work / self.data(name)).stat().st_size // TOKEN_BYTES
+            if tokens < least:
+                raise CommandFailed(f"{name} text: {tokens} tokens, at least {least} are needed")
+
+    def write_tokens_(self, name, text):
+        path = self.work / self.data(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.tokenizer is None:
+            staged = path.with_suffix(".partial")
+            staged.write_bytes(byte_tokens(text))
+            staged.replace(path)
+            return
+        write_atomically(self.work / "data/tokenizer.json", self.tokenizer)
+        path.with_suffix(".txt").write_bytes(text)
+        self.program.run_once(f"{self.data(name)}.json",
+                              ["tokenize", f"data/{name}.txt", "--tokenizer", "data/tokenizer.json", "--format", "raw",
+                               "--replace-invalid", "-o", self.data(name)], self.data(name))
+        path.with_suffix(".txt").unlink()
 
     def check_settings_(self, texts):
         """A work folder belongs to one study: scale and texts must not change."""
+        if self.tokenizer is not None:
+            texts = {**texts, "tokenizer": hashlib.sha256(self.tokenizer.encode()).hexdigest()}
         settings = {"scale": self.scale_name, **dataclasses.asdict(self.scale), "texts": texts}
         settings = json.loads(json.dumps(settings))
         path = self.work / "settings.json"
@@ -129,6 +149,20 @@ class Study:
     @staticmethod
     def data(name):
         return f"data/{name}.bin"
+
+
+def vocabulary_of(tokenizer):
+    """The number of tokens of a tokenizer.json; without one, of bytes."""
+    if tokenizer is None:
+        return BYTES
+    try:
+        described = json.loads(tokenizer)
+        ids = [*described["model"]["vocab"].values(), *(token["id"] for token in described["added_tokens"])]
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise CommandFailed(f"the tokenizer is not a tokenizer.json with a vocabulary of names: {fault!r}") from fault
+    if max(ids) >= 1 << 8 * TOKEN_BYTES:
+        raise CommandFailed(f"the tokenizer has ids up to {max(ids)}; the study stores tokens in {TOKEN_BYTES} bytes")
+    return max(ids) + 1
 
 
 def byte_tokens(text):
