@@ -129,7 +129,7 @@ class Panel:
                           "class='minor' text-anchor='middle'"))
         if first_column:
             x, y = self.x - 52, self.y + PANEL_HEIGHT / 2
-            parts.append(text(x, y, f"excess loss, nats per {results.study.unit}",
+            parts.append(text(x, y, "excess loss, nats per token",
                               f"text-anchor='middle' transform='rotate(-90 {x} {y})'"))
         return parts
 

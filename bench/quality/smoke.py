@@ -59,6 +59,24 @@ def check_cells(report):
     check({target["point"] for target in report["targets"]} >= {1, 2, 4}, "targets are missing")
 
 
+def check_tokens(options, work):
+    """Tokens of a tokenizer instead of bytes: fewer, from its vocabulary. Bytes are refused there afterwards."""
+    tokenizer = json.loads(options.byte_tokenizer.read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"] |= {"he": 256, "\u0120t": 257}
+    tokenizer["model"]["merges"] = ["h e", "\u0120 t"]
+    work.mkdir()
+    (work / "merges.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    command = [sys.executable, STUDY, "--smoke", "--kinds", "rope", "--only", "pretrain", "--work", work, "--regroup", options.regroup,
+               "--text", *options.text, "--other-text", *options.other_text]
+    subprocess.run([*command, "--tokenizer", work / "merges.json"], check=True)
+    config = json.loads((work / "rope-1/config.json").read_text(encoding="utf-8"))
+    check(config["vocab_size"] == 258, "the models do not have the tokenizer's vocabulary")
+    held_out = sum(Path(text).stat().st_size for text in options.text) // 10
+    check(0 < (work / "data/held-out.bin").stat().st_size // 2 < held_out, "the text was not cut into tokens")
+    refused = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    check(refused.returncode == 1 and "requested is" in refused.stderr, "bytes were taken for tokens")
+
+
 def run_extrapolation(options, work):
     subprocess.run([sys.executable, STUDY.with_name("extrapolation.py"), "--length", "smoke", "--kinds", "rope,t5",
                     "--ratios", "4", "--work", work, "--regroup", options.regroup, "--text", *options.text, "--jobs", "2"],
@@ -85,6 +103,7 @@ def main():
     parser.add_argument("--regroup", required=True, type=Path)
     parser.add_argument("--text", nargs="+", required=True)
     parser.add_argument("--other-text", nargs="+", required=True)
+    parser.add_argument("--byte-tokenizer", required=True, type=Path, help="tokenizer.json with a token for each byte")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         check_shared_record(Path(folder) / "shared")
@@ -98,6 +117,7 @@ def main():
         check(run_study(options, work) == first, "a second run writes another report")
         check({path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")} == records,
               "a second run measures again")
+        check_tokens(options, Path(folder) / "tokens")
         check_extrapolation(options, Path(folder) / "lengths")
 
 

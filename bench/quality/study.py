@@ -78,11 +78,6 @@ class Study:
         self.methods = [METHODS[key] for key in methods if self.is_known_(METHODS[key])]
         self.models = [Model(kind.key, seed) for seed in seeds for kind in self.kinds]
 
-    @property
-    def unit(self):
-        """What a model predicts at each position."""
-        return "byte" if self.tokenizer is None else "token"
-
     def is_known_(self, method):
         missing = [option for option in method.needs
                    if not self.program.has_option("convert", option)]

@@ -4,7 +4,7 @@ from study import TOTAL_ALPHA, TUNING_ALPHA, TUNING_RATIO
 from targets import COMPARED_ALPHA, check_targets
 
 INTRODUCTION = """\
-Excess loss: held-out loss minus that of the MHA model, in nats per predicted {unit}, {seeds}; in
+Excess loss: held-out loss minus that of the MHA model, in nats per predicted token, {seeds}; in
 parentheses the factor to mean pooling at the same α. α is the fraction of the pretraining steps
 that is trained after conversion. In the rows “{total:g} in total” calibration and refit are paid
 for out of α, and the factor is to mean pooling at α = {compared:g}.
@@ -15,7 +15,7 @@ def markdown(results):
     study = results.study
     seeds = (f"of seed {study.seeds[0]}" if len(study.seeds) == 1 else
              f"mean over {len(study.seeds)} seeds ± the standard deviation between them")
-    introduction = INTRODUCTION.format(seeds=seeds, unit=study.unit, total=TOTAL_ALPHA, compared=COMPARED_ALPHA)
+    introduction = INTRODUCTION.format(seeds=seeds, total=TOTAL_ALPHA, compared=COMPARED_ALPHA)
     return "\n".join([
         "# Quality of conversions\n", introduction, *main_table(results), "",
         *compute_notes(results), "## Targets\n", *target_table(results), "",
@@ -114,7 +114,7 @@ def origins(results):
         if loss is not None:
             spread = "" if loss.spread is None else f" ± {loss.spread:.3f}"
             lines.append(f"- {kind.label}: {kind.pretrain_steps(scale)} steps of "
-                         f"{kind.batch(scale)} windows of {kind.window(scale)} {study.unit}s; the MHA "
+                         f"{kind.batch(scale)} windows of {kind.window(scale)} tokens; the MHA "
                          f"model's loss is {loss.mean:.3f}{spread}. "
                          f"Learning rate of uptraining: {tuning['chosen']}" +
                          (f", the best for mean pooling at {TUNING_RATIO}:1 and α = "
