@@ -59,6 +59,15 @@ def check_cells(report):
     check({target["point"] for target in report["targets"]} >= {1, 2, 4}, "targets are missing")
 
 
+def check_gqa_paper(options, work):
+    subprocess.run([sys.executable, STUDY.with_name("gqa_paper.py"), "--work", work, "--regroup", options.regroup, "--shape",
+                    work / "rope-1", "--batch", "1", "--context", "16"], check=True)
+    xml.etree.ElementTree.fromstring((work / "report/gqa_paper.svg").read_bytes())
+    lines = (work / "report/gqa_paper.md").read_text(encoding="utf-8").splitlines()
+    check(any(line.startswith("| mean | 4 | ") and "–" not in line for line in lines), "gqa_paper.py has no losses of the mean")
+    check(sum(line.endswith("| 1.00 |") and line.startswith("| 8 |") for line in lines) == 2, "gqa_paper.py has no times of MHA")
+
+
 def check_tokens(options, work):
     """Tokens of a tokenizer instead of bytes: fewer, from its vocabulary. Bytes are refused there afterwards."""
     tokenizer = json.loads(options.byte_tokenizer.read_text(encoding="utf-8"))
@@ -117,6 +126,7 @@ def main():
         check(run_study(options, work) == first, "a second run writes another report")
         check({path: path.stat().st_mtime_ns for path in work.rglob("*.eval.json")} == records,
               "a second run measures again")
+        check_gqa_paper(options, work)
         check_tokens(options, Path(folder) / "tokens")
         check_extrapolation(options, Path(folder) / "lengths")
 
