@@ -19,7 +19,7 @@ class Scale:
     batch: int
     pretrain_steps: int
     pretrain_rate: float
-    uptrain_rates: tuple  # candidates; each kind takes the best for mean pooling
+    uptrain_rates: tuple  # candidates, of which each method takes the best
     eval_windows: int
     calibration_tokens: int
     declared: int = 1  # sequences that fit the positions of a model; those after the first are not trained
@@ -48,7 +48,7 @@ SCALES = {
                    calibration_tokens=4096),
     # 27 million parameters with 8192 tokens: an hour on two cores, for one kind and one seed.
     "medium": Scale(head_dim=64, layers=6, sequence=256, batch=8, pretrain_steps=1000,
-                    pretrain_rate=1e-3, uptrain_rates=(5e-4, 1e-3), eval_windows=128,
+                    pretrain_rate=1e-3, uptrain_rates=(6e-5, 2e-4, 5e-4), eval_windows=128,
                     calibration_tokens=16384, dtype="bf16"),
     # 25 million parameters: for a GPU, and more text than a few megabytes.
     "large": Scale(head_dim=64, layers=8, sequence=512, batch=32, pretrain_steps=8000,

@@ -37,8 +37,8 @@ class Method:
 
 METHODS = {method.key: method for method in (
     Method("mean", "mean", ("--pool", "mean"), uptrained=True),
-    Method("first", "first", ("--pool", "first")),
-    Method("random", "random", ("--pool", "random", "--pool-seed", "{seed}")),
+    Method("first", "first", ("--pool", "first"), uptrained=True),
+    Method("random", "random", ("--pool", "random", "--pool-seed", "{seed}"), uptrained=True),
     Method("select", "select", ("--pool", "select")),
     Method("aligned", "aligned", ("--pool", "aligned")),
     Method("aligned-calibrated", "aligned, calibrated", ("--pool", "aligned", *CALIBRATED),

@@ -18,7 +18,7 @@ from results import Results
 from runner import Runner, comma_list, exit_code_of, only_user_of
 from stages import (calibrate, chosen_rate, convert, pretrain, source_folder, tune, uptrain,
                     uptrain_at_total, uptrain_source)
-from study import ALPHAS, RATIOS, SEEDS, Conversion, Model, Study
+from study import ALPHAS, RATIOS, SEEDS, SOURCE, Study
 from table import markdown
 from targets import check_targets
 
@@ -80,21 +80,22 @@ def run_convert(study, runner, redo):
 
 def run_uptrain(study, runner, redo):
     run_tuning(study, runner)
-    rates = {kind.key: chosen_rate(study, kind.key) for kind in study.kinds}
+    rates = {(kind.key, method): chosen_rate(study, kind.key, method)
+             for kind in study.kinds for method in trained_methods(study)}
     for folder in trained_folders(study) if redo else []:
         for record in folder.glob("alpha-*"), folder.glob("total-*"):
             for path in record:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     tasks = []
     for model in study.models:
-        rate = rates[model.kind]
+        rate = rates[model.kind, SOURCE]
         tasks += [(f"{model.name} trained on, alpha {alpha:g}",
                    lambda m=model, a=alpha, r=rate: uptrain_source(study, m, a, r))
                   for alpha in study.alphas]
     for cell in study.conversions(uptrained=True):
         if not (study.work / cell.converted).is_dir():
             continue  # refused
-        rate = rates[cell.model.kind]
+        rate = rates[cell.model.kind, cell.method]
         tasks += [(f"{cell.folder}, alpha {alpha:g}",
                    lambda c=cell, a=alpha, r=rate: uptrain(study, c, a, r))
                   for alpha in study.alphas]
@@ -109,10 +110,15 @@ def trained_folders(study):
             *(study.work / cell.folder for cell in study.conversions(uptrained=True))]
 
 
+def trained_methods(study):
+    return [SOURCE, *(method.key for method in study.methods if method.uptrained)]
+
+
 def run_tuning(study, runner):
-    untuned = [kind.key for kind in study.kinds if chosen_rate(study, kind.key) is None]
-    runner.run("tune", [(f"{kind}, rate {rate:g}", lambda k=kind, r=rate: tune(study, k, r))
-                        for kind in untuned for rate in study.scale.uptrain_rates])
+    untuned = [(kind.key, method) for kind in study.kinds for method in trained_methods(study)
+               if chosen_rate(study, kind.key, method) is None]
+    runner.run("tune", [(f"{kind}, {method}, rate {rate:g}", lambda k=kind, m=method, r=rate: tune(study, k, m, r))
+                        for kind, method in untuned for rate in study.scale.uptrain_rates])
 
 
 def write_report(study, folder):

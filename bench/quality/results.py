@@ -5,11 +5,10 @@ import statistics
 from kinds import KINDS
 from methods import METHODS
 from program import read_record
-from stages import CALIBRATION_TEXTS, chosen_rate, source_folder, tuning_cell, uptrained_path
-from study import TOTAL_ALPHA, TUNING_ALPHA
+from stages import CALIBRATION_TEXTS, chosen_rate, source_folder, tuned_losses, uptrained_path
+from study import SOURCE, TOTAL_ALPHA
 
 TOTAL = "total"  # instead of an alpha: all costs are paid from TOTAL_ALPHA
-SOURCE = "source"  # instead of a method: the MHA model itself, trained further
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +75,10 @@ class Results:
         return next((key for key in keys if key in measured), None)
 
     def tuning(self, kind):
-        """Held-out loss at each candidate learning rate, and the one chosen."""
-        cell = tuning_cell(self.study, kind)
-        losses = {}
-        for rate in self.study.scale.uptrain_rates:
-            path = uptrained_path(cell.folder, f"alpha-{TUNING_ALPHA:g}", rate)
-            record = read_record(self.study.work / f"{path}.eval.json")
-            if record is not None:
-                losses[f"{rate:g}"] = record["report"]["loss"]
-        return {"losses": losses, "chosen": chosen_rate(self.study, kind)}
+        """For each trained method: held-out loss at each candidate learning rate, and the one chosen."""
+        keys = [SOURCE, *(method.key for method in self.study.methods if method.uptrained)]
+        return {key: {"losses": {f"{rate:g}": loss for rate, loss in tuned_losses(self.study, kind, key).items()},
+                      "chosen": chosen_rate(self.study, kind, key)} for key in keys}
 
     def model_reports(self):
         """The MHA models: held-out loss, and the commands that made them and their statistics."""
@@ -124,7 +118,7 @@ class Results:
         self.cells.append(cell)
 
     def add_trained_(self, model, method, ratio, folder, before):
-        rate = chosen_rate(self.study, model.kind)
+        rate = chosen_rate(self.study, model.kind, method)
         names = [(alpha, f"alpha-{alpha:g}") for alpha in self.study.alphas]
         for alpha, name in [*names, (TOTAL, f"total-{TOTAL_ALPHA:g}")] if rate else []:
             path = uptrained_path(folder, name, rate)

@@ -9,7 +9,7 @@ import shutil
 from kinds import KINDS
 from methods import METHODS, filled_in
 from program import read_record, write_atomically
-from study import TUNING_ALPHA, TUNING_RATIO, TOTAL_ALPHA, Conversion, Model
+from study import SOURCE, TUNING_ALPHA, TUNING_RATIO, TOTAL_ALPHA, Conversion, Model
 
 CALIBRATION_TEXTS = {"calibration": "training", "other_calibration": "other"}
 UPTRAIN_SEEDS = 100  # added to the model's own seed: for the order of the data in uptraining
@@ -122,29 +122,31 @@ def train_and_evaluate(study, model, source, path, length, rate):
     return evaluation
 
 
-def tuning_cell(study, kind):
-    return Conversion(Model(kind, study.tuning_seed()), "mean", TUNING_RATIO)
+def tune(study, kind, method, rate):
+    """One method with one of the candidate learning rates; None if the kind does not support the method."""
+    model = Model(kind, study.tuning_seed())
+    if method == SOURCE:
+        return uptrain_source(study, model, TUNING_ALPHA, rate)
+    cell = Conversion(model, method, TUNING_RATIO)
+    return None if "refused" in convert(study, cell) else uptrain(study, cell, TUNING_ALPHA, rate)
 
 
-def tune(study, kind, rate):
-    """Mean pooling with one of the candidate learning rates."""
-    convert(study, tuning_cell(study, kind))
-    return uptrain(study, tuning_cell(study, kind), TUNING_ALPHA, rate)
+def tuned_losses(study, kind, method):
+    """Held-out loss by candidate learning rate, as far as tune() was called."""
+    model = Model(kind, study.tuning_seed())
+    folder = source_folder(model) if method == SOURCE else Conversion(model, method, TUNING_RATIO).folder
+    records = ((rate, read_record(study.work / f"{uptrained_path(folder, f'alpha-{TUNING_ALPHA:g}', rate)}.eval.json"))
+               for rate in study.scale.uptrain_rates)
+    return {rate: record["report"]["loss"] for rate, record in records if record is not None}
 
 
-def chosen_rate(study, kind):
-    """The learning rate that is best for mean pooling. All methods of the kind use it. None if it was not measured."""
+def chosen_rate(study, kind, method):
+    """The learning rate that is best for a method at one ratio and alpha; it is used at all. None if it was not measured."""
     rates = study.scale.uptrain_rates
     if len(rates) == 1:
         return rates[0]
-    losses = {}
-    for rate in rates:
-        path = uptrained_path(tuning_cell(study, kind).folder, f"alpha-{TUNING_ALPHA:g}", rate)
-        record = read_record(study.work / f"{path}.eval.json")
-        if record is None:
-            return None
-        losses[rate] = record["report"]["loss"]
-    return min(losses, key=losses.get)
+    losses = tuned_losses(study, kind, method)
+    return min(losses, key=losses.get) if len(losses) == len(rates) else None
 
 
 def preparation_flops(study, conversion):

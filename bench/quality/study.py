@@ -22,6 +22,7 @@ SEEDS = (1, 2, 3)
 TOKEN_BYTES = 2  # of an id in a token file
 HELD_OUT_SHARE = 10  # the last tenth of the text
 TUNING_ALPHA, TUNING_RATIO = 0.05, 4
+SOURCE = "source"  # instead of a method: the MHA model itself, trained further
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,21 +104,24 @@ def target_table(results):
     return lines
 
 
+def tried_text(losses):
+    tried = ", ".join(f"{rate}: {loss:.4f}" for rate, loss in losses.items())
+    return f", the best at {TUNING_RATIO}:1 and α = {TUNING_ALPHA:g} ({tried})" if tried else ""
+
+
 def origins(results):
     study, scale = results.study, results.study.scale
     lines = [f"- Pretraining: AdamW at {scale.pretrain_rate:g}, cosine to a tenth."]
     for kind in study.kinds:
         loss = results.source_excess(kind.key)
         tuning = results.tuning(kind.key)
-        tried = ", ".join(f"{rate}: {loss:.4f}" for rate, loss in tuning["losses"].items())
         if loss is not None:
             spread = "" if loss.spread is None else f" ± {loss.spread:.3f}"
             lines.append(f"- {kind.label}: {kind.pretrain_steps(scale)} steps of "
                          f"{kind.batch(scale)} windows of {kind.window(scale)} tokens; the MHA "
-                         f"model's loss is {loss.mean:.3f}{spread}. "
-                         f"Learning rate of uptraining: {tuning['chosen']}" +
-                         (f", the best for mean pooling at {TUNING_RATIO}:1 and α = "
-                          f"{TUNING_ALPHA:g} ({tried})." if tried else "."))
+                         f"model's loss is {loss.mean:.3f}{spread}.")
+            lines += [f"- {kind.label}, learning rate of {label_of(method)}: {found['chosen']:g}{tried_text(found['losses'])}."
+                      for method, found in tuning.items() if found["chosen"]]
     lines.append("- Uptraining is the same for all methods: that learning rate, warm-up over a "
                  "fiftieth of the steps, cosine to a tenth, AdamW, all weights.")
     lines += [f"- {note}." for note in study.notes]
