@@ -236,7 +236,7 @@ void report_complete(const std::filesystem::path& output, bool json, const Conso
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
   UptrainSettings& settings = options.settings;
   check_directory_name(settings.output);
-  if (options.timeout && launch.alone()) {
+  if (options.timeout && !launch.launched) {
     refuse_without_effect("--timeout", "this process is the only one of the run");
   }
   // Checked before the ranks connect: the first rank creates the run directory only after that.

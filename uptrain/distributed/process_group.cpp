@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/backend.h"
+#include "uptrain/distributed/meeting.h"
 
 namespace regroup {
 namespace {
@@ -48,9 +49,10 @@ auto with_rank_errors(const std::string& where, Work&& work) {
 
 constexpr const char* kLost = "another rank has ended or does not answer";
 
-// c10d also prints warnings for the errors that it throws. TORCH_CPP_LOG_LEVEL re-enables them.
-void report_errors_only() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*replace=*/0);
+// c10d also logs the errors that it throws, NCCL's as several lines. TORCH_CPP_LOG_LEVEL re-enables
+// them.
+void report_no_thrown_errors() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
   c10::initLogging();
 }
 
@@ -80,7 +82,7 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
       device_(device),
       timeout_(timeout),
       group_(std::make_unique<Group>()) {
-  report_errors_only();
+  report_no_thrown_errors();
   const std::string where =
       fmt::format("cannot connect to the other ranks, {} in all, at {} port {}", size_,
                   printable(launch.address), launch.port);
@@ -90,8 +92,9 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
     options.isServer = first() && !launch.has_store;
     options.waitWorkers = false;
     options.timeout = timeout;
+    const auto store = c10::make_intrusive<c10d::TCPStore>(launch.address, options);
     group_->store = c10::make_intrusive<c10d::PrefixStore>(
-        "regroup/" + launch.attempt, c10::make_intrusive<c10d::TCPStore>(launch.address, options));
+        "regroup/" + meet_in(*store, rank_, size_, timeout), store);
     group_->backend = make_backend(group_->store, rank_, size_, device, timeout);
   });
 }
