@@ -47,7 +47,7 @@ void GradientReducer::begin(const ZeroPartition::Bucket& bucket) {
   for (const std::size_t member : bucket.members) {
     gradients_[member].reset();  // so that not all gradients exist twice
   }
-  transfers_.push_back({bucket, flat, partition_.group().reduce(flat, bucket.owner)});
+  transfers_.push_back({bucket, flat, partition_.sharing().reduce(flat, bucket.owner)});
 }
 
 void GradientReducer::end(const Transfer& transfer) {

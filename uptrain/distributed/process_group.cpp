@@ -99,9 +99,34 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
   });
 }
 
+ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, int rank, int size)
+    : rank_(rank),
+      size_(size),
+      device_(whole.device_),
+      timeout_(whole.timeout_),
+      group_(std::make_unique<Group>()) {
+  with_rank_errors(kLost, [&] {
+    group_->store = c10::make_intrusive<c10d::PrefixStore>(name, whole.group_->store);
+    group_->backend = make_backend(group_->store, rank_, size_, device_, timeout_);
+  });
+}
+
+void ProcessGroup::divide(int copies) {
+  if (copies == 1 || sharing_ != nullptr) {
+    return;
+  }
+  const int ranks = size_ / copies;
+  const int copy = rank_ / ranks;
+  const int part = rank_ % ranks;
+  sharing_.reset(new ProcessGroup(*this, fmt::format("copy/{}", copy), part, ranks));
+  copies_.reset(new ProcessGroup(*this, fmt::format("part/{}", part), copy, copies));
+}
+
 // NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
 // in an error, or if another one does not arrive.
 ProcessGroup::~ProcessGroup() {
+  sharing_.reset();
+  copies_.reset();
   try {
     if (std::uncaught_exceptions() == exceptions_) {
       wait_for_all_to_leave();
@@ -134,6 +159,13 @@ at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {
                                                        /*copy=*/true)};
     group_->backend->allreduce(tensors)->wait();
     return tensors.front();
+  });
+}
+
+Pending ProcessGroup::sum_in_place(const at::Tensor& tensor) const {
+  return with_rank_errors(kLost, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    return Group::pending(group_->backend->allreduce(tensors));
   });
 }
 

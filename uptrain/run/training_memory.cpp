@@ -211,11 +211,11 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
 // outside blocks, and three blocks: the one at work, the next one, and the last, which stays.
 double weights_here(const UptrainSettings& settings, const ModelSpec& spec) {
   const auto all = static_cast<double>(count_parameters(spec));
-  if (!settings.shard_weights) {
+  if (!settings.sharding.weights) {
     return all;
   }
   const BlockElements blocks = block_elements(spec);
-  const double own = all / static_cast<double>(settings.ranks);
+  const double own = all / static_cast<double>(settings.sharing_ranks());
   return std::min(all, own + (blocks.outside + 3 * blocks.largest) * (1 - own / all));
 }
 
@@ -223,7 +223,7 @@ double weights_here(const UptrainSettings& settings, const ModelSpec& spec) {
 // fp32 the sums of its own, what waits for a bucket of each rank to be full, and a bucket's copy.
 double sharded_gradients(const UptrainSettings& settings, const ModelSpec& spec,
                          const Trained& trained, bool several) {
-  const auto ranks = static_cast<double>(settings.ranks);
+  const auto ranks = static_cast<double>(settings.sharing_ranks());
   const double own = trained.elements / ranks;
   const double block = std::max(largest_trained_block(settings, spec), trained.largest);
   const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
@@ -238,11 +238,11 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
   const Trained trained = trained_by(settings, spec);
   const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
   const double narrow = bytes_per_element(settings.precision);
-  const auto ranks = static_cast<double>(settings.ranks);
+  const auto ranks = static_cast<double>(settings.sharing_ranks());
   const bool several = settings.accumulation > settings.ranks;
   const bool alone = settings.ranks == 1;
-  memory.gradients = settings.shard_weights ? sharded_gradients(settings, spec, trained, several)
-                                            : trained.elements * (several ? 4 + narrow : 4);
+  memory.gradients = settings.sharding.weights ? sharded_gradients(settings, spec, trained, several)
+                                               : trained.elements * (several ? 4 + narrow : 4);
   if (mode == MemoryMode::kHost) {
     const double sums = alone && several ? 4 * trained.elements : 0.0;
     const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);

@@ -45,6 +45,20 @@ GradientType gradient_type(const MasterWeights& masters, const LoopSettings& set
   return computed ? GradientType::kComputed : GradientType::kWide;
 }
 
+// Adds the gradients of all copies of the weights.
+void sum_over_copies(ProcessGroup* copies, const std::vector<at::Tensor>& gradients) {
+  if (copies == nullptr) {
+    return;
+  }
+  std::vector<Pending> sums;
+  for (const at::Tensor& gradient : gradients) {
+    sums.push_back(copies->sum_in_place(gradient));
+  }
+  for (const Pending& sum : sums) {
+    sum.wait();
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
@@ -203,6 +217,7 @@ std::vector<at::Tensor> Trainer::complete_gradients(GradientReducer* reducer, at
   std::vector<at::Tensor> sums;
   if (partition_ != nullptr) {
     sums = shards_ != nullptr ? std::exchange(own_sums_, {}) : reducer->finish();
+    sum_over_copies(partition_->group().copies(), sums);
   }
   if (!transfer_) {
     return partition_ != nullptr ? sums : gradients_.take();
@@ -222,7 +237,8 @@ at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<
   const at::Tensor sums =
       partition_->group().sum(own.to(partition_->group().device())).to(own.device());
   loss = sums[0];
-  norm = sums[1].sqrt();
+  ProcessGroup* copies = partition_->group().copies();  // each has the whole norm
+  norm = (copies != nullptr ? sums[1] / copies->size() : sums[1]).sqrt();
   return sums[2];
 }
 
