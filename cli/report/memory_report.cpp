@@ -113,6 +113,10 @@ std::string memory_text(const UptrainPlan& plan) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
     }
   }
+  if (memory.not_at_once > 0) {
+    parts += fmt::format("; {} of these are not needed at the same time",
+                         text_of_bytes(memory.not_at_once));
+  }
   const std::optional<double>& free = plan.memory_free.device;
   const std::string available = free ? fmt::format(", {} available", text_of_bytes(*free)) : "";
   return fmt::format("about {}{}\n          {}{}", text_of_bytes(memory.total()), available, parts,
@@ -151,6 +155,7 @@ Json sharding_json(const UptrainPlan& plan) {
 Json memory_json(const UptrainPlan& plan) {
   return {{"memory_bytes", plan.memory.total()},
           {"memory", parts_json(plan.memory)},
+          {"memory_not_at_once", plan.memory.not_at_once},
           {"memory_available", number_json(plan.memory_free.device)},
           {"memory_mode", name_of(plan.memory_choice.mode)},
           {"memory_reason", reason_of(plan.memory_choice)},

@@ -199,7 +199,7 @@ void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* 
 
 // Sums a batch's gradients over ranks while its backward pass runs.
 void Trainer::add_to_owners(const at::Tensor& loss) {
-  GradientReducer reducer(*partition_);
+  GradientReducer reducer(*partition_, GradientReducer::kFewInFlight);
   gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
     reducer.add_ready(parameter, std::move(sum));
   });
