@@ -168,9 +168,14 @@ double own_sums(const UptrainSettings& settings, const Trained& trained) {
   return 4 * trained.own * (settings.accumulation > settings.ranks ? 2 : 1);
 }
 
+// A bucket's copy of the gradients in it, while these exist.
+double bucket_copy(const Trained& trained) {
+  return 4 * std::min(trained.own, static_cast<double>(ZeroPartition::kBucketElements));
+}
+
 // While a block is at work, also those of other ranks: on their way, small ones that wait for a
-// bucket of each rank to be full, and those just completed (with activation checkpointing all of a
-// block together).
+// bucket of each rank to be full, its copy, and those just completed (with activation checkpointing
+// all of a block together).
 double gradients_at_block(const UptrainSettings& settings, const ModelSpec& spec,
                           const Trained& trained) {
   const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
@@ -179,7 +184,7 @@ double gradients_at_block(const UptrainSettings& settings, const ModelSpec& spec
   const double moving =
       static_cast<double>(GradientReducer::kFewInFlight) * std::max(bucket, trained.inside);
   const double last = settings.recomputing ? largest_trained_block(settings, spec) : trained.inside;
-  return own_sums(settings, trained) +
+  return own_sums(settings, trained) + bucket_copy(trained) +
          4 * std::min(trained.elements - trained.own, moving + waiting) +
          bytes_per_element(settings.precision) * last;
 }
@@ -252,9 +257,10 @@ double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings
       weights(1) + earlier + memory.activations - (settings.recomputing ? inside : 0.0) +
       memory.logits * (settings.teacher.any() ? 1.0 : 2.0 / 3) + 4 * trained.outside +
       16 * static_cast<double>(settings.batch * spec.hidden_size) * tokens.decoder;
-  const double at_block = weights(kBlocksAtWork) + inside +
-                          (shards ? gradients_at_block(settings, spec, trained)
-                                  : memory.gradients - (several ? 0.0 : 4 * trained.outside));
+  const double at_block =
+      weights(kBlocksAtWork) + inside +
+      (shards ? gradients_at_block(settings, spec, trained)
+              : memory.gradients + bucket_copy(trained) - (several ? 0.0 : 4 * trained.outside));
   const double at_end =
       weights(0) + (shards ? gradients_at_end(settings, trained) : memory.gradients);
   const bool on_device = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kHost;
