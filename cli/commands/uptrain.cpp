@@ -38,12 +38,39 @@ namespace {
               fmt::format("{}; run the same command with --resume to continue", fault.what()));
 }
 
+// An earlier run for the same output.
+struct EarlierRun {
+  bool there = false;
+  bool complete = false;
+  Json recipe = Json::object();
+};
+
+// What the first rank sees: the directory of the output may be on its machine's own disk. Throws
+// kUsage if another rank sees a run that the first one does not: it would begin again.
+EarlierRun earlier_run(const std::filesystem::path& output, ProcessGroup* ranks) {
+  EarlierRun seen{RunDirectory::exists(output), path_exists(output),
+                  RunDirectory::recorded_recipe(output)};
+  if (ranks == nullptr) {
+    return seen;
+  }
+  const std::vector<std::string> all =
+      ranks->exchange(Json{seen.there, seen.complete, seen.recipe}.dump());
+  const Json first = Json::parse(all.front());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const Json other = Json::parse(all[rank]);
+    if ((other[0] && !first[0]) || (other[1] && !first[1])) {
+      throw_usage("{}: rank {} sees an earlier run, rank 0 does not: start rank 0 where it is",
+                  printable(output.string(), 0), rank);
+    }
+  }
+  return {first[0], first[1], first[2]};
+}
+
 // Takes what is not given from the run that is resumed: batches in a step, and the learning rate.
-void take_recorded(UptrainOptions& options) {
+void take_recorded(UptrainOptions& options, const Json& recipe) {
   if (!options.resume) {
     return;
   }
-  const Json recipe = RunDirectory::recorded_recipe(options.settings.output);
   const auto recorded = [&](const char* key) { return recipe.value(key, Json()); };
   if (!options.accumulation && recorded("accumulation").is_number_integer()) {
     options.accumulation = recorded("accumulation");
@@ -77,7 +104,7 @@ void set_ranks(UptrainOptions& options, const Launch& launch) {
 }
 
 // Sets and checks the settings that the options and the launch determine.
-void complete_settings(UptrainOptions& options, const Launch& launch) {
+void complete_settings(UptrainOptions& options, const Launch& launch, const Json& recipe) {
   UptrainSettings& settings = options.settings;
   check_data(options, launch);
   if (options.text.files.empty()) {
@@ -85,18 +112,18 @@ void complete_settings(UptrainOptions& options, const Launch& launch) {
   } else {
     settings.data.assign(options.text.files.begin(), options.text.files.end());  // until tokenized
   }
-  take_recorded(options);
+  take_recorded(options, recipe);
   settings.documents = options.documents.settings();
   set_ranks(options, launch);
   settings.accumulation = options.accumulation.value_or(settings.ranks);
-  settings.device = device_of_rank(options.device, launch);
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
   settings.optimizer.kind = parse_optimizer(options.optimizer);
   settings.optimizer.moments = parse_precision(options.moments);
   settings.schedule = parse_lr_schedule(options.schedule);
   settings.memory = memory_mode_of(options.memory);
-  settings.shard_weights = options.shard == "full";
+  settings.sharding = {options.shard == "full", options.copies.value_or(1)};
+  settings.sharding_is_open = options.shard == "auto" && settings.ranks > 1;
   settings.task = options.task.settings();
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
@@ -179,7 +206,13 @@ void train_and_report(const PlannedRun& run, bool json, const Console& console) 
   }
 }
 
-void plan_and_train(UptrainOptions& options, const Launch& launch, const Console& console) {
+std::unique_ptr<ProcessGroup> join(const UptrainOptions& options, const Launch& launch) {
+  return join_process_group(launch, options.settings.device,
+                            std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
+}
+
+void plan_and_train(UptrainOptions& options, const Launch& launch,
+                    std::unique_ptr<ProcessGroup> ranks, const Console& console) {
   UptrainSettings& settings = options.settings;
   const Model source = open_predicting_model(settings.model);
   check_writable(source);
@@ -194,13 +227,11 @@ void plan_and_train(UptrainOptions& options, const Launch& launch, const Console
   if (launch.rank == 0) {
     warn_of_precision(settings.precision, settings.device, console);
   }
-  const auto ranks =
-      options.dry_run
-          ? nullptr
-          : join_process_group(launch, settings.device,
-                               std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
+  if (!ranks && !options.dry_run) {
+    ranks = join(options, launch);
+  }
   if (ranks) {
-    agree_on_memory(plan, source.spec, *ranks);
+    agree_on_memory(plan, source, *ranks);
   }
   const PlannedRun run{plan, source, data, options.resume, ranks.get(), text ? &*text : nullptr};
   if (launch.rank > 0) {  // only the first rank prints
@@ -236,25 +267,31 @@ void report_complete(const std::filesystem::path& output, bool json, const Conso
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {
   UptrainSettings& settings = options.settings;
   check_directory_name(settings.output);
-  if (options.timeout && launch.alone()) {
+  if (options.timeout && !launch.launched) {
     refuse_without_effect("--timeout", "this process is the only one of the run");
   }
-  // Checked before the ranks connect: the first rank creates the run directory only after that.
+  set_compute_threads(threads_of_rank(options.threads, launch));
+  keep_freed_memory();
+  settings.device = device_of_rank(options.device, launch);
+  std::unique_ptr<ProcessGroup> ranks;  // without --resume they connect when each has a plan
+  EarlierRun earlier;
+  if (!options.resuming.empty()) {
+    ranks = options.dry_run ? nullptr : join(options, launch);
+    earlier = earlier_run(settings.output, ranks.get());
+  }
   const bool automatic = options.resuming == "auto";
-  if (automatic && path_exists(settings.output)) {
+  if (automatic && earlier.complete) {
     if (launch.rank == 0) {
       report_complete(settings.output, options.json, console);
     }
     return;
   }
-  options.resume = automatic ? RunDirectory::exists(settings.output) : !options.resuming.empty();
-  set_compute_threads(threads_of_rank(options.threads, launch));
-  keep_freed_memory();
-  complete_settings(options, launch);
+  options.resume = automatic ? earlier.there : !options.resuming.empty();
+  complete_settings(options, launch, earlier.recipe);
   if (launch.rank == 0) {  // it creates the output, perhaps before another rank checks
     RunDirectory::check_output(settings.output, options.resume);
   }
-  plan_and_train(options, launch, console);
+  plan_and_train(options, launch, std::move(ranks), console);
 }
 
 }  // namespace

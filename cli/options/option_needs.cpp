@@ -47,6 +47,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"uptrain", "--teacher-dtype --distill-attention", "--teacher"},
     {"uptrain", "--other-teacher", "--teacher-logits"},
     {"uptrain", "--eval-every --eval-max-tokens", "--eval-data"},
+    {"uptrain", "--replicate", "--shard=full"},
     {"uptrain", "--ranks", "--dry-run"},
     {"uptrain", "--ranks-per-machine", "--ranks"},
     {"bench train", "--moments", "--optimizer=adamw"},

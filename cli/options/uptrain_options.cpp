@@ -106,8 +106,12 @@ void add_run_options(Command command, UptrainOptions& options) {
   command
       .add_option("--shard", options.shard,
                   "several ranks: what each holds its part of: optimizer (masters, moments and "
-                  "gradient sums) or full (the model's and the teacher's weights, too)")
-      .one_of({"optimizer", "full"});
+                  "gradient sums), full (the model's and the teacher's weights, too), or auto (the "
+                  "first that fits)")
+      .one_of({"auto", "optimizer", "full"});
+  add_count(command, "--replicate", options.copies,
+            "--shard full: copies of the weights, each on as many ranks (default: 1)",
+            {2, 1U << 20});
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,

@@ -30,7 +30,8 @@ struct UptrainOptions {
   std::string schedule = "cosine";
   std::string moments = "fp32";
   std::string memory = "auto";
-  std::string shard = "optimizer";
+  std::string shard = "auto";
+  std::optional<std::int64_t> copies;  ///< of the weights
   std::string teacher_precision;
   std::optional<std::int64_t> accumulation;
   int threads = 0;

@@ -58,6 +58,24 @@ std::string mode_text(const UptrainPlan& plan) {
                      needs, gradients_text(plan));
 }
 
+std::string_view name_of(const Sharding& sharding) {
+  return sharding.weights ? "full" : "optimizer";
+}
+
+// "full, 4 copies".
+std::string text_of(const Sharding& sharding) {
+  return fmt::format("{}{}", name_of(sharding),
+                     sharding.copies > 1 ? fmt::format(", {} copies", sharding.copies) : "");
+}
+
+std::string_view reason_of_sharding(const UptrainPlan& plan) {
+  const ShardingChoice& choice = plan.sharding_choice;
+  return !choice.automatic                                         ? "as given by --shard"
+         : plan.sharding_agreed                                    ? "the first that fits all ranks"
+         : !choice.of(plan.settings.sharding).memory.chosen().fits ? "none fits, it needs least"
+                                                                   : "the first that fits";
+}
+
 Json parts_json(const TrainingMemory& memory) {
   Json parts;
   for (const auto& [bytes, name] : parts_of(memory)) {
@@ -95,15 +113,49 @@ std::string memory_text(const UptrainPlan& plan) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
     }
   }
+  if (memory.not_at_once > 0) {
+    parts += fmt::format("; {} of these are not needed at the same time",
+                         text_of_bytes(memory.not_at_once));
+  }
   const std::optional<double>& free = plan.memory_free.device;
   const std::string available = free ? fmt::format(", {} available", text_of_bytes(*free)) : "";
   return fmt::format("about {}{}\n          {}{}", text_of_bytes(memory.total()), available, parts,
                      mode_text(plan));
 }
 
+std::string sharding_text(const UptrainPlan& plan) {
+  const Sharding& sharding = plan.settings.sharding;
+  std::string needs;
+  for (const ShardingChoice::Option& option : plan.sharding_choice.options) {
+    needs += fmt::format("{}{} {}", needs.empty() ? ": " : "; ", text_of(option.sharding),
+                         need_text(option.memory.chosen().need));
+  }
+  return fmt::format("{} ({} each), {}{}", text_of(sharding),
+                     sharding.weights ? "a part of the weights" : "all weights",
+                     reason_of_sharding(plan), plan.sharding_choice.automatic ? needs : "");
+}
+
+Json sharding_json(const UptrainPlan& plan) {
+  Json list = Json::array();
+  for (const ShardingChoice::Option& option : plan.sharding_choice.options) {
+    const MemoryChoice::Option& chosen = option.memory.chosen();
+    list.push_back({{"shard", name_of(option.sharding)},
+                    {"replicate", option.sharding.copies},
+                    {"memory_mode", name_of(chosen.mode)},
+                    {"memory_bytes", chosen.need.device},
+                    {"host_memory_bytes", chosen.need.host},
+                    {"fits", chosen.fits}});
+  }
+  return {{"shard", name_of(plan.settings.sharding)},
+          {"replicate", plan.settings.sharding.copies},
+          {"shard_reason", reason_of_sharding(plan)},
+          {"shard_options", std::move(list)}};
+}
+
 Json memory_json(const UptrainPlan& plan) {
   return {{"memory_bytes", plan.memory.total()},
           {"memory", parts_json(plan.memory)},
+          {"memory_not_at_once", plan.memory.not_at_once},
           {"memory_available", number_json(plan.memory_free.device)},
           {"memory_mode", name_of(plan.memory_choice.mode)},
           {"memory_reason", reason_of(plan.memory_choice)},

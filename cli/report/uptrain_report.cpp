@@ -142,12 +142,12 @@ std::string ranks_text(const UptrainPlan& plan) {
   }
   constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
   return fmt::format(
-      "ranks     {}, each {} of a step's {} batches of {}; {}\n"
+      "ranks     {}, each {} of a step's {} batches of {}\n"
+      "shard     {}\n"
       "traffic   {} of weights and {} of gradients per rank and step, {:.2g} s at 50 GB/s\n",
       settings.ranks, settings.accumulation / settings.ranks, settings.accumulation, settings.batch,
-      settings.shard_weights ? "a part of the weights each" : "all weights each",
-      text_of_bytes(plan.traffic.weights), text_of_bytes(plan.traffic.gradients),
-      plan.traffic.total() / kLink);
+      sharding_text(plan), text_of_bytes(plan.traffic.weights),
+      text_of_bytes(plan.traffic.gradients + plan.traffic.copies), plan.traffic.total() / kLink);
 }
 
 }  // namespace
@@ -189,9 +189,10 @@ Json plan_json(const UptrainPlan& plan) {
       {"notes", plan.notes},
       {"recipe", plan.recipe}};
   if (plan.settings.ranks > 1) {
-    json["shard"] = plan.settings.shard_weights ? "full" : "optimizer";
+    json.update(sharding_json(plan));
     json["traffic_bytes"] = {{"weights", plan.traffic.weights},
-                             {"gradients", plan.traffic.gradients}};
+                             {"gradients", plan.traffic.gradients},
+                             {"copies", plan.traffic.copies}};
   }
   if (plan.rate_trials) {
     json["rate_trials"] = {

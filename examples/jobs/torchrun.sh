@@ -7,4 +7,4 @@ set -euo pipefail
 exec torchrun --no-python --nnodes "${NODES:-1}" --nproc-per-node "${GPUS:-8}" --max-restarts 3 \
   --rdzv-backend c10d --rdzv-endpoint "${HEAD:-localhost}:${PORT:-29400}" \
   regroup uptrain "$MODEL" --data "$DATA" --output "$OUTPUT" --resume=auto --device "${DEVICE:-cuda}" \
-  --dtype "${DTYPE:-bf16}" --shard "${SHARD:-full}" "$@"
+  --dtype "${DTYPE:-bf16}" --shard "${SHARD:-auto}" "$@"

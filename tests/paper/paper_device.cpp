@@ -276,6 +276,8 @@ PaperCounts paper_counts() { return PaperState::get().counts(); }
 
 void reset_paper_counts() { PaperState::get().reset(); }
 
+void set_paper_hollow(bool hollow) { PaperState::get().hollow = hollow; }
+
 void set_paper_memory(std::int64_t bytes) {
   allocator().set_limit(static_cast<std::size_t>(bytes));
 }

@@ -43,6 +43,11 @@ PaperCounts paper_counts();
 /// Sets all counts to 0. Peak memory is reset through LibTorch's allocator.
 void reset_paper_counts();
 
+/// Whether the device only counts: operators give results of their shapes, without numbers, and
+/// memory is never touched. For models that are larger than this machine. What is copied to the
+/// host is 0.
+void set_paper_hollow(bool hollow);
+
 /// Limits the memory of the device to `bytes`; 0 restores the default of 16 GiB.
 void set_paper_memory(std::int64_t bytes);
 

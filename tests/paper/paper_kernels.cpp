@@ -35,6 +35,62 @@ at::Tensor tensor_over(c10::Storage storage, c10::DispatchKey key, const at::Ten
   return tensor;
 }
 
+// The shape of a tensor of the device without its numbers.
+at::Tensor as_meta(const at::Tensor& paper) {
+  c10::Storage nothing(c10::Storage::use_byte_size_t(), paper.storage().nbytes(),
+                       c10::DataPtr(nullptr, c10::Device(c10::kMeta)), /*allocator=*/nullptr,
+                       /*resizable=*/false);
+  return tensor_over(std::move(nothing), c10::DispatchKey::Meta, paper);
+}
+
+bool is_hollow() { return PaperState::get().hollow; }
+
+// What an operator computes with in place of a tensor of the device.
+at::Tensor stand_in(const at::Tensor& paper) {
+  return is_hollow() ? as_meta(paper) : on_host(paper);
+}
+
+c10::Device stand_in_device() { return is_hollow() ? c10::kMeta : c10::kCPU; }
+
+void copy_back(const at::Tensor& paper, const at::Tensor& result) {
+  if (!is_hollow()) {
+    on_host(paper).copy_(result);
+  }
+}
+
+// LibTorch has the shapes of these in Python only.
+at::Tensor index_select_shape(const at::Tensor& self, std::int64_t dim, const at::Tensor& index) {
+  std::vector<std::int64_t> sizes = self.sizes().vec();
+  sizes.at(static_cast<std::size_t>(dim < 0 ? dim + self.dim() : dim)) = index.numel();
+  return at::empty(sizes, self.options());
+}
+
+at::Tensor embedding_gradient_shape(const at::Tensor& gradient, const at::Tensor& /*indices*/,
+                                    c10::SymInt rows, c10::SymInt /*padding*/, bool /*scale*/) {
+  return at::empty({rows.expect_int(), gradient.size(-1)}, gradient.options());
+}
+
+at::Tensor& unary_shape(const at::Tensor& self, at::Tensor& out) {
+  out.resize_(self.sizes());
+  return out;
+}
+
+at::Tensor& nan_to_num_shape(const at::Tensor& self, std::optional<double> /*nan*/,
+                             std::optional<double> /*above*/, std::optional<double> /*below*/,
+                             at::Tensor& out) {
+  return unary_shape(self, out);
+}
+
+void register_shapes() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
+                                __LINE__);
+  library.impl("index_select", TORCH_FN(index_select_shape));
+  library.impl("abs.out", TORCH_FN(unary_shape));
+  library.impl("logical_not.out", TORCH_FN(unary_shape));
+  library.impl("nan_to_num.out", TORCH_FN(nan_to_num_shape));
+  library.impl("embedding_dense_backward", TORCH_FN(embedding_gradient_shape));
+}
+
 std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
@@ -78,11 +134,16 @@ class HostCall {
       (*stack)[stack->size() - schema.arguments().size() + i] = to_host(arguments[i]);
     }
     check_devices();
-    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    const std::size_t returned = schema.returns().size();
+    if (is_hollow() && returned == 0) {  // it only writes, and some of these have no meta kernel
+      torch::jit::drop(*stack, schema.arguments().size());
+    } else {
+      op_.redispatchBoxed(
+          c10::DispatchKeySet(is_hollow() ? c10::DispatchKey::Meta : c10::DispatchKey::CPU), stack);
+    }
     for (const Pair& pair : pairs_) {
       take_back_resized(pair);
     }
-    const std::size_t returned = schema.returns().size();
     for (std::size_t i = stack->size() - returned; i < stack->size(); ++i) {
       (*stack)[i] = to_paper((*stack)[i]);
     }
@@ -107,7 +168,8 @@ class HostCall {
     const bool fresh = written_ && tensor.dim() == 1 && tensor.numel() == 0;
     pairs_.push_back(
         {tensor,
-         fresh ? at::empty({0}, at::TensorOptions().dtype(tensor.dtype())) : on_host(tensor),
+         fresh ? at::empty({0}, at::TensorOptions(stand_in_device()).dtype(tensor.dtype()))
+               : stand_in(tensor),
          fresh});
     return pairs_.back().host;
   }
@@ -115,7 +177,7 @@ class HostCall {
   c10::IValue to_host(const c10::IValue& value) {
     if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) {
       asked_for_paper_ = true;
-      return c10::Device(c10::kCPU);
+      return stand_in_device();
     }
     return with_tensors(value, [this](const at::Tensor& tensor) { return to_host(tensor); });
   }
@@ -129,7 +191,7 @@ class HostCall {
   static void take_back_resized(const Pair& pair) {
     if (pair.fresh && pair.host.numel() > 0) {
       pair.paper.resize_(pair.host.sizes());
-      on_host(pair.paper).copy_(pair.host);
+      copy_back(pair.paper, pair.host);
     }
   }
 
@@ -154,7 +216,7 @@ class HostCall {
     bytes_ += bytes_of(result);
     const at::Tensor paper = at::empty_strided(result.sizes(), result.strides(),
                                                result.options().device(paper_device()));
-    on_host(paper).copy_(result);
+    copy_back(paper, result);
     return paper;
   }
 
@@ -236,7 +298,7 @@ const at::Tensor& resize_paper(const at::Tensor& self, c10::IntArrayRef sizes,
       (static_cast<std::size_t>(self.numel() + self.storage_offset())) * self.element_size();
   if (needed > storage.nbytes()) {
     c10::DataPtr fresh = c10::GetAllocator(c10::DeviceType::PrivateUse1)->allocate(needed);
-    if (storage.nbytes() > 0) {
+    if (storage.nbytes() > 0 && !is_hollow()) {
       std::memcpy(fresh.get(), storage.data(), storage.nbytes());
     }
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(fresh));
@@ -249,20 +311,20 @@ const at::Tensor& resize_paper(const at::Tensor& self, c10::IntArrayRef sizes,
 at::Tensor& copy_paper(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (on_paper(self) && on_paper(source)) {
     PaperState::get().launch("aten::copy_", bytes_of(self) + bytes_of(source));
-    on_host(self).copy_(on_host(source));
+    copy_back(self, is_hollow() ? source : on_host(source));
   } else if (on_paper(self)) {
     PaperState::get().upload(!non_blocking || !is_pinned_for_paper(source.const_data_ptr()));
-    on_host(self).copy_(source);
+    copy_back(self, source);
   } else {
     PaperState::get().download(!non_blocking || !is_pinned_for_paper(self.const_data_ptr()));
-    self.copy_(on_host(source));
+    is_hollow() ? self.zero_() : self.copy_(on_host(source));
   }
   return self;
 }
 
 at::Scalar read_scalar(const at::Tensor& self) {
   PaperState::get().wait("item");
-  return on_host(self).item();
+  return is_hollow() ? at::Scalar(0) : on_host(self).item();
 }
 
 bool begins_with(const std::string& text, std::string_view start) {
@@ -298,6 +360,7 @@ at::Tensor on_host(const at::Tensor& paper) {
 }
 
 void register_paper_kernels() {
+  register_shapes();
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
                                 __FILE__, __LINE__);
   library.impl("empty.memory_format", TORCH_FN(empty_paper));

@@ -254,7 +254,7 @@ TEST_CASE("memory of Llama 2 70B on ranks that share its weights", "[paper][tabl
       settings.ranks = settings.accumulation = ranks;
       settings.trained = trained;
       const TrainingMemory whole = training_memory(settings, spec, {}, 2048);
-      settings.shard_weights = true;
+      settings.sharding.weights = true;
       const TrainingMemory shards = training_memory(settings, spec, {}, 2048);
       fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} |\n", name_of(trained),
                  ranks, whole.total() / kGiB, shards.total() / kGiB, shards.weights / kGiB,

@@ -124,7 +124,7 @@ Launch launch_of(int rank, int port) {
 std::pair<std::vector<double>, std::vector<double>> losses_of_two(const UptrainSettings& settings) {
   const int port = free_port();
   const auto run = [&](int rank) {
-    if (settings.shard_weights) {
+    if (settings.sharding.weights) {
       compute_backward_passes_here();
     }
     ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
@@ -157,7 +157,7 @@ TEST_CASE("two ranks on paper train as one process on the CPU does", "[paper]") 
   settings.device = paper_device();
   settings.memory = mode;
   settings.ranks = settings.local_ranks = 2;
-  settings.shard_weights = shards;
+  settings.sharding.weights = shards;
   settings.output = directory / "ranks";
   PaperBackend::shutdowns = 0;
   const auto [first, second] = losses_of_two(settings);
@@ -177,9 +177,9 @@ TEST_CASE("what travels between ranks on paper is what the plan says", "[paper]"
   settings.memory = MemoryMode::kFull;
   settings.ranks = settings.local_ranks = 2;
   settings.accumulation = GENERATE(2, 4);
-  settings.shard_weights = GENERATE(false, true);
+  settings.sharding.weights = GENERATE(false, true);
   settings.precision = GENERATE(Precision::kBf16, Precision::kFp32);
-  CAPTURE(settings.accumulation, settings.shard_weights, name_of(settings.precision));
+  CAPTURE(settings.accumulation, settings.sharding.weights, name_of(settings.precision));
   const ModelSpec spec = open_computable_model(settings.model).spec;
   // Bytes of all ranks in that many steps, and before and after them.
   const auto travelled = [&](std::int64_t steps) {
@@ -219,7 +219,7 @@ TEST_CASE("two ranks with a part of the weights each stay within the plan's memo
   CAPTURE(name_of(settings.precision), name_of(settings.trained), settings.recomputing);
   const ModelSpec spec = open_computable_model(settings.model).spec;
   const auto peak_of_two = [&](bool shards) {
-    settings.shard_weights = shards;
+    settings.sharding.weights = shards;
     settings.output += "x";
     auto* allocator = c10::getDeviceAllocator(paper_device().type());
     allocator->resetPeakStats(0);

@@ -1,6 +1,7 @@
 // The counters behind PaperCounts, shared by the files of this folder.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <string_view>
@@ -27,6 +28,8 @@ class PaperState {
 
   PaperCounts counts();
   void reset();
+
+  std::atomic<bool> hollow = false;  ///< see set_paper_hollow()
 
  private:
   std::mutex mutex_;

@@ -29,9 +29,11 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(
     [[maybe_unused]] int ranks, [[maybe_unused]] c10::Device device,
     [[maybe_unused]] std::chrono::milliseconds timeout) {
 #if REGROUP_NCCL
-  // With this, a rank that waits for a lost rank gets an exception and ends normally. Otherwise
-  // c10d's watchdog would abort the process.
-  ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/0);
+  // With this, a rank that waits for a lost one gets an exception after the timeout and ends in one
+  // line. Otherwise c10d starts a watchdog, which throws on a thread of its own, and a heartbeat
+  // monitor, which kills the process after eight minutes: both end in SIGABRT and a stack trace.
+  // TORCH_NCCL_ASYNC_ERROR_HANDLING and TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC are settings of these two.
+  ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*replace=*/1);
   c10::cuda::set_device(device.index());
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;

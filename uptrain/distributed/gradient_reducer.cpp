@@ -4,8 +4,11 @@
 
 namespace regroup {
 
-GradientReducer::GradientReducer(const ZeroPartition& partition)
-    : partition_(partition), bucket_of_(partition.tensors()), gradients_(partition.tensors()) {
+GradientReducer::GradientReducer(const ZeroPartition& partition, std::size_t most_in_flight)
+    : partition_(partition),
+      most_in_flight_(most_in_flight),
+      bucket_of_(partition.tensors()),
+      gradients_(partition.tensors()) {
   for (const ZeroPartition::Bucket& bucket : partition.buckets()) {
     for (const std::size_t member : bucket.members) {
       bucket_of_[member] = missing_.size();
@@ -18,6 +21,9 @@ void GradientReducer::add_ready(std::size_t tensor, at::Tensor gradient) {
   gradients_[tensor] = std::move(gradient);
   --missing_[bucket_of_[tensor]];
   while (begun_ < missing_.size() && missing_[begun_] == 0) {
+    for (; transfers_.size() >= most_in_flight_; transfers_.pop_front()) {
+      end(transfers_.front());
+    }
     begin(partition_.buckets()[begun_++]);
   }
   std::erase_if(transfers_, [this](const Transfer& transfer) {
@@ -47,7 +53,7 @@ void GradientReducer::begin(const ZeroPartition::Bucket& bucket) {
   for (const std::size_t member : bucket.members) {
     gradients_[member].reset();  // so that not all gradients exist twice
   }
-  transfers_.push_back({bucket, flat, partition_.group().reduce(flat, bucket.owner)});
+  transfers_.push_back({bucket, flat, partition_.sharing().reduce(flat, bucket.owner)});
 }
 
 void GradientReducer::end(const Transfer& transfer) {

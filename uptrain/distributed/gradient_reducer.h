@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <list>
 #include <vector>
 
@@ -17,7 +18,13 @@ namespace regroup {
 /// that other ranks own are freed once they have arrived there.
 class GradientReducer {
  public:
-  explicit GradientReducer(const ZeroPartition& partition);
+  static constexpr std::size_t kFewInFlight = 2;
+
+  /// At most `most_in_flight` buckets are on their way at a time: where the network is slower than
+  /// the backward pass, the pass waits, since gradients of a model that is larger than the device
+  /// must not pile up on it.
+  explicit GradientReducer(const ZeroPartition& partition,
+                           std::size_t most_in_flight = std::numeric_limits<std::size_t>::max());
 
   /// Adds this rank's gradient of one trained tensor; each once, in any order. Call it on the
   /// thread and with the stream on which the gradient was computed: NCCL waits for the stream that
@@ -42,6 +49,7 @@ class GradientReducer {
   void end(const Transfer& transfer);
 
   const ZeroPartition& partition_;
+  std::size_t most_in_flight_;
   std::vector<std::size_t> bucket_of_;  // by tensor
   std::vector<std::size_t> missing_;    // by bucket: gradients not added yet
   std::vector<at::Tensor> gradients_;   // added, not sent yet; then the sums

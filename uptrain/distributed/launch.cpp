@@ -60,6 +60,7 @@ int needed(const Environment& environment, const std::string& name, const std::s
 
 Launch ranks_by(const Launcher& launcher, const Environment& environment) {
   Launch launch;
+  launch.launched = true;
   launch.ranks = needed(environment, launcher.ranks, launcher.rank, 1, kMostRanks);
   launch.rank = needed(environment, launcher.rank, launcher.ranks, 0, launch.ranks - 1);
   launch.local_rank =
@@ -91,7 +92,6 @@ Launch launch_by(const Launcher& launcher, const Environment& environment) {
   launch.address = launch.local_ranks == launch.ranks ? "127.0.0.1" : "";
   launch.port = kUsualPort;
   launch.has_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  launch.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
   return launch;
 }
 

@@ -16,7 +16,7 @@ struct Launch {
   std::string address;  ///< of the machine of rank 0
   int port = 0;
   bool has_store = false;  ///< whether torchrun listens there; otherwise rank 0 does
-  std::string attempt;     ///< the restart count after failures
+  bool launched = false;   ///< by a launcher, which may start more ranks later
 
   bool alone() const { return ranks == 1; }
 };

@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/backend.h"
+#include "uptrain/distributed/meeting.h"
 
 namespace regroup {
 namespace {
@@ -48,9 +49,10 @@ auto with_rank_errors(const std::string& where, Work&& work) {
 
 constexpr const char* kLost = "another rank has ended or does not answer";
 
-// c10d also prints warnings for the errors that it throws. TORCH_CPP_LOG_LEVEL re-enables them.
-void report_errors_only() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*replace=*/0);
+// c10d also logs the errors that it throws, NCCL's as several lines. TORCH_CPP_LOG_LEVEL re-enables
+// them.
+void report_no_thrown_errors() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
   c10::initLogging();
 }
 
@@ -80,7 +82,7 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
       device_(device),
       timeout_(timeout),
       group_(std::make_unique<Group>()) {
-  report_errors_only();
+  report_no_thrown_errors();
   const std::string where =
       fmt::format("cannot connect to the other ranks, {} in all, at {} port {}", size_,
                   printable(launch.address), launch.port);
@@ -90,15 +92,41 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
     options.isServer = first() && !launch.has_store;
     options.waitWorkers = false;
     options.timeout = timeout;
+    const auto store = c10::make_intrusive<c10d::TCPStore>(launch.address, options);
     group_->store = c10::make_intrusive<c10d::PrefixStore>(
-        "regroup/" + launch.attempt, c10::make_intrusive<c10d::TCPStore>(launch.address, options));
+        "regroup/" + meet_in(*store, rank_, size_, timeout), store);
     group_->backend = make_backend(group_->store, rank_, size_, device, timeout);
   });
+}
+
+ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, int rank, int size)
+    : rank_(rank),
+      size_(size),
+      device_(whole.device_),
+      timeout_(whole.timeout_),
+      group_(std::make_unique<Group>()) {
+  with_rank_errors(kLost, [&] {
+    group_->store = c10::make_intrusive<c10d::PrefixStore>(name, whole.group_->store);
+    group_->backend = make_backend(group_->store, rank_, size_, device_, timeout_);
+  });
+}
+
+void ProcessGroup::divide(int copies) {
+  if (copies == 1 || sharing_ != nullptr) {
+    return;
+  }
+  const int ranks = size_ / copies;
+  const int copy = rank_ / ranks;
+  const int part = rank_ % ranks;
+  sharing_.reset(new ProcessGroup(*this, fmt::format("copy/{}", copy), part, ranks));
+  copies_.reset(new ProcessGroup(*this, fmt::format("part/{}", part), copy, copies));
 }
 
 // NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
 // in an error, or if another one does not arrive.
 ProcessGroup::~ProcessGroup() {
+  sharing_.reset();
+  copies_.reset();
   try {
     if (std::uncaught_exceptions() == exceptions_) {
       wait_for_all_to_leave();
@@ -131,6 +159,13 @@ at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {
                                                        /*copy=*/true)};
     group_->backend->allreduce(tensors)->wait();
     return tensors.front();
+  });
+}
+
+Pending ProcessGroup::sum_in_place(const at::Tensor& tensor) const {
+  return with_rank_errors(kLost, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    return Group::pending(group_->backend->allreduce(tensors));
   });
 }
 

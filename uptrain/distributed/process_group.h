@@ -31,6 +31,16 @@ class ProcessGroup {
   /// Waits up to 30 s for the other ranks, unless this one ends in an error.
   ~ProcessGroup();
 
+  /// Divides the ranks into as many groups of consecutive ranks, of which each holds a copy of the
+  /// weights. All ranks call it, always with the same number.
+  void divide(int copies);
+
+  /// The ranks that hold this rank's copy of the weights together: all, unless divided.
+  ProcessGroup& sharing() { return sharing_ != nullptr ? *sharing_ : *this; }
+
+  /// The ranks that hold the same part of each copy; null unless divided.
+  ProcessGroup* copies() { return copies_.get(); }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
@@ -38,6 +48,9 @@ class ProcessGroup {
 
   /// The sum over all ranks, bitwise identical on each (all-reduce).
   at::Tensor sum(const at::Tensor& tensor) const;
+
+  /// Starts to replace the contiguous tensor of each rank by their sum, bitwise identical on each.
+  Pending sum_in_place(const at::Tensor& tensor) const;
 
   /// Starts to sum the contiguous tensors of all ranks into that of `root`; the contents of the
   /// others are unspecified afterwards.
@@ -55,6 +68,9 @@ class ProcessGroup {
  private:
   struct Group;
 
+  // Some of the ranks of another group, which is divided under that name.
+  ProcessGroup(const ProcessGroup& whole, const std::string& name, int rank, int size);
+
   std::string next_key();
   void meet() const;  // a barrier
   void wait_for_all_to_leave() const;
@@ -64,8 +80,9 @@ class ProcessGroup {
   c10::Device device_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Group> group_;
-  int keys_ = 0;                                 // used in the store so far
-  int exceptions_ = std::uncaught_exceptions();  // when this was constructed
+  std::unique_ptr<ProcessGroup> sharing_, copies_;  // null unless divided
+  int keys_ = 0;                                    // used in the store so far
+  int exceptions_ = std::uncaught_exceptions();     // when this was constructed
 };
 
 }  // namespace regroup

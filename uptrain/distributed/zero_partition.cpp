@@ -37,17 +37,17 @@ ZeroPartition::ZeroPartition(ProcessGroup& group, const Parameters& trained,
     shapes_.push_back(entry.value.sizes().vec());
     elements.push_back(entry.value.numel());
   }
-  if (names_.size() < static_cast<std::size_t>(group.size())) {
+  if (names_.size() < static_cast<std::size_t>(sharing().size())) {
     throw_usage("{} tensors are trained by {} ranks: allowed are no more ranks than tensors",
-                names_.size(), group.size());
+                names_.size(), sharing().size());
   }
-  owners_ = balanced_owners(elements, group.size());
+  owners_ = balanced_owners(elements, sharing().size());
   fill_buckets(elements, bucket_elements);
 }
 
 void ZeroPartition::fill_buckets(const std::vector<std::int64_t>& elements,
                                  std::int64_t bucket_elements) {
-  for (int owner = 0; owner < group_.size(); ++owner) {
+  for (int owner = 0; owner < sharing().size(); ++owner) {
     std::int64_t filled = bucket_elements;
     for (std::size_t i = owners_.size(); i-- > 0;) {
       if (owners_[i] == owner) {
@@ -67,7 +67,7 @@ void ZeroPartition::fill_buckets(const std::vector<std::int64_t>& elements,
 std::vector<std::string> ZeroPartition::own_names() const {
   std::vector<std::string> own;
   for (std::size_t i = 0; i < names_.size(); ++i) {
-    if (owners_[i] == group_.rank()) {
+    if (owners_[i] == sharing().rank()) {
       own.push_back(names_[i]);
     }
   }
@@ -88,7 +88,7 @@ void ZeroPartition::broadcast_weights(const std::vector<at::Tensor>& weights) co
   std::vector<Pending> broadcasts;
   for (const Bucket& bucket : buckets_) {
     flats.push_back(flattened(bucket, weights));
-    broadcasts.push_back(group_.broadcast(flats.back(), bucket.owner));
+    broadcasts.push_back(sharing().broadcast(flats.back(), bucket.owner));
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     broadcasts[i].wait();

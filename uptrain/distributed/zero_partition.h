@@ -13,10 +13,10 @@
 
 namespace regroup {
 
-/// Each trained tensor is owned by one rank, and only that rank keeps its master weight and
-/// optimizer state (Rajbhandari et al., ZeRO stage 1, https://arxiv.org/abs/1910.02054). Tensors
-/// are not split, because Adafactor needs whole ones. They are assigned largest first, each to the
-/// rank with the fewest elements.
+/// Each trained tensor is owned by one of ProcessGroup::sharing(), and only that rank keeps its
+/// master weight and optimizer state (Rajbhandari et al., ZeRO stage 1,
+/// https://arxiv.org/abs/1910.02054). Tensors are not split, because Adafactor needs whole ones.
+/// They are assigned largest first, each to the rank with the fewest elements.
 class ZeroPartition {
  public:
   /// Tensors of one owner that are sent together, by index.
@@ -33,7 +33,11 @@ class ZeroPartition {
   ZeroPartition(ProcessGroup& group, const Parameters& trained,
                 std::int64_t bucket_elements = kBucketElements);
 
+  /// All ranks.
   ProcessGroup& group() const { return group_; }
+
+  /// Those that the tensors are partitioned over.
+  ProcessGroup& sharing() const { return group_.sharing(); }
 
   /// Names of the tensors that this rank owns, in their order in `trained`.
   std::vector<std::string> own_names() const;
@@ -48,7 +52,7 @@ class ZeroPartition {
   std::size_t tensors() const { return names_.size(); }
 
   /// Whether this rank owns the bucket.
-  bool owns(const Bucket& bucket) const { return bucket.owner == group_.rank(); }
+  bool owns(const Bucket& bucket) const { return bucket.owner == sharing().rank(); }
 
   /// One contiguous tensor with the values of the bucket's members in `tensors`. For a bucket with
   /// a single member this may be that tensor itself.

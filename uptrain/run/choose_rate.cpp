@@ -67,7 +67,7 @@ class Trials {
     bool stopped = false;
     const std::int64_t judging = plan_.rate_trials->judging;
     // Passes over weights that ranks share out need all of them.
-    const bool in_step = plan_.settings.shard_weights;
+    const bool in_step = plan_.settings.sharding.weights;
     for (std::int64_t begin = 0; begin < judging && (in_step || !stopped); begin += ranks) {
       const bool counts = begin + rank < judging;
       if (!counts && !in_step) {

@@ -21,14 +21,9 @@ std::vector<MemoryMode> possible_modes(const UptrainSettings& settings) {
   return modes;
 }
 
-// Memory that libraries take and allocators waste is not in the estimate. A mode that is chosen for
-// the user leaves room for it, if one can.
-constexpr double kShareToFill = 0.95;
-
 MemoryMode first_that_fits(const std::vector<MemoryChoice::Option>& options,
                            const FreeMemory& free) {
-  const FreeMemory to_fill{free.device ? std::optional(kShareToFill * *free.device) : std::nullopt,
-                           free.host};
+  const FreeMemory to_fill = free.to_fill();
   for (const MemoryChoice::Option& option : options) {
     if (to_fill.holds(option.need)) {
       return option.mode;

@@ -25,6 +25,13 @@ struct FreeMemory {
   std::optional<double> device;
   std::optional<double> host;  ///< none if the device is a CPU
 
+  /// Less a twentieth of the device's: memory that libraries take and allocators waste is not in
+  /// the estimate. What is chosen for the user leaves room for it, if it can.
+  FreeMemory to_fill() const {
+    constexpr double kShareToFill = 0.95;
+    return {device ? std::optional(kShareToFill * *device) : std::nullopt, host};
+  }
+
   bool holds(const MemoryNeed& need) const {
     return (!device || need.device <= *device) && (!host || need.host <= *host);
   }

@@ -102,9 +102,9 @@ std::vector<Change> changes_of(const UptrainSettings& settings) {
   }
   add_all(smaller_batches(settings));
   add_all(leaner_modes(settings));
-  if (settings.ranks > 1 && !settings.shard_weights) {
+  if (settings.ranks > 1 && !settings.sharding.weights) {
     changes.push_back(
-        change(settings, "--shard full", [](UptrainSettings& to) { to.shard_weights = true; }));
+        change(settings, "--shard full", [](UptrainSettings& to) { to.sharding.weights = true; }));
   }
   if (settings.precision == Precision::kFp32) {
     changes.push_back(change(settings, "--dtype bf16",

@@ -4,9 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "formats/json/json.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/host_memory.h"
 #include "uptrain/run/training_memory.h"
+#include "uptrain/run/training_traffic.h"
 
 namespace regroup {
 namespace {
@@ -17,9 +19,35 @@ bool has_memory_for_copy(const UptrainPlan& plan) {
   const MemoryNeed& need = plan.memory_choice.chosen().need;
   const double training = plan.settings.device.is_cpu() ? need.device : need.host;
   const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
-  const double copies = plan.state_bytes * static_cast<double>(plan.settings.local_ranks) /
-                        static_cast<double>(plan.settings.ranks);
+  const auto parts = static_cast<double>(plan.settings.sharing_ranks());
+  const double here = std::min(static_cast<double>(plan.settings.local_ranks), parts);
+  const double copies = plan.state_bytes * here / parts;
   return available && training + copies < 0.9 * *available;
+}
+
+void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
+                      const ModelSpec* teacher) {
+  plan.memory_choice.mode = mode;
+  plan.settings.memory = mode;
+  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
+  if (teacher != nullptr) {
+    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
+  }
+  plan.background_saving = has_memory_for_copy(plan);
+}
+
+// Of those that the ranks chose.
+Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
+  Sharding leanest;
+  bool first = true;
+  for (const std::string& text : group.exchange(Json{own.weights, own.copies}.dump())) {
+    const Json other = Json::parse(text);
+    const Sharding theirs{.weights = other[0], .copies = other[1]};
+    const bool leaner = theirs.weights && (!leanest.weights || theirs.copies < leanest.copies);
+    leanest = first || leaner ? theirs : leanest;
+    first = false;
+  }
+  return leanest;
 }
 
 }  // namespace
@@ -40,30 +68,33 @@ void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* tea
     return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
   };
   plan.memory_free = free_memory(plan.settings.device);
-  plan.memory_choice = choose_memory(plan.settings, plan.memory_free, need_of);
+  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
+  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
   plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
-  plan.settings.memory = plan.memory_choice.mode;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  if (teacher != nullptr) {
-    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
-  }
-  plan.background_saving = has_memory_for_copy(plan);
+  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
+  plan.traffic = training_traffic(plan.settings, spec, teacher);
 }
 
-void agree_on_memory(UptrainPlan& plan, const ModelSpec& spec, ProcessGroup& group) {
-  MemoryMode leanest = plan.memory_choice.mode;
-  for (const std::string& mode : group.exchange(std::string(name_of(leanest)))) {
-    leanest = std::max(leanest, parse_memory_mode(mode));  // from the most memory to the least
+void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group) {
+  const std::optional<Model> teacher = plan.settings.teacher.present()
+                                           ? std::optional(open_teacher(plan.settings, source))
+                                           : std::nullopt;
+  const ModelSpec* teacher_spec = teacher ? &teacher->spec : nullptr;
+  const Sharding leanest = leanest_sharding(plan.settings.sharding, group);
+  if (plan.sharding_choice.automatic && leanest != plan.settings.sharding) {
+    plan.settings.sharding = leanest;
+    plan.memory_choice = plan.sharding_choice.of(leanest).memory;
+    plan.sharding_agreed = true;
+    take_memory_mode(plan, plan.memory_choice.mode, source.spec, teacher_spec);
+    plan.traffic = training_traffic(plan.settings, source.spec, teacher_spec);
   }
-  if (!plan.memory_choice.automatic || leanest == plan.memory_choice.mode) {
-    return;
+  MemoryMode mode = plan.memory_choice.mode;
+  for (const std::string& other : group.exchange(std::string(name_of(mode)))) {
+    mode = std::max(mode, parse_memory_mode(other));  // from the most memory to the least
   }
-  plan.memory_choice.mode = leanest;
-  plan.settings.memory = leanest;
-  const double teacher = plan.memory.teacher;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  plan.memory.teacher = teacher;
-  plan.background_saving = has_memory_for_copy(plan);
+  if (plan.memory_choice.automatic && mode != plan.memory_choice.mode) {
+    take_memory_mode(plan, mode, source.spec, teacher_spec);
+  }
 }
 
 }  // namespace regroup

@@ -16,11 +16,11 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   const at::ScalarType type =
       scalar_type_of(settings.teacher.precision.value_or(settings.precision));
   const Model model = open_teacher(settings, source);
-  if (!settings.shard_weights || group == nullptr) {
+  if (!settings.sharding.weights || group == nullptr) {
     return load_transformer(model, type, settings.device);
   }
   const Parameters weights = parameters_without_memory(model.spec, type, settings.device);
-  shards = load_share(*group, weights, model.spec, model.checkpoint, {});
+  shards = load_share(group->sharing(), weights, model.spec, model.checkpoint, {});
   std::optional<Transformer> teacher(std::in_place, model.spec, weights);
   teacher->set_block_weights(shards.get());
   return teacher;

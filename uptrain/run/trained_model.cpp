@@ -6,14 +6,18 @@
 namespace regroup {
 namespace {
 
-std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Parameters& trained) {
-  return group != nullptr ? std::optional<ZeroPartition>(std::in_place, *group, trained)
-                          : std::nullopt;
+std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Sharding& sharding,
+                                          const Parameters& trained) {
+  if (group == nullptr) {
+    return std::nullopt;
+  }
+  group->divide(static_cast<int>(sharding.copies));
+  return std::optional<ZeroPartition>(std::in_place, *group, trained);
 }
 
 Parameters make_weights(const Model& source, const UptrainSettings& settings) {
   const at::ScalarType type = scalar_type_of(settings.precision);
-  return settings.shard_weights
+  return settings.sharding.weights
              ? parameters_without_memory(source.spec, type, settings.device)
              : load_parameters(source.spec, source.checkpoint, type, settings.device);
 }
@@ -28,10 +32,11 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            std::span<const std::string> trained, ProcessGroup* group)
     : weights_(make_weights(source, settings)),
       trained_(weights_.only(trained)),
-      partition_(partition_of(group, trained_)),
-      shards_(settings.shard_weights ? load_share(partition_.value().group(), weights_, source.spec,
-                                                  source.checkpoint, partition_->owners())
-                                     : nullptr),
+      partition_(partition_of(group, settings.sharding, trained_)),
+      shards_(settings.sharding.weights
+                  ? load_share(partition_.value().sharing(), weights_, source.spec,
+                               source.checkpoint, partition_->owners())
+                  : nullptr),
       masters_(own_masters(source, settings, trained)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),

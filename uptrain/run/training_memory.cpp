@@ -9,103 +9,16 @@
 #include <vector>
 
 #include "formats/families/family.h"
+#include "uptrain/distributed/gradient_reducer.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
+#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/block_elements.h"
 #include "uptrain/trainer/training_flops.h"
 
 namespace regroup {
 namespace {
-
-double bytes_per_element(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
-
-// The elements per token that an attention keeps for its backward pass: the residual stream and the
-// norms around it, the heads before and after rotation, and its output.
-double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  if (!spec.attention(role, layer).present()) {
-    return 0.0;
-  }
-  const std::int64_t around = role == AttentionRole::kCross ? 2 : 3;
-  const std::int64_t heads =
-      2 * (spec.query_heads + 2 * spec.kv_heads_of(role)[layer]) + spec.query_heads;
-  return static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
-}
-
-// The same for experts: the scores and probabilities in fp32, and for each expert of the token its
-// input, its intermediate results, and its output before and after it is ordered and weighted.
-double kept_by_experts(const ModelSpec& spec, const LayerTensors& layer) {
-  if (!layer.experts.present()) {
-    return 0.0;
-  }
-  const ExpertRouting& routing = spec.routing;
-  return static_cast<double>(4 * routing.experts +
-                             routing.per_token *
-                                 (4 * spec.hidden_size + 4 * routing.intermediate_size));
-}
-
-// The same for an MLP: the residual stream, the norm, and its intermediate results.
-double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
-  if (!layer.up.present()) {
-    return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
-  }
-  const std::int64_t width =
-      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-  return static_cast<double>(3 * spec.hidden_size + 4 * width);
-}
-
-double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
-  return kept_by_attention(spec, role, layer) + kept_by_mlp(spec, spec.stack(role)[layer]) +
-         kept_by_experts(spec, spec.stack(role)[layer]) +
-         (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
-}
-
-double largest_block(const ModelSpec& spec, AttentionRole role) {
-  double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-    largest = std::max(largest, kept_by_block(spec, role, layer));
-  }
-  return largest;
-}
-
-// The elements per token that a stack keeps. With activation checkpointing, each block keeps its
-// input, and one block at a time keeps the rest.
-double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
-  double sum = 0.0;
-  double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-    const double kept = kept_by_block(spec, role, layer);
-    sum += recomputing ? static_cast<double>(spec.hidden_size) : kept;
-    largest = std::max(largest, kept);
-  }
-  return recomputing ? sum + largest : sum;
-}
-
-double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens) {
-  double elements =
-      tokens.decoder * kept_by_stack(spec, AttentionRole::kSelf, settings.recomputing);
-  if (spec.has_encoder()) {
-    elements += tokens.encoder * kept_by_stack(spec, AttentionRole::kEncoder, settings.recomputing);
-  }
-  return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
-}
-
-// The masks of a sliding window, see SlidingWindow: one for whole blocks and one for the last; off
-// the CPU a row for each query head of a group.
-double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                    std::int64_t sequence_length) {
-  if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {
-    return 0.0;
-  }
-  const SlidingWindow window(*spec.sliding_window, {}, spec.causal);
-  const std::int64_t fewest = *std::min_element(spec.kv_heads.begin(), spec.kv_heads.end());
-  const std::int64_t copies = settings.device.is_cpu() ? 1 : spec.query_heads / fewest;
-  const auto numbers = static_cast<double>(copies * window.block() * window.keys());
-  return 2 * numbers * bytes_per_element(settings.precision);
-}
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
   // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
@@ -114,20 +27,6 @@ double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, doub
          std::min(predictions, static_cast<double>(
                                    default_loss_rows(spec.vocab_size, settings.device.is_cpu()))) *
          static_cast<double>(spec.vocab_size);
-}
-
-// The outputs of all attentions of two models, and their differences in fp32.
-double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                       const StackTokens& tokens) {
-  double outputs = 0.0;
-  for (const AttentionRole role : spec.roles()) {
-    const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
-    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      outputs += spec.attention(role, layer).present() ? length : 0.0;
-    }
-  }
-  return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
-         (2 * bytes_per_element(settings.precision) + 4);
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
@@ -155,27 +54,65 @@ double update_bytes(const UptrainSettings& settings, bool gradient_is_narrow) {
 // LibTorch takes pinned memory in powers of two.
 double pinned_bytes(double bytes) { return std::exp2(std::ceil(std::log2(bytes))); }
 
-// The trained tensors, as far as memory is concerned.
+// The trained tensors, as far as memory is concerned. Of several ranks, that with the most.
 struct Trained {
   double elements = 0.0;
+  double own = 0.0;        // elements that one rank updates
   double largest = 0.0;    // elements of the largest tensor
+  double inside = 0.0;     // elements of the largest one in a block
+  double outside = 0.0;    // elements of the largest one that is in no block
+  double small = 0.0;      // elements of all that may wait in a bucket for others
   double optimizer = 0.0;  // bytes of its state
   double transfers = 0.0;  // bytes of pinned memory in kHost
 };
 
+// The largest sum that one of `ranks` gets if the tensors of so many elements, with these amounts,
+// are assigned to owners.
+double largest_share(const std::vector<std::int64_t>& elements, const std::vector<double>& amounts,
+                     std::int64_t ranks) {
+  const std::vector<int> owners = balanced_owners(elements, static_cast<int>(ranks));
+  std::vector<double> shares(static_cast<std::size_t>(ranks));
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    shares[static_cast<std::size_t>(owners[i])] += amounts[i];
+  }
+  return *std::max_element(shares.begin(), shares.end());
+}
+
+std::set<std::string> names_in_blocks(const ModelSpec& spec) {
+  std::set<std::string> names;
+  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
+    for (const LayerTensors& layer : spec.stack(role)) {
+      names.merge(tensors_of(layer));
+    }
+  }
+  return names;
+}
+
 Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
   Trained trained;
   const double narrow = bytes_per_element(settings.precision);
-  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
+  const std::set<std::string> in_blocks = names_in_blocks(spec);
+  std::vector<std::int64_t> sizes;
+  std::vector<double> elements_of_each, optimizer, transfers;
+  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
     const double elements = elements_of(shape);
+    sizes.push_back(static_cast<std::int64_t>(elements));
+    elements_of_each.push_back(elements);
     trained.elements += elements;
     trained.largest = std::max(trained.largest, elements);
-    trained.optimizer += optimizer_state_bytes(settings.optimizer, shape);
-    trained.transfers += pinned_bytes(narrow * elements);
+    double& place = in_blocks.contains(name) ? trained.inside : trained.outside;
+    place = std::max(place, elements);
+    trained.small += elements < ZeroPartition::kBucketElements ? elements : 0.0;
+    optimizer.push_back(optimizer_state_bytes(settings.optimizer, shape));
+    transfers.push_back(pinned_bytes(narrow * elements));
     if (settings.ranks > 1 && narrow < 4) {  // gradients are summed over ranks in fp32
-      trained.transfers += pinned_bytes(4 * elements);
+      transfers.back() += pinned_bytes(4 * elements);
     }
   });
+  const std::int64_t ranks = settings.sharing_ranks();
+  trained.own = largest_share(sizes, elements_of_each, ranks);
+  trained.optimizer = largest_share(sizes, optimizer, ranks);
+  trained.transfers = largest_share(sizes, transfers, ranks);
   return trained;
 }
 
@@ -207,47 +144,83 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
   return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
-// Elements of a model's weights on one rank. A rank of ShardedWeights has its own part, all that is
-// outside blocks, and three blocks: the one at work, the next one, and the last, which stays.
-double weights_here(const UptrainSettings& settings, const ModelSpec& spec) {
+// Elements of a model's weights on a rank of ShardedWeights: its own part, all that is outside
+// blocks, and `blocks` blocks. `own`: of those that it updates.
+double weights_here(const UptrainSettings& settings, const ModelSpec& spec, double own,
+                    double blocks) {
   const auto all = static_cast<double>(count_parameters(spec));
-  if (!settings.shard_weights) {
+  if (!settings.sharding.weights) {
     return all;
   }
-  const BlockElements blocks = block_elements(spec);
-  const double own = all / static_cast<double>(settings.ranks);
-  return std::min(all, own + (blocks.outside + 3 * blocks.largest) * (1 - own / all));
+  const BlockElements sizes = block_elements(spec);
+  const double part = std::max(own, all / static_cast<double>(settings.sharing_ranks()));
+  const double others = 1 - part / all;
+  // Embedding and head are large tensors. Of three ranks, one owns neither.
+  const double outside = sizes.outside * (settings.sharing_ranks() > 2 ? 1 : others);
+  return std::min(all, part + outside + blocks * sizes.largest * others);
 }
 
-// Bytes of gradients on one rank that has a part of the weights: those of the block at work, and in
-// fp32 the sums of its own, what waits for a bucket of each rank to be full, and a bucket's copy.
-double sharded_gradients(const UptrainSettings& settings, const ModelSpec& spec,
-                         const Trained& trained, bool several) {
-  const auto ranks = static_cast<double>(settings.ranks);
-  const double own = trained.elements / ranks;
-  const double block = std::max(largest_trained_block(settings, spec), trained.largest);
+// The block at work and the next one.
+constexpr double kBlocksAtWork = 2;
+
+// Bytes of gradients on one rank that has a part of the weights, in fp32: the sums of its own.
+double own_sums(const UptrainSettings& settings, const Trained& trained) {
+  return 4 * trained.own * (settings.accumulation > settings.ranks ? 2 : 1);
+}
+
+// A bucket's copy of the gradients in it, while these exist.
+double bucket_copy(const Trained& trained) {
+  return 4 * std::min(trained.own, static_cast<double>(ZeroPartition::kBucketElements));
+}
+
+// While a block is at work, also those of other ranks: on their way, small ones that wait for a
+// bucket of each rank to be full, its copy, and those just completed (with activation checkpointing
+// all of a block together).
+double gradients_at_block(const UptrainSettings& settings, const ModelSpec& spec,
+                          const Trained& trained) {
   const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
-  const double kept = std::min(trained.elements, own + block + ranks * bucket);
-  const double copy = std::min(own, std::max(bucket, trained.largest));
-  return bytes_per_element(settings.precision) * block + 4 * (kept + copy + (several ? own : 0.0));
+  const double waiting =
+      std::min(static_cast<double>(settings.sharing_ranks()) * bucket, trained.small);
+  const double moving =
+      static_cast<double>(GradientReducer::kFewInFlight) * std::max(bucket, trained.inside);
+  const double last = settings.recomputing ? largest_trained_block(settings, spec) : trained.inside;
+  return own_sums(settings, trained) + bucket_copy(trained) +
+         4 * std::min(trained.elements - trained.own, moving + waiting) +
+         bytes_per_element(settings.precision) * last;
+}
+
+// When the embedding's gradient has come, which is the last one, in both types.
+double gradients_at_end(const UptrainSettings& settings, const Trained& trained) {
+  const double narrow = bytes_per_element(settings.precision);
+  const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
+  return own_sums(settings, trained) + (narrow < 4 ? 4 + narrow : 4) * trained.outside +
+         4 * std::min(trained.elements - trained.own, bucket);
+}
+
+// Bytes of gradients on one rank of several that have all weights, or on a single one.
+double whole_gradients(const UptrainSettings& settings, const Trained& trained, bool several) {
+  const double narrow = bytes_per_element(settings.precision);
+  if (settings.ranks == 1 || several) {
+    return trained.elements * (several ? 4 + narrow : 4);
+  }
+  return 4 * trained.elements + (narrow < 4 ? narrow * trained.largest : 0.0);
 }
 
 // Adds what training keeps for each weight, on the device or in its host.
 void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
-                        const ModelSpec& spec) {
-  const Trained trained = trained_by(settings, spec);
+                        const ModelSpec& spec, const Trained& trained) {
   const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
   const double narrow = bytes_per_element(settings.precision);
-  const auto ranks = static_cast<double>(settings.ranks);
   const bool several = settings.accumulation > settings.ranks;
   const bool alone = settings.ranks == 1;
-  memory.gradients = settings.shard_weights ? sharded_gradients(settings, spec, trained, several)
-                                            : trained.elements * (several ? 4 + narrow : 4);
+  memory.gradients = settings.sharding.weights
+                         ? std::max(gradients_at_block(settings, spec, trained),
+                                    gradients_at_end(settings, trained))
+                         : whole_gradients(settings, trained, several);
   if (mode == MemoryMode::kHost) {
     const double sums = alone && several ? 4 * trained.elements : 0.0;
     const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
-    memory.host =
-        (4 * trained.elements + trained.optimizer + trained.transfers) / ranks + sums + update;
+    memory.host = 4 * trained.own + trained.optimizer + trained.transfers + sums + update;
     memory.gradients =
         alone ? gradients_in_flight(settings, spec, trained.largest) : memory.gradients;
     return;
@@ -256,10 +229,45 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
   memory.gradients = kept_narrow ? narrow * trained.elements : memory.gradients;
   memory.masters = settings.precision == Precision::kFp32
                        ? 0.0
-                       : (mode == MemoryMode::kCompact ? 2 : 4) * trained.elements / ranks;
-  memory.optimizer = trained.optimizer / ranks;
+                       : (mode == MemoryMode::kCompact ? 2 : 4) * trained.own;
+  memory.optimizer = trained.optimizer;
   memory.update = std::max(0.0, trained.largest * update_bytes(settings, kept_narrow) -
                                     memory.activations - memory.logits);
+}
+
+// What several ranks need at no moment of a step together. Gradients come while activations go, so
+// that most is needed when the loss has been computed, in the first block, when the last gradient
+// has come, or in the update. As counted on the paper device (docs/gpu.md): without a teacher two
+// of the three copies of the logits exist while there are gradients, one of the output head in
+// fp32; the last norm and the gradients of its output take 16 bytes for each element.
+double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings,
+                   const ModelSpec& spec, const Trained& trained, const StackTokens& tokens) {
+  if (settings.ranks == 1) {
+    return 0.0;
+  }
+  const bool shards = settings.sharding.weights;
+  const bool several = settings.accumulation > settings.ranks;
+  const double width = bytes_per_element(settings.precision);
+  const auto weights = [&](double blocks) {
+    return width * weights_here(settings, spec, trained.own, blocks);
+  };
+  const double inside = largest_block_bytes(settings, spec, width, tokens);
+  const double earlier = several ? 4 * (shards ? trained.own : trained.elements) : 0.0;
+  const double at_loss =
+      weights(1) + earlier + memory.activations - (settings.recomputing ? inside : 0.0) +
+      memory.logits * (settings.teacher.any() ? 1.0 : 2.0 / 3) + 4 * trained.outside +
+      16 * static_cast<double>(settings.batch * spec.hidden_size) * tokens.decoder;
+  const double at_block =
+      weights(kBlocksAtWork) + inside +
+      (shards ? gradients_at_block(settings, spec, trained)
+              : memory.gradients + bucket_copy(trained) - (several ? 0.0 : 4 * trained.outside));
+  const double at_end =
+      weights(0) + (shards ? gradients_at_end(settings, trained) : memory.gradients);
+  const bool on_device = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kHost;
+  const double at_update = weights(0) + 4 * trained.own +
+                           (on_device ? trained.largest * update_bytes(settings, false) : 0.0);
+  return memory.weights + memory.gradients + memory.activations + memory.logits + memory.update -
+         std::max({at_loss, at_block, at_end, at_update});
 }
 
 }  // namespace
@@ -267,12 +275,16 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
   TrainingMemory memory;
-  memory.weights = bytes_per_element(settings.precision) * weights_here(settings, spec);
-  memory.activations = activation_bytes(settings, spec, tokens_of(task, sequence_length)) +
-                       window_bytes(settings, spec, sequence_length);
+  const Trained trained = trained_by(settings, spec);
+  const StackTokens tokens = tokens_of(task, sequence_length);
+  memory.weights = bytes_per_element(settings.precision) *
+                   weights_here(settings, spec, trained.own, kBlocksAtWork);
+  memory.activations =
+      activation_bytes(settings, spec, tokens) + window_bytes(settings, spec, sequence_length);
   const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
-  add_training_state(memory, settings, spec);
+  add_training_state(memory, settings, spec, trained);
+  memory.not_at_once = not_at_once(memory, settings, spec, trained, tokens);
   return memory;
 }
 
@@ -281,10 +293,8 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
   const StackTokens tokens = tokens_of(task, sequence_length);
   const double element = bytes_per_element(settings.teacher.precision.value_or(settings.precision));
   // Without gradients a pass holds one block's insides.
-  const double inside = static_cast<double>(settings.batch) * element *
-                        std::max(tokens.decoder * largest_block(teacher, AttentionRole::kSelf),
-                                 tokens.encoder * largest_block(teacher, AttentionRole::kEncoder));
-  const double weights = weights_here(settings, teacher) * element;
+  const double inside = largest_block_bytes(settings, teacher, element, tokens);
+  const double weights = weights_here(settings, teacher, 0.0, kBlocksAtWork) * element;
   return weights + inside +
          (settings.teacher.attention_weight > 0 ? attention_bytes(settings, teacher, tokens) : 0.0);
 }

@@ -13,7 +13,7 @@ namespace regroup {
 struct TrainingMemory {
   double weights = 0.0;      ///< of the model in the type it computes in, trained or not
   double masters = 0.0;      ///< fp32 copies of trained weights, or their lower bits; none in fp32
-  double gradients = 0.0;    ///< their sum in fp32, and those of one batch
+  double gradients = 0.0;    ///< their sum in fp32, and those of one batch; at the most
   double optimizer = 0.0;    ///< its state
   double activations = 0.0;  ///< kept for the backward pass of a batch
   double logits = 0.0;       ///< one chunk
@@ -22,13 +22,17 @@ struct TrainingMemory {
   /// not exist then.
   double update = 0.0;
 
+  /// Several ranks: bytes of the above that are never needed at the same time as the others.
+  double not_at_once = 0.0;
+
   /// Bytes in the device's host, in MemoryMode::kHost: masters, optimizer, gradients, pinned memory
   /// for transfers.
   double host = 0.0;
 
   /// All bytes on the device.
   double total() const {
-    return weights + masters + gradients + optimizer + activations + logits + teacher + update;
+    return weights + masters + gradients + optimizer + activations + logits + teacher + update -
+           not_at_once;
   }
 };
 

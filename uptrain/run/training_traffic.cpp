@@ -31,11 +31,12 @@ double trained_elements(const UptrainSettings& settings, const ModelSpec& spec) 
 TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
                                  const ModelSpec* teacher) {
   const auto ranks = static_cast<double>(settings.ranks);
-  const double others = 1 - 1 / ranks;  // the part of all tensors that other ranks own
+  const auto sharing = static_cast<double>(settings.sharing_ranks());
+  const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
   const double trained = trained_elements(settings, spec);
   const double width = width_of(settings.precision);
-  if (!settings.shard_weights) {
-    return {others * width * trained, others * 4 * trained};
+  if (!settings.sharding.weights) {
+    return {others * width * trained, others * 4 * trained, 0.0};
   }
   const double batches = static_cast<double>(settings.accumulation) / ranks;
   const BlockElements blocks = block_elements(spec);
@@ -45,7 +46,9 @@ TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpe
     const Precision precision = settings.teacher.precision.value_or(settings.precision);
     weights += width_of(precision) * batches * block_elements(*teacher).inside;
   }
-  return {others * weights, others * 4 * batches * trained};
+  const double other_copies = 1 - 1 / static_cast<double>(settings.sharding.copies);
+  return {others * weights, others * 4 * batches * trained,
+          2 * other_copies * 4 * trained / sharing};
 }
 
 }  // namespace regroup

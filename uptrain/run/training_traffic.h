@@ -12,7 +12,11 @@ struct TrainingTraffic {
   double weights = 0.0;    ///< received: weights that other ranks own
   double gradients = 0.0;  ///< sent to the ranks that own their weights, in fp32
 
-  double total() const { return weights + gradients; }
+  /// Sent to the ranks with the same part of other copies, which sum their gradients in fp32: twice
+  /// the part that they own, less a share (an all-reduce as a ring).
+  double copies = 0.0;
+
+  double total() const { return weights + gradients + copies; }
 };
 
 /// None with a single rank. `teacher` is null without one.

@@ -38,7 +38,7 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan,
           group != nullptr ? group->rank() : 0,
           group != nullptr ? group->size() : 1,
           plan.settings.documents,
-          plan.settings.shard_weights};
+          plan.settings.sharding.weights};
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {

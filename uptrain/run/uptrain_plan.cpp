@@ -288,7 +288,6 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
     add_answers(plan, source, data);
   }
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
-  plan.traffic = training_traffic(plan.settings, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);
       !warning.empty()) {
     plan.notes.push_back(warning);

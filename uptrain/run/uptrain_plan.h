@@ -11,6 +11,7 @@
 #include "uptrain/model/language_model.h"
 #include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/memory_choice.h"
+#include "uptrain/run/sharding_choice.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/training_traffic.h"
 #include "uptrain/run/uptrain_settings.h"
@@ -49,6 +50,8 @@ struct UptrainPlan {
   double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
   TrainingMemory memory;
   MemoryChoice memory_choice;  ///< of the mode in `settings`
+  ShardingChoice sharding_choice;
+  bool sharding_agreed = false;  ///< another rank has too little memory for what this one chose
   FreeMemory memory_free;
   TrainingTraffic traffic;                 ///< between ranks
   std::optional<MemoryShortage> shortage;  ///< if the run does not fit

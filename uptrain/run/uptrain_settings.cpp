@@ -69,8 +69,14 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
 }
 
 void check_ranks(Faults& faults, const UptrainSettings& settings) {
-  faults.require(!settings.shard_weights || settings.ranks > 1,
+  const auto& [weights, copies] = settings.sharding;
+  faults.require(!weights || settings.ranks > 1,
                  "--shard full needs several ranks (torchrun, mpirun or srun start them)");
+  faults.require(
+      copies == 1 || (weights && settings.ranks % copies == 0 && settings.ranks > copies),
+      fmt::format("{} ranks cannot hold {} copies of the weights: allowed are numbers of copies "
+                  "that divide the ranks and leave several for each",
+                  settings.ranks, copies));
 }
 
 void check_schedule(Faults& faults, const UptrainSettings& settings) {

@@ -40,6 +40,18 @@ struct TeacherSettings {
   bool any() const { return present() || !logits.empty(); }
 };
 
+/// What each of several ranks holds. Does not belong to the recipe.
+struct Sharding {
+  /// Only the weights that it updates and those of the blocks at work, see ShardedWeights;
+  /// otherwise all weights.
+  bool weights = false;
+  /// With `weights`: how many times all ranks together hold the weights. Each copy is on as many
+  /// consecutive ranks (hybrid sharding, Zhao et al. 2023, https://arxiv.org/abs/2304.11277).
+  std::int64_t copies = 1;
+
+  bool operator==(const Sharding&) const = default;
+};
+
 /// Lengths are in tokens, batches in sequences. Planning derives what is not set.
 struct UptrainSettings {
   std::filesystem::path model;
@@ -63,9 +75,8 @@ struct UptrainSettings {
   std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
   std::int64_t ranks = 1;         ///< processes that share the batches of a step
   std::int64_t local_ranks = 1;   ///< of these, on this machine
-  /// Several ranks: each holds only the weights it updates and those of the blocks at work; see
-  /// ShardedWeights. Does not belong to the recipe.
-  bool shard_weights = false;
+  Sharding sharding;
+  bool sharding_is_open = false;  ///< planning chooses it, see choose_sharding()
 
   TrainedWeights trained = TrainedWeights::kAll;
   TaskSettings task;  ///< its seed is not used, `seed` is
@@ -97,6 +108,9 @@ struct UptrainSettings {
   std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
   std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
   bool record = true;                      ///< add an "uptrain" block to the output's config.json
+
+  /// Ranks that hold one copy of the weights, and of masters and optimizer state, together.
+  std::int64_t sharing_ranks() const { return ranks / sharding.copies; }
 
   double peak_learning_rate() const {
     return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0

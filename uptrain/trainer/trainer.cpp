@@ -45,6 +45,20 @@ GradientType gradient_type(const MasterWeights& masters, const LoopSettings& set
   return computed ? GradientType::kComputed : GradientType::kWide;
 }
 
+// Adds the gradients of all copies of the weights.
+void sum_over_copies(ProcessGroup* copies, const std::vector<at::Tensor>& gradients) {
+  if (copies == nullptr) {
+    return;
+  }
+  std::vector<Pending> sums;
+  for (const at::Tensor& gradient : gradients) {
+    sums.push_back(copies->sum_in_place(gradient));
+  }
+  for (const Pending& sum : sums) {
+    sum.wait();
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
@@ -185,7 +199,7 @@ void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* 
 
 // Sums a batch's gradients over ranks while its backward pass runs.
 void Trainer::add_to_owners(const at::Tensor& loss) {
-  GradientReducer reducer(*partition_);
+  GradientReducer reducer(*partition_, GradientReducer::kFewInFlight);
   gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
     reducer.add_ready(parameter, std::move(sum));
   });
@@ -203,6 +217,7 @@ std::vector<at::Tensor> Trainer::complete_gradients(GradientReducer* reducer, at
   std::vector<at::Tensor> sums;
   if (partition_ != nullptr) {
     sums = shards_ != nullptr ? std::exchange(own_sums_, {}) : reducer->finish();
+    sum_over_copies(partition_->group().copies(), sums);
   }
   if (!transfer_) {
     return partition_ != nullptr ? sums : gradients_.take();
@@ -222,7 +237,8 @@ at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<
   const at::Tensor sums =
       partition_->group().sum(own.to(partition_->group().device())).to(own.device());
   loss = sums[0];
-  norm = sums[1].sqrt();
+  ProcessGroup* copies = partition_->group().copies();  // each has the whole norm
+  norm = (copies != nullptr ? sums[1] / copies->size() : sums[1]).sqrt();
   return sums[2];
 }
 

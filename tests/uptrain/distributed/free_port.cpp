@@ -20,10 +20,12 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-Launch launch_of_two(int rank, int port) {
+Launch launch_of_two(int rank, int port) { return launch_of(rank, 2, port); }
+
+Launch launch_of(int rank, int ranks, int port) {
   Launch launch;
   launch.rank = rank;
-  launch.ranks = 2;
+  launch.ranks = ranks;
   launch.address = "127.0.0.1";
   launch.port = port;
   return launch;

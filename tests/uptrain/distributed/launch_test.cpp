@@ -24,7 +24,9 @@ Launch launch_in(const Variables& variables) {
 TEST_CASE("a process without a launcher is the only rank", "[uptrain]") {
   CHECK(launch_in({}).alone());
   CHECK(launch_in({{"MASTER_PORT", "4000"}}).alone());
+  CHECK_FALSE(launch_in({}).launched);
   CHECK(launch_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).alone());
+  CHECK(launch_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).launched);
 }
 
 TEST_CASE("torchrun's variables are read including its own store", "[uptrain]") {
@@ -34,8 +36,7 @@ TEST_CASE("torchrun's variables are read including its own store", "[uptrain]") 
                                    {"LOCAL_WORLD_SIZE", "4"},
                                    {"MASTER_ADDR", "host7"},
                                    {"MASTER_PORT", "4000"},
-                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                   {"TORCHELASTIC_RESTART_COUNT", "2"}});
+                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   CHECK(launch.rank == 5);
   CHECK(launch.ranks == 8);
   CHECK(launch.local_rank == 1);
@@ -43,7 +44,6 @@ TEST_CASE("torchrun's variables are read including its own store", "[uptrain]") 
   CHECK(launch.address == "host7");
   CHECK(launch.port == 4000);
   CHECK(launch.has_store);
-  CHECK(launch.attempt == "2");
 }
 
 TEST_CASE("Open MPI ranks meet on localhost on one machine and need an address on several",

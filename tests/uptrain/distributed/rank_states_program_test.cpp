@@ -153,12 +153,21 @@ TEST_CASE("if a rank does not see the output the first one writes everything", "
     CHECK(first.err.find("not all ranks see the directory of the output") != std::string::npos);
   }
   CHECK(fs::exists(states_in(directory / "out.run").back() / "part-1-of-1"));
-  fs::create_directories(directory / "on-another-machine.run");
-  put_file(directory / "on-another-machine.run/run.json",
-           bytes_of_file(directory / "out.run/run.json"));  // as an earlier run would have left it
-  TwoRanks ranks(with(here, "--resume"), with(there, "--resume"));
-  CHECK(ranks.first.wait().exit_code == 0);
+  {
+    TwoRanks exchanged(with(there, "--resume=auto"), with(here, "--resume=auto"));
+    const ProgramResult first = exchanged.first.wait();
+    CHECK(first.exit_code == 2);
+    CHECK(first.err.find("rank 1 sees an earlier run, rank 0 does not") != std::string::npos);
+    CHECK(exchanged.second.wait().exit_code == 2);
+  }
+  TwoRanks ranks(with(here, "--resume=auto"), with(there, "--resume=auto"));
+  const ProgramResult first = ranks.first.wait();
+  CAPTURE(first.err);
+  CHECK(first.exit_code == 0);
   CHECK(ranks.second.wait().exit_code == 0);
+  TwoRanks again(with(here, "--resume=auto"), with(there, "--resume=auto"));
+  CHECK(again.first.wait().exit_code == 0);  // both know that it is complete
+  CHECK(again.second.wait().exit_code == 0);
   CHECK(bytes_of_file(directory / "out/model.safetensors") ==
         bytes_of_file(directory / "whole/model.safetensors"));
   CHECK_FALSE(fs::exists(directory / "on-another-machine"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
@@ -23,9 +24,9 @@ std::vector<std::string> joined(std::vector<std::string> first,
 
 }  // namespace
 
-std::vector<std::string> as_rank(int rank, int port) {
-  return {"env", fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-          fmt::format("MASTER_PORT={}", port)};
+std::vector<std::string> as_rank(int rank, int port, int ranks) {
+  return {"env", fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
+          "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)};
 }
 
 TwoRanks::TwoRanks(const std::vector<std::string>& arguments) : TwoRanks(arguments, arguments) {}
@@ -54,6 +55,20 @@ void run_two(const std::vector<std::string>& arguments) {
   CHECK(first.exit_code == 0);
   CHECK(second.exit_code == 0);
   CHECK(second.out.empty());
+}
+
+void run_four(const std::vector<std::string>& arguments) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<RunningProgram>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back(
+        std::make_unique<RunningProgram>(with(arguments, "--quiet"), as_rank(rank, port, 4)));
+  }
+  for (const auto& rank : ranks) {
+    const ProgramResult result = rank->wait();
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+  }
 }
 
 std::vector<double> figures_of(const fs::path& run) {

@@ -9,8 +9,9 @@
 
 namespace regroup {
 
-/// The environment of one of two ranks that meet at `port`, as a command that sets it.
-std::vector<std::string> as_rank(int rank, int port);
+/// The environment of one of two ranks, or of `ranks`, that meet at `port`, as a command that sets
+/// it.
+std::vector<std::string> as_rank(int rank, int port, int ranks = 2);
 
 /// Two ranks with the same arguments, unless the second gets its own.
 class TwoRanks {
@@ -32,6 +33,9 @@ class TwoRanks {
 
 /// Runs both to their end, which must be a success.
 void run_two(const std::vector<std::string>& arguments);
+
+/// The same with four.
+void run_four(const std::vector<std::string>& arguments);
 
 /// Every loss, gradient norm and evaluation loss of a run, in order.
 std::vector<double> figures_of(const std::filesystem::path& run);

@@ -29,21 +29,28 @@ UptrainPlan plan_with(const UptrainSettings& settings, const Model& source, cons
   return plan;
 }
 
-std::array<UptrainPlan, 2> agreed(const Chosen& first, const Chosen& second) {
-  const TemporaryDirectory directory;
-  UptrainSettings settings = short_run(directory.path(), "llama", 2);
-  settings.precision = Precision::kBf16;
-  const Model source = open_computable_model(settings.model);
+// The plans of two ranks after they agreed.
+std::array<UptrainPlan, 2> agreed(const Model& source,
+                                  const std::function<UptrainPlan(int rank)>& planned) {
   const int port = free_port();
   const auto run = [&](int rank) {
-    UptrainPlan plan = plan_with(settings, source, rank == 0 ? first : second);
+    UptrainPlan plan = planned(rank);
     ProcessGroup group(launch_of_two(rank, port), at::kCPU, std::chrono::seconds(60));
-    agree_on_memory(plan, source.spec, group);
+    agree_on_memory(plan, source, group);
     return plan;
   };
   std::future<UptrainPlan> other = std::async(std::launch::async, run, 1);
   UptrainPlan here = run(0);
   return {std::move(here), other.get()};
+}
+
+std::array<UptrainPlan, 2> agreed(const Chosen& first, const Chosen& second) {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 2);
+  settings.precision = Precision::kBf16;
+  const Model source = open_computable_model(settings.model);
+  return agreed(source,
+                [&](int rank) { return plan_with(settings, source, rank == 0 ? first : second); });
 }
 
 }  // namespace
@@ -55,6 +62,31 @@ TEST_CASE("ranks that chose different memory modes take the leanest", "[uptrain]
     CHECK(plan.memory_choice.mode == MemoryMode::kCompact);
     CHECK(plan.memory.total() == plans[1].memory.total());
   }
+}
+
+TEST_CASE("all ranks share the weights if one of them cannot hold all", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 2);
+  settings.ranks = settings.local_ranks = settings.accumulation = 2;
+  settings.sharding_is_open = true;
+  const Model source = open_computable_model(settings.model);
+  const auto plans = agreed(source, [&](int rank) {
+    UptrainPlan plan = plan_uptraining(settings, source, open_training_data(settings, source.spec));
+    REQUIRE(plan.settings.sharding == Sharding{});
+    if (rank == 1) {
+      plan.settings.sharding = {.weights = true};
+    }
+    return plan;
+  });
+  UptrainSettings shared = settings;
+  shared.sharding = {.weights = true};
+  shared.memory = MemoryMode::kFull;
+  const double bytes = training_memory(shared, source.spec, plans[0].task, 12).total();
+  CHECK(plans[0].settings.sharding == Sharding{.weights = true});
+  CHECK(plans[1].settings.sharding == Sharding{.weights = true});
+  CHECK(plans[0].sharding_agreed);
+  CHECK(plans[0].memory.total() == bytes);
+  CHECK(plans[0].traffic.total() == training_traffic(shared, source.spec, nullptr).total());
 }
 
 TEST_CASE("a memory mode that the user gave is kept on its rank", "[uptrain][ranks]") {
